@@ -1,0 +1,73 @@
+# Everything runs from .venv, which the targets make for themselves from the locked requirements.
+
+PYTHON ?= python3
+# Worker processes of the test run; 0 runs the tests in one process, for a debugger.
+WORKERS ?= 2
+# Further arguments of serve, test and bench: make test ARGS="-k lease"
+ARGS ?=
+
+BIN := .venv/bin
+SERVER := .venv/.server
+DEV := .venv/.dev
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+UV_VERSION := 0.13.7
+LOCK := .venv-lock/bin/uv pip compile pyproject.toml --universal --generate-hashes --python-version 3.11 \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check bench lock tools clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+serve: $(SERVER)  ## run the broker
+	$(BIN)/fairlane serve $(ARGS)
+
+test: $(DEV) tools  ## run the tests, on SQLite and on real PostgreSQL servers
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: $(DEV)  ## format, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEV)  ## measure the engine in process
+	$(BIN)/python bench/core.py $(ARGS)
+
+# The first resolution bounds the second, so that both files pin one version of each package.
+lock: .venv-lock/bin/uv  ## renew requirements/*.txt
+	$(LOCK) $(ARGS) --extra server --group build --output-file requirements/server.txt
+	$(LOCK) $(ARGS) --extra dev --group build --constraint requirements/server.txt --output-file requirements/dev.txt
+
+# Some tests put a real pgbouncer in front of PostgreSQL. They are skipped without one, so a failure
+# to install it is no failure of the build. RUNLEVEL keeps the package from starting a service.
+tools:
+	@command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
+			export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
+			install="apt-get install --yes --quiet --no-install-recommends pgbouncer"; \
+			$$install || { apt-get update --quiet && $$install; }; \
+		} >/dev/null 2>&1; \
+	} || echo "no pgbouncer: the tests behind a pooler will be skipped"
+
+clean:  ## remove the environment and every cache
+	rm -rf .venv .venv-lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv .venv
+
+$(SERVER): requirements/server.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes --requirement requirements/server.txt
+	$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(SERVER)
+	$(PIP) install --require-hashes --requirement requirements/dev.txt
+	@touch $@
+
+.venv-lock/bin/uv:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)

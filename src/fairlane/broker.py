@@ -1,0 +1,410 @@
+"""Fairlane as a library: a broker in your process, on a file or a PostgreSQL URL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, overload
+
+import msgspec
+
+from fairlane.engine.ack import AckRequest
+from fairlane.engine.engine import Engine
+from fairlane.engine.pop import Popped, PopRequest
+from fairlane.engine.push import PushRequest
+from fairlane.engine.transact import AckStep, Outcome, Step
+from fairlane.errors import InvalidRequest, NotFound
+from fairlane.model.group import Group, LaneState, Seek, Subscription
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import LEASE_SECONDS_MAX
+from fairlane.model.message import PushItem, check_items, check_payload
+from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, DeadLetter, PushOutcome, RenewOutcome, check_acks
+from fairlane.model.queue import Queue, queue_options
+from fairlane.model.segment import unpack
+from fairlane.runtime.clock import Clock
+from fairlane.store.base import Store
+from fairlane.store.values import DeadFilter
+
+_ALL = Subscription()
+_ANY = DeadFilter()
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One message in a consumer's hands. `data` is the producer's bytes; `json()` decodes them."""
+
+    id: str
+    transaction_id: str
+    data: msgspec.Raw
+    trace_id: str | None
+    type: str | None
+    headers: dict[str, str] | None
+    queue: str
+    partition: str
+    partition_id: PartitionId
+    group: str
+    lease: str
+    position: int
+    created_at: int
+    attempts: int
+    """Failed attempts so far, known of the first message of each lane."""
+
+    def json(self, type: Any = Any) -> Any:
+        return msgspec.json.decode(self.data, type=type)
+
+
+class Batch(Sequence[Delivery]):
+    """What one pop gave, in order. Empty when there was nothing."""
+
+    def __init__(self, lease: str, deliveries: list[Delivery]) -> None:
+        self.lease = lease
+        self._deliveries = deliveries
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Delivery]: ...
+    def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
+        return self._deliveries[index]
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self._deliveries)
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} messages, lease={self.lease!r})"
+
+
+class Broker:
+    """The verbs of the queue. One event loop; any number of tasks."""
+
+    def __init__(self, store: Store, *, tenant: str = DEFAULT_TENANT) -> None:
+        self.store = store
+        self.engine = Engine(store)
+        self._tenant = tenant
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, *, clock: Clock | None = None, **options: Any) -> AsyncIterator[Broker]:
+        """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`. Closing it answers everybody
+        first."""
+        store = await open_store(url, clock=clock, **options)
+        broker = cls(store)
+        try:
+            yield broker
+        finally:
+            await broker.close()
+
+    async def close(self) -> None:
+        await self.engine.stop()
+        await self.store.close()
+
+    async def push(
+        self,
+        queue: str,
+        data: Any,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> PushOutcome:
+        """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`."""
+        item = _item(queue, data, partition, transaction_id, trace_id, type, headers)
+        check_items([item])
+        [outcome] = await self.engine.push(PushRequest(self._tenant, [item]))
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome
+
+    async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
+        """Store many; one outcome per item. The items of one partition are stored together or refused together."""
+        check_items(items)
+        for item in items:
+            check_payload(item.payload)
+        return await self.engine.push(PushRequest(self._tenant, items))
+
+    async def pop(
+        self,
+        queue: str,
+        *,
+        group: str = QUEUE_MODE,
+        batch: int = 1,
+        partitions: int = 1,
+        partition: str | None = None,
+        wait: float = 0.0,
+        auto_ack: bool = False,
+        lease_seconds: int | None = None,
+        subscription: Subscription = _ALL,
+    ) -> Batch:
+        """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first."""
+        request = PopRequest(
+            tenant=self._tenant,
+            queue=queue,
+            group=group,
+            batch=batch,
+            partitions=partitions,
+            partition=partition,
+            auto_ack=auto_ack,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait,
+            subscription=subscription,
+        )
+        return _batch(await self.engine.pop(request.check()))
+
+    async def ack(
+        self,
+        deliveries: Delivery | Sequence[Delivery],
+        status: AckStatus = "completed",
+        *,
+        error: str | None = None,
+        delay_ms: int | None = None,
+        result: Any = msgspec.UNSET,
+    ) -> list[AckOutcome]:
+        """Say the same of some messages of one group; one outcome each."""
+        some = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        groups = {delivery.group for delivery in some}
+        if len(groups) > 1:
+            raise InvalidRequest("one ack is about messages of one group")
+        items = [_ack_item(delivery, status, error, delay_ms, result) for delivery in some]
+        return await self.ack_many(items, group=groups.pop() if groups else QUEUE_MODE)
+
+    async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> list[AckOutcome]:
+        """Say different things of messages; one outcome each."""
+        check_name("group", group)
+        check_acks(items)
+        return await self.engine.ack(AckRequest(self._tenant, group, items))
+
+    async def nack(
+        self, deliveries: Delivery | Sequence[Delivery], *, error: str | None = None, delay_ms: int | None = None
+    ) -> list[AckOutcome]:
+        return await self.ack(deliveries, "failed", error=error, delay_ms=delay_ms)
+
+    async def renew(self, lease: str | Batch, seconds: int = 60) -> RenewOutcome:
+        check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
+        return await self.engine.renew(_lease(lease), seconds=seconds)
+
+    async def release(self, lease: str | Batch) -> int:
+        return await self.engine.release(_lease(lease))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Collect acks and pushes, and commit them all, or none, at the end of the block."""
+        transaction = Transaction()
+        yield transaction
+        if transaction.steps:
+            transaction.outcomes = await self.transact(transaction.steps)
+
+    async def transact(self, steps: Sequence[Step]) -> list[Outcome]:
+        check_items([step for step in steps if isinstance(step, PushItem)])
+        for step in steps:
+            if isinstance(step, PushItem):
+                check_payload(step.payload)
+            elif isinstance(step, AckStep):
+                check_name("group", step.group)
+                check_acks([step.item])
+            else:
+                raise InvalidRequest(f"a transaction takes pushes and acks, not {type(step).__name__}")
+        return await self.engine.transact(self._tenant, steps)
+
+    async def configure(
+        self, queue: str, *, namespace: str | None = None, task: str | None = None, **options: Any
+    ) -> Queue:
+        """Make a queue or replace its options; what is not named goes back to its default."""
+        check_name("queue", queue)
+        checked = queue_options(**options)
+        if checked.ordering == "unordered":
+            raise InvalidRequest("unordered queues are not available yet")
+        configured = await self.store.queues.configure(
+            self._tenant, queue, checked, namespace=namespace or "", task=task or ""
+        )
+        self.engine.catalogue.forget(configured.id)
+        self.engine.catalogue.remember(configured)
+        return configured
+
+    async def queues(self) -> list[Queue]:
+        return await self.store.queues.list(self._tenant)
+
+    async def delete_queue(self, queue: str) -> bool:
+        known = await self.store.queues.get(self._tenant, check_name("queue", queue))
+        deleted = await self.store.queues.delete(self._tenant, queue)
+        if known is not None:
+            self.engine.catalogue.forget(known.id)
+        return deleted
+
+    async def depth(self, queue: str) -> int:
+        return await self.store.queues.depth((await self._queue(queue)).id)
+
+    async def groups(self, queue: str) -> list[Group]:
+        return await self.store.groups.list((await self._queue(queue)).id)
+
+    async def lanes(self, queue: str, group: str = QUEUE_MODE, *, limit: int = 1000) -> list[LaneState]:
+        return await self.store.groups.lanes((await self._group(queue, group)).id, limit=limit)
+
+    async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
+        """Send a group to the beginning, the end, a time or a position; how many lanes moved."""
+        seek.check()
+        found = await self._group(queue, group)
+        lane = None
+        if partition is not None:
+            named = await self.store.queues.named(found.queue_id, check_name("partition", partition))
+            if named is None:
+                raise NotFound(f"queue {queue!r} has no partition {partition!r}")
+            lane = named.id
+        moved = await self.store.groups.seek(found.id, seek, partition=lane)
+        self.engine.waiters.wake(found.queue_id, moved, group_id=found.id)
+        return moved
+
+    async def delete_group(self, queue: str, group: str) -> int:
+        found = await self._group(queue, group)
+        deleted = await self.store.groups.delete(found.id)
+        self.engine.catalogue.forget_group(found.queue_id, group)
+        return deleted
+
+    async def dead_letters(
+        self,
+        queue: str,
+        where: DeadFilter = _ANY,
+        *,
+        limit: int = 100,
+    ) -> list[DeadLetter]:
+        return await self.store.dead_letters.list((await self._queue(queue)).id, where, limit=limit)
+
+    async def replay(self, queue: str, where: DeadFilter = _ANY) -> list[tuple[str, str]]:
+        """Push dead letters again; (dead letter, new message) ids. A dead letter is replayed once."""
+        found = await self._queue(queue)
+        replayed = await self.store.dead_letters.replay(found.id, where)
+        self.engine.waiters.wake(found.id, len(replayed))
+        return replayed
+
+    async def purge(self, queue: str, where: DeadFilter = _ANY) -> int:
+        return await self.store.dead_letters.purge((await self._queue(queue)).id, where)
+
+    async def _queue(self, name: str) -> Queue:
+        return await self.engine.catalogue.existing(self._tenant, check_name("queue", name))
+
+    async def _group(self, queue: str, name: str) -> Group:
+        found = await self._queue(queue)
+        group = await self.store.groups.get(found.id, check_name("group", name))
+        if group is None:
+            raise NotFound(f"queue {queue!r} has no group {name!r}")
+        return group
+
+
+class Transaction:
+    """Steps in the making; `outcomes` after the commit."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.outcomes: list[Outcome] = []
+
+    def push(
+        self,
+        queue: str,
+        data: Any,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.steps.append(_item(queue, data, partition, transaction_id, trace_id, type, headers))
+
+    def ack(
+        self,
+        deliveries: Delivery | Sequence[Delivery],
+        status: AckStatus = "completed",
+        *,
+        error: str | None = None,
+        result: Any = msgspec.UNSET,
+    ) -> None:
+        for delivery in [deliveries] if isinstance(deliveries, Delivery) else deliveries:
+            self.steps.append(AckStep(_ack_item(delivery, status, error, None, result), delivery.group))
+
+
+async def open_store(url: str, *, clock: Clock | None = None, **options: Any) -> Store:
+    """The store a URL names."""
+    if not isinstance(url, str):
+        raise InvalidRequest(f"a store is named by a URL, not {type(url).__name__}")
+    if url.startswith("sqlite:///"):
+        from fairlane.store.sqlite.store import SqliteStore
+
+        return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
+    if url.startswith(("postgresql://", "postgres://")):
+        from fairlane.store.postgres.store import PostgresStore
+
+        return await PostgresStore.open(url, clock=clock, **options)
+    raise InvalidRequest(f"{url!r:.80} names no store; use sqlite:///path, sqlite:///:memory: or postgresql://...")
+
+
+def _item(
+    queue: str,
+    data: Any,
+    partition: str,
+    transaction_id: str | None,
+    trace_id: str | None,
+    type: str | None,
+    headers: dict[str, str] | None,
+) -> PushItem:
+    try:
+        payload = msgspec.json.encode(data)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidRequest(f"the data cannot be written as JSON: {error}") from None
+    return PushItem(
+        queue=queue,
+        payload=payload,
+        partition=partition,
+        transaction_id=transaction_id,
+        trace_id=trace_id,
+        type=type,
+        headers=headers,
+    )
+
+
+def _ack_item(delivery: Delivery, status: AckStatus, error: str | None, delay_ms: int | None, result: Any) -> AckItem:
+    return AckItem(
+        transaction_id=delivery.transaction_id,
+        partition=delivery.partition_id,
+        status=status,
+        lease=delivery.lease or None,
+        error=error,
+        delay_ms=delay_ms,
+        result=None if result is msgspec.UNSET else msgspec.json.encode(result),
+    )
+
+
+def _lease(lease: str | Batch) -> str:
+    return lease.lease if isinstance(lease, Batch) else lease
+
+
+def _batch(popped: Popped) -> Batch:
+    lease = str(popped.lease) if popped.lease else ""
+    deliveries = []
+    for taken in popped.lanes:
+        lane = taken.lane
+        times = [at for count, at in taken.created_at for _ in range(count)]
+        for offset, (fragment, created_at) in enumerate(zip(taken.fragments, times, strict=True)):
+            message = unpack(fragment, position=lane.first + offset, created_at=created_at)
+            deliveries.append(
+                Delivery(
+                    id=message.id,
+                    transaction_id=message.transaction_id,
+                    data=message.data,
+                    trace_id=message.trace_id,
+                    type=message.type,
+                    headers=message.headers,
+                    queue=popped.queue,
+                    partition=lane.name,
+                    partition_id=lane.partition,
+                    group=popped.group,
+                    lease=lease,
+                    position=message.position,
+                    created_at=created_at,
+                    attempts=lane.attempts if offset == 0 else 0,
+                )
+            )
+    return Batch(lease, deliveries)

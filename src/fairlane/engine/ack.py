@@ -1,0 +1,177 @@
+"""Ack: what consumers say of single messages becomes one settlement per lane."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.leases import Leases
+from fairlane.engine.waiters import Waiters
+from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import AckItem, AckOutcome
+from fairlane.store.base import Store
+from fairlane.store.values import Bury, Nack, Settled, Settlement
+
+_LOST = "the lease ended or is not this group's; the messages are delivered again"
+_UNRESOLVABLE = "unresolvable: no message with this transactionId in the lease or the partition"
+
+
+class AckRequest(msgspec.Struct):
+    tenant: str
+    group: str
+    items: Sequence[AckItem]
+
+
+class Plan(msgspec.Struct):
+    """A settlement, and whose items it answers: `items` are (index in the request, position)."""
+
+    settlement: Settlement
+    items: list[tuple[int, int]]
+    queue_id: int
+
+
+class Acker:
+    def __init__(self, store: Store, catalogue: Catalogue, leases: Leases, waiters: Waiters) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._leases = leases
+        self._waiters = waiters
+
+    async def flush(self, requests: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
+        outcomes: list[list[AckOutcome]] = [_blank(request.items) for request in requests]
+        waiting: list[tuple[int, Plan]] = []
+        for number, request in enumerate(requests):
+            plans = await self.plan(request, outcomes[number], in_transaction=False)
+            waiting += [(number, plan) for plan in plans]
+        while waiting:
+            # A lane takes one settlement a call; a second one of the same lane waits for the first.
+            now, waiting = _one_per_lane(waiting)
+            settled = await self._store.messages.ack([plan.settlement for _, plan in now])
+            for (number, plan), result in zip(now, settled, strict=True):
+                await self.answer(plan, result, requests[number].items, outcomes[number])
+        return list(outcomes)
+
+    async def plan(self, request: AckRequest, outcomes: list[AckOutcome], *, in_transaction: bool) -> list[Plan]:
+        """Settlements for all items that name a message; the others are answered in `outcomes`."""
+        lanes: dict[tuple[PartitionId, str | None], list[int]] = defaultdict(list)
+        for index, item in enumerate(request.items):
+            lanes[item.partition, item.lease or None].append(index)
+        plans = []
+        for (partition, lease_text), indexes in lanes.items():
+            home = await self._catalogue.partition(partition)
+            group_id = await self._catalogue.group_id(home.queue_id, request.group) if home else None
+            lease = LeaseId.parse(lease_text) if lease_text is not None else None
+            if lease_text is not None and (lease is None or lease.group_id != group_id):
+                _refuse(outcomes, indexes, "lease_lost", _LOST)
+                continue
+            if home is None or group_id is None:
+                _refuse(outcomes, indexes, "unresolvable", _UNRESOLVABLE)
+                continue
+            found = await self._resolve(request.items, indexes, partition, lease)
+            _refuse(outcomes, [index for index in indexes if index not in found], "unresolvable", _UNRESOLVABLE)
+            if found:
+                settlement = _settlement(request.items, found, in_transaction=in_transaction)
+                settlement.partition, settlement.group_id = partition, group_id
+                settlement.token = lease.token if lease else None
+                plans.append(Plan(settlement, sorted(found.items()), home.queue_id))
+        return plans
+
+    async def _resolve(
+        self, items: Sequence[AckItem], indexes: list[int], partition: PartitionId, lease: LeaseId | None
+    ) -> dict[int, int]:
+        """Position of each item that names a message of the lease, or one that was finished before."""
+        leased = await self._leases.positions(lease, partition) if lease else {}
+        found: dict[int, int] = {}
+        for index in indexes:
+            position = leased.get(items[index].transaction_id)
+            if position is None:
+                position = await self._store.messages.find(partition, items[index].transaction_id)
+                if position is not None and leased and position > max(leased.values()):
+                    position = None  # stored, but not what this lease was given
+            if position is not None:
+                found[index] = position
+        return found
+
+    async def answer(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: list[AckOutcome]) -> None:
+        """Tell each item what became of it, and waiting polls that the lane may be ready."""
+        settlement = plan.settlement
+        for index, position in plan.items:
+            outcome = _outcome(items[index], position, settlement, settled)
+            outcomes[index] = outcome
+            if outcome.noop:
+                outcome.result = await self._store.groups.result(settlement.group_id, settlement.partition, position)
+        if settled.state == "lost" or settled.released:
+            if settlement.token is not None:
+                self._leases.forget(settlement.token, settlement.partition)
+            self._waiters.wake(plan.queue_id, 1, group_id=settlement.group_id)
+
+
+def _blank(items: Sequence[AckItem]) -> list[AckOutcome]:
+    return [AckOutcome(success=False, transaction_id=item.transaction_id) for item in items]
+
+
+def _refuse(outcomes: list[AckOutcome], indexes: list[int], code: str, error: str) -> None:
+    for index in indexes:
+        outcomes[index].code, outcomes[index].error = code, error
+
+
+def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
+    now: dict[tuple[PartitionId, int], tuple[int, Plan]] = {}
+    later = []
+    for entry in waiting:
+        lane = (entry[1].settlement.partition, entry[1].settlement.group_id)
+        if lane in now:
+            later.append(entry)
+        else:
+            now[lane] = entry
+    return list(now.values()), later
+
+
+def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> Settlement:
+    """Everything below the first message that must come again is finished as far as it was acked; the rest is
+    redelivered."""
+    settlement = Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
+    for index, position in sorted(found.items(), key=lambda entry: entry[1]):
+        item = items[index]
+        status = "dlq" if in_transaction and item.status == "failed" else item.status
+        if status in ("failed", "retry"):
+            error = item.error or "no reason given"
+            settlement.nack = Nack(position, status == "failed", error, item.delay_ms)
+            break
+        settlement.upto = position + 1
+        if status == "dlq":
+            settlement.bury.append(Bury(position, item.error or "dead-lettered by the consumer"))
+        if item.result is not None:
+            settlement.results.append((position, item.result))
+    return settlement
+
+
+def _outcome(item: AckItem, position: int, settlement: Settlement, settled: Settled) -> AckOutcome:
+    outcome = AckOutcome(success=True, transaction_id=item.transaction_id)
+    finishes = item.status in ("completed", "success")
+    nack = settlement.nack
+    if settled.state != "ok":
+        outcome.success = outcome.noop = settled.repeated and finishes and position < settled.after
+        if not outcome.success:
+            outcome.code, outcome.error = "lease_lost", _LOST
+    elif position < settled.before:
+        outcome.success = outcome.noop = finishes
+        if not finishes:
+            outcome.code = "committed"
+            outcome.error = "too late: this message is already committed"
+    elif nack is not None and position > nack.position:
+        outcome.success = False
+        outcome.code = "redelivered"
+        outcome.error = "an earlier message of this call failed, so this one is delivered again"
+    else:
+        outcome.lease_released = settled.released
+        outcome.dead_lettered = item.status == "dlq" or (
+            nack is not None and position == nack.position and settled.dead
+        )
+        if any(bury.position == position for bury in settlement.bury):
+            outcome.dead_lettered = True
+    return outcome

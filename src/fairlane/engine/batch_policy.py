@@ -1,0 +1,38 @@
+"""How much of what waits goes into the next flush. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Weight(NamedTuple):
+    items: int
+    bytes: int = 0
+
+
+class BatchPolicy(NamedTuple):
+    """A flush fires at once while one of `flushes` is free; when all are busy, what arrives waits and goes together.
+
+    There is no window: an idle engine adds no latency, and a busy one batches by itself, up to these bounds.
+    """
+
+    flushes: int = 1
+    requests_max: int = 500
+    items_max: int = 10_000
+    bytes_max: int = 8 * 1024 * 1024
+
+    def may_fire(self, running: int) -> bool:
+        return running < self.flushes
+
+    def take(self, waiting: Iterable[Weight]) -> int:
+        """How many from the front make the next flush. The first goes always: larger than the bounds, it is a flush
+        of its own."""
+        count = items = size = 0
+        for weight in waiting:
+            items += weight.items
+            size += weight.bytes
+            if count and (count >= self.requests_max or items > self.items_max or size > self.bytes_max):
+                break
+            count += 1
+        return count

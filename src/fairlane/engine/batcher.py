@@ -1,0 +1,92 @@
+"""Merges concurrent operations of one kind into flushes, and hands each caller its own outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from fairlane.engine.batch_policy import BatchPolicy, Weight
+from fairlane.errors import ShuttingDown
+
+Op = TypeVar("Op")
+Out = TypeVar("Out")
+
+
+class Batcher(Generic[Op, Out]):
+    """`flush` gets operations and returns one outcome for each, in order; an exception among them is that caller's
+    alone.
+
+    An exception that `flush` raises is everybody's. `unwanted` is told of outcomes whose caller has gone.
+    """
+
+    def __init__(
+        self,
+        flush: Callable[[list[Op]], Awaitable[Sequence[Out | Exception]]],
+        policy: BatchPolicy,
+        *,
+        weigh: Callable[[Op], Weight] = lambda _: Weight(1),
+        unwanted: Callable[[Op, Out], None] = lambda _op, _out: None,
+    ) -> None:
+        self._flush = flush
+        self._policy = policy
+        self._weigh = weigh
+        self._unwanted = unwanted
+        self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and not self._tasks
+
+    async def submit(self, op: Op) -> Out:
+        """The outcome of `op`, which travels with whatever else waits."""
+        if self._stopped:
+            raise ShuttingDown("the broker is stopping")
+        future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
+        self._waiting.append((op, self._weigh(op), future))
+        self._fire()
+        return await future
+
+    def _fire(self) -> None:
+        if self._waiting and self._policy.may_fire(len(self._tasks)):
+            task = asyncio.create_task(self._run())
+            self._tasks.add(task)
+            task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._fire()
+
+    async def _run(self) -> None:
+        """One flush after another while something waits."""
+        while self._waiting:
+            count = self._policy.take(weight for _, weight, _ in self._waiting)
+            batch = [self._waiting.popleft() for _ in range(count)]
+            batch = [entry for entry in batch if not entry[2].cancelled()]
+            if not batch:
+                continue
+            outcomes: Sequence[Out | Exception]
+            try:
+                outcomes = await self._flush([op for op, _, _ in batch])
+            except Exception as error:  # the boundary of a flush: its callers get it
+                outcomes = [error] * len(batch)
+            for (op, _, future), outcome in zip(batch, outcomes, strict=True):
+                self._answer(op, future, outcome)
+
+    def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception) -> None:
+        if future.done():
+            if not isinstance(outcome, Exception):
+                self._unwanted(op, outcome)
+        elif isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    async def stop(self) -> None:
+        """Take nothing new, answer everybody who waits."""
+        self._stopped = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)

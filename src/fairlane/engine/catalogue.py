@@ -1,0 +1,110 @@
+"""What the engine remembers of queues, partitions and groups. A memory, not a truth: the store says when it is
+stale."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TypeVar
+
+from fairlane.errors import InvalidRequest, NotFound
+from fairlane.model.group import Group, Subscription
+from fairlane.model.ids import PartitionId
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.queue import Partition, Queue
+from fairlane.store.base import Store
+
+_QUEUE_SECONDS = 5.0
+"""After this long a queue's options are read again: another broker may have changed them."""
+_ENTRIES_MAX = 200_000
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def _remember(memory: dict[Key, Value], key: Key, value: Value) -> None:
+    """Keep an entry; a full memory forgets its older half."""
+    if len(memory) >= _ENTRIES_MAX:
+        for old in list(memory)[: _ENTRIES_MAX // 2]:
+            del memory[old]
+    memory[key] = value
+
+
+class Catalogue:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queues: dict[tuple[str, str], tuple[Queue, float]] = {}
+        self._partitions: dict[tuple[int, str], Partition] = {}
+        self._by_id: dict[PartitionId, Partition] = {}
+        self._groups: dict[tuple[int, str], Group] = {}
+
+    async def queue(self, tenant: str, name: str, *, make: bool) -> Queue | None:
+        """The queue; if it is missing, made or None."""
+        known = self._queues.get((tenant, name))
+        if known is not None and known[1] > time.monotonic():
+            return known[0]
+        queues = self._store.queues
+        queue = await (queues.ensure(tenant, name) if make else queues.get(tenant, name))
+        if queue is not None:
+            self.remember(queue)
+        return queue
+
+    def remember(self, queue: Queue) -> None:
+        _remember(self._queues, (queue.tenant, queue.name), (queue, time.monotonic() + _QUEUE_SECONDS))
+
+    async def existing(self, tenant: str, name: str) -> Queue:
+        queue = await self.queue(tenant, name, make=False)
+        if queue is None:
+            raise NotFound(f"there is no queue {name!r}")
+        return queue
+
+    def known_partition(self, queue: Queue, name: str) -> Partition | None:
+        return self._partitions.get((queue.id, name))
+
+    async def partitions(self, queue: Queue, names: Iterable[str]) -> None:
+        """See that all of these are known, making those that are missing."""
+        missing = [name for name in names if (queue.id, name) not in self._partitions]
+        if not missing:
+            return
+        if queue.options.ordering == "fifo" and any(name != DEFAULT_PARTITION for name in missing):
+            raise InvalidRequest(f"queue {queue.name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
+        for partition in await self._store.queues.born(queue.id, missing):
+            self._add(partition)
+
+    async def partition(self, id: PartitionId) -> Partition | None:
+        known = self._by_id.get(id)
+        if known is None:
+            known = await self._store.queues.partition(id)
+            if known is not None:
+                self._add(known)
+        return known
+
+    def _add(self, partition: Partition) -> None:
+        _remember(self._partitions, (partition.queue_id, partition.name), partition)
+        _remember(self._by_id, partition.id, partition)
+
+    async def group(self, queue: Queue, name: str, subscription: Subscription) -> Group:
+        """The group, begun as `subscription` says if this is its first pop."""
+        known = self._groups.get((queue.id, name))
+        if known is None:
+            known = await self._store.groups.subscribe(queue.id, name, subscription)
+            _remember(self._groups, (queue.id, name), known)
+        return known
+
+    async def group_id(self, queue_id: int, name: str) -> int | None:
+        known = self._groups.get((queue_id, name))
+        if known is None:
+            known = await self._store.groups.get(queue_id, name)
+            if known is not None:
+                _remember(self._groups, (queue_id, name), known)
+        return known.id if known else None
+
+    def forget(self, queue_id: int) -> None:
+        """Drop all that is known of a queue: it was deleted, changed, or the store does not know it."""
+        self._queues = {key: entry for key, entry in self._queues.items() if entry[0].id != queue_id}
+        self._groups = {key: group for key, group in self._groups.items() if key[0] != queue_id}
+        self._partitions = {key: part for key, part in self._partitions.items() if key[0] != queue_id}
+        self._by_id = {id: part for id, part in self._by_id.items() if part.queue_id != queue_id}
+
+    def forget_group(self, queue_id: int, name: str) -> None:
+        self._groups.pop((queue_id, name), None)

@@ -1,0 +1,105 @@
+"""The engine: the verbs of the queue over a store, each through its batcher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.engine.ack import Acker, AckRequest
+from fairlane.engine.batch_policy import BatchPolicy, Weight
+from fairlane.engine.batcher import Batcher
+from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.leases import Leases
+from fairlane.engine.pop import Popped, Popper, PopRequest
+from fairlane.engine.push import Pusher, PushRequest
+from fairlane.engine.transact import Outcome, Step, Transactor
+from fairlane.engine.waiters import NOT_MADE_YET, Waiters
+from fairlane.errors import ShuttingDown
+from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
+from fairlane.store.base import Store
+from fairlane.store.values import Renewal
+
+
+class Engine:
+    """Callers hand over checked values and wait; no caller touches the store. `stop` answers everybody."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.catalogue = Catalogue(store)
+        self.waiters = Waiters()
+        leases = Leases(store)
+        self._pusher = Pusher(store, self.catalogue)
+        self._popper = Popper(store, self.catalogue, leases, self.waiters)
+        self._acker = Acker(store, self.catalogue, leases, self.waiters)
+        self._transactor = Transactor(store, self._pusher, self._acker)
+        flushes = store.flushes()
+        self._pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
+            self._push, BatchPolicy(flushes=flushes), weigh=_weigh_push
+        )
+        self._acks: Batcher[AckRequest, list[AckOutcome]] = Batcher(
+            self._acker.flush, BatchPolicy(flushes=flushes), weigh=lambda request: Weight(len(request.items))
+        )
+        self._renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
+        self._stopped = False
+        store.listen(lambda queue_id: self.waiters.wake(queue_id, 100))
+
+    async def push(self, request: PushRequest) -> list[PushOutcome]:
+        return await self._pushes.submit(request) if request.items else []
+
+    async def _push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception]:
+        outcomes = await self._pusher.flush(requests)
+        lanes: dict[tuple[str, str], set[str]] = {}
+        for request, answers in zip(requests, outcomes, strict=True):
+            if not isinstance(answers, Exception):
+                for item in request.items:
+                    lanes.setdefault((request.tenant, item.queue), set()).add(item.partition)
+        self.waiters.wake(NOT_MADE_YET, len(self.waiters))
+        for (tenant, name), partitions in lanes.items():
+            queue = await self.catalogue.queue(tenant, name, make=False)
+            if queue is not None:
+                self.waiters.wake(queue.id, len(partitions))
+                self.store.hint(queue.id)
+        return outcomes
+
+    async def pop(self, request: PopRequest) -> Popped:
+        if self._stopped:
+            raise ShuttingDown("the broker is stopping")
+        return await self._popper.pop(request)
+
+    async def ack(self, request: AckRequest) -> list[AckOutcome]:
+        return await self._acks.submit(request) if request.items else []
+
+    async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
+        parsed = LeaseId.parse(lease)
+        if parsed is None:
+            return RenewOutcome(0, None)
+        return await self._renewals.submit(Renewal(parsed, seconds))
+
+    async def release(self, lease: str, *, partition: PartitionId | None = None) -> int:
+        """Give a lease back without charge; how many lanes."""
+        parsed = LeaseId.parse(lease)
+        if parsed is None:
+            return 0
+        released = await self.store.messages.release(parsed, partition=partition)
+        self.waiters.wake_group(parsed.group_id, released)
+        return released
+
+    async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
+        if self._stopped:
+            raise ShuttingDown("the broker is stopping")
+        outcomes = await self._transactor.transact(tenant, steps)
+        self.waiters.wake_all()
+        return outcomes
+
+    async def stop(self) -> None:
+        """Take nothing new, end long polls with an empty answer, finish the rest."""
+        self._stopped = True
+        await self._pushes.stop()
+        await self._popper.stop()
+        await self._acks.stop()
+        await self._renewals.stop()
+
+
+def _weigh_push(request: PushRequest) -> Weight:
+    return Weight(len(request.items), sum(len(item.payload) for item in request.items))

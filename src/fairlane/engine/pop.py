@@ -1,0 +1,278 @@
+"""Pop: claims of one group are merged; a poll that finds nothing parks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from fairlane.engine.batch_policy import BatchPolicy, Weight
+from fairlane.engine.batcher import Batcher
+from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.leases import Leases
+from fairlane.engine.waiters import NOT_MADE_YET, Waiters
+from fairlane.errors import (
+    FairlaneError,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    ShuttingDown,
+    StoreCorrupt,
+    Unavailable,
+)
+from fairlane.model.group import Group, Subscription
+from fairlane.model.ids import PartitionId, uuid7
+from fairlane.model.lease import LeaseId
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
+from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.queue import Queue
+from fairlane.store.base import Store
+from fairlane.store.values import Claim, Lane, Nack, PopCall, PopResult, Settlement
+
+_FLOOR_SECONDS = 2.0
+"""A parked poll looks again this often whatever it was told: hints may be lost."""
+_CORRUPT_PAUSE_MS = 60_000
+
+log = logging.getLogger(__name__)
+
+
+class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
+    tenant: str
+    queue: str
+    group: str = QUEUE_MODE
+    batch: int = 1
+    partitions: int = 1
+    partition: str | None = None
+    auto_ack: bool = False
+    lease_seconds: int | None = None
+    wait_seconds: float = 0.0
+    subscription: Subscription = Subscription()
+
+    def check(self) -> PopRequest:
+        """This request, or InvalidRequest."""
+        check_name("queue", self.queue)
+        check_name("group", self.group)
+        check_count("batch", self.batch, least=1, most=BATCH_ITEMS_MAX)
+        check_count("partitions", self.partitions, least=1, most=BATCH_ITEMS_MAX)
+        if self.partition is not None:
+            check_name("partition", self.partition)
+        if self.lease_seconds is not None:
+            check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
+        if not isinstance(self.wait_seconds, int | float) or not 0 <= self.wait_seconds <= WAIT_SECONDS_MAX:
+            raise InvalidRequest(f"wait is {self.wait_seconds!r:.40}; it must be 0 to {WAIT_SECONDS_MAX} seconds")
+        if not isinstance(self.subscription, Subscription):
+            raise InvalidRequest("subscription must be a Subscription")
+        self.subscription.check()
+        return self
+
+
+class Taken(msgspec.Struct):
+    """One lane of a pop's answer: `fragments[n]` is the stored form of the message at `lane.first` + n."""
+
+    lane: Lane
+    fragments: list[bytes]
+    created_at: list[tuple[int, int]]
+    """(number of messages, their created_at), segment by segment."""
+
+
+class Popped(msgspec.Struct):
+    queue: str
+    group: str
+    lease: LeaseId | None
+    """None when nothing was taken, or it needs no ack."""
+    lanes: list[Taken]
+
+
+_Key = tuple[int, int, bool, int | None, PartitionId | None]
+
+
+class Popper:
+    def __init__(self, store: Store, catalogue: Catalogue, leases: Leases, waiters: Waiters) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._leases = leases
+        self._waiters = waiters
+        self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
+        self._due: dict[int, int | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def pop(self, request: PopRequest) -> Popped:
+        """What is ready now, or within `wait_seconds`; an empty answer otherwise."""
+        give_up_at = time.monotonic() + request.wait_seconds
+        while True:
+            newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
+            try:
+                home = await self._home(request)
+                if home is None:
+                    left = give_up_at - time.monotonic()
+                    if left <= 0 or self._stopping:
+                        return Popped(request.queue, request.group, None, [])
+                    await asyncio.wait([newcomer], timeout=min(left, _FLOOR_SECONDS))
+                    continue
+            finally:
+                self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
+            queue, group, partition = home
+            key = (group.id, request.partition or "")
+            parked = self._waiters.park(queue.id, key)
+            try:
+                popped = await self._take(request, queue, group, partition)
+                if popped is None:
+                    continue
+                left = give_up_at - time.monotonic()
+                if popped.lanes or left <= 0 or self._stopping:
+                    return popped
+                await asyncio.wait([parked], timeout=self._pause(group.id, left))
+            finally:
+                self._waiters.leave(queue.id, key, parked)
+
+    async def _home(self, request: PopRequest) -> tuple[Queue, Group, PartitionId | None] | None:
+        """Queue, group and partition; None while the queue or the partition is not there.
+
+        A group that wants only what comes is begun also on a queue that nobody made yet: otherwise the first
+        messages, pushed after this pop, would later count as history."""
+        make = request.group != QUEUE_MODE and request.subscription.mode != "all"
+        queue = await self._catalogue.queue(request.tenant, request.queue, make=make)
+        if queue is None:
+            return None
+        try:
+            group = await self._catalogue.group(queue, request.group, request.subscription)
+        except NotFound:
+            self._catalogue.forget(queue.id)
+            return None
+        if group.seeding:
+            self._catalogue.forget_group(queue.id, group.name)
+            self._spawn(self._seed(group))
+        if request.partition is None:
+            return queue, group, None
+        known = self._catalogue.known_partition(queue, request.partition)
+        if known is None:
+            known = await self._store.queues.named(queue.id, request.partition)
+        return None if known is None else (queue, group, known.id)
+
+    async def _seed(self, group: Group) -> None:
+        while await self._store.groups.seed(group.id):
+            self._waiters.wake(group.queue_id, 1, group_id=group.id)
+
+    async def _take(
+        self, request: PopRequest, queue: Queue, group: Group, partition: PartitionId | None
+    ) -> Popped | None:
+        """What can be claimed at once; None if the queue or group went meanwhile."""
+        key = (queue.id, group.id, request.auto_ack, request.lease_seconds, partition)
+        batcher = self._batchers.get(key)
+        if batcher is None:
+            batcher = self._batchers[key] = Batcher(
+                lambda claims: self._flush(key, claims),
+                BatchPolicy(flushes=self._store.flushes(), requests_max=100),
+                weigh=lambda claim: Weight(claim.batch),
+                unwanted=lambda claim, lanes: self._give_back(group.id, claim, lanes),
+            )
+        token = UUID(uuid7())
+        try:
+            lanes = await batcher.submit(Claim(token, request.batch, request.partitions))
+        except NotFound:
+            self._catalogue.forget(queue.id)
+            return None
+        finally:
+            if batcher.idle:
+                self._batchers.pop(key, None)
+        lease = None if request.auto_ack or not lanes else LeaseId(group.id, token)
+        taken = [self._open(lane, lease) for lane in lanes]
+        return Popped(request.queue, request.group, lease, [one for one in taken if one is not None])
+
+    async def _flush(self, key: _Key, claims: list[Claim]) -> Sequence[list[Lane] | Exception]:
+        queue_id, group_id, auto_ack, lease_seconds, partition = key
+        call = PopCall(
+            queue_id=queue_id,
+            group_id=group_id,
+            claims=claims,
+            auto_ack=auto_ack,
+            lease_seconds=lease_seconds,
+            partition=partition,
+        )
+        try:
+            result: PopResult = await self._store.messages.pop(call)
+        except OutcomeUnknown:
+            # What was leased, if it was, belongs to nobody: its messages must not pay for that.
+            for claim in claims:
+                self._spawn(self._release(LeaseId(group_id, claim.token)))
+            raise
+        if result.gone:
+            raise NotFound("the queue or the group was deleted")
+        self._due[group_id] = result.next_at
+        if len(self._due) > 10_000:
+            self._due.clear()
+        return result.lanes
+
+    def _open(self, lane: Lane, lease: LeaseId | None) -> Taken | None:
+        """The lane's bytes; None, and the lane set aside for a while, if they rotted."""
+        fragments: list[bytes] = []
+        created_at: list[tuple[int, int]] = []
+        try:
+            for segment in lane.segments:
+                some = segment.fragments(lane.first, lane.upto)
+                fragments += some
+                created_at.append((len(some), segment.created_at))
+            if len(fragments) != lane.upto - lane.first:
+                raise StoreCorrupt(f"positions {lane.first} to {lane.upto - 1} are not all there")
+        except StoreCorrupt as error:
+            log.error("partition %s (%s) cannot be read: %s", lane.partition, lane.name, error)
+            if lease is not None:
+                self._spawn(self._set_aside(lane, lease, str(error)))
+            return None
+        if lease is not None:
+            self._leases.remember(lease.token, lane, fragments)
+        return Taken(lane, fragments, created_at)
+
+    async def _set_aside(self, lane: Lane, lease: LeaseId, error: str) -> None:
+        nack = Nack(lane.first, charge=False, error=error, delay_ms=_CORRUPT_PAUSE_MS)
+        await self._store.messages.ack(
+            [Settlement(partition=lane.partition, group_id=lease.group_id, token=lease.token, upto=0, nack=nack)]
+        )
+
+    def _give_back(self, group_id: int, claim: Claim, lanes: list[Lane]) -> None:
+        """The caller went away before its answer: nobody will work on it, and no message is to blame."""
+        if lanes:
+            self._spawn(self._release(LeaseId(group_id, claim.token)))
+
+    async def _release(self, lease: LeaseId) -> None:
+        for _ in range(10):
+            try:
+                await self._store.messages.release(lease)
+                return
+            except ShuttingDown:
+                return
+            except Unavailable:
+                await asyncio.sleep(1.0)
+
+    def _pause(self, group_id: int, left: float) -> float:
+        """How long to stay parked: until a lane is due, the floor, or the end of the poll."""
+        pause = min(left, _FLOOR_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+        due_at = self._due.get(group_id)
+        if due_at is not None:
+            pause = min(pause, max(0.001, due_at / 1e6 - self._store.id_time() / 1e3))
+        return pause
+
+    def _spawn(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned)
+
+    def _spawned(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), FairlaneError):
+            log.warning("a background step of pop failed: %s", error)
+
+    async def stop(self) -> None:
+        """Answer every poll, and finish giving back."""
+        self._stopping = True
+        self._waiters.wake_all()
+        for batcher in list(self._batchers.values()):
+            await batcher.stop()
+        while self._tasks:
+            await asyncio.wait(self._tasks)

@@ -1,0 +1,151 @@
+"""Transactions: acks and pushes over any queues, all or nothing. Never merged with others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlane.engine.ack import Acker, AckRequest, Plan
+from fairlane.engine.push import Draft, Flush, Pusher, PushRequest, doubt
+from fairlane.errors import InvalidRequest, OutcomeUnknown, QueueFull, StoreUnavailable, TransactionRefused
+from fairlane.model.message import PushItem
+from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
+from fairlane.store.base import Store
+from fairlane.store.values import Full, PushResult, Settled, Stored
+
+_ROUNDS_MAX = 100
+_UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
+
+
+class AckStep(msgspec.Struct):
+    """An ack inside a transaction. `failed` and `dlq` dead-letter at once; `retry` has no place there."""
+
+    item: AckItem
+    group: str
+
+
+Step = PushItem | AckStep
+Outcome = PushOutcome | AckOutcome
+
+
+class Transactor:
+    def __init__(self, store: Store, pusher: Pusher, acker: Acker) -> None:
+        self._store = store
+        self._pusher = pusher
+        self._acker = acker
+
+    async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
+        """One outcome per step, in order. TransactionRefused, and nothing applied, if a step is refused.
+
+        A push whose transactionId is known is a repeat of this transaction, or of a part of it, and counts as done.
+        """
+        acks, ack_indexes = self._acks(tenant, steps)
+        ack_outcomes = {group: _blank(request) for group, request in acks.items()}
+        plans = {}
+        for group, request in acks.items():
+            plans[group] = await self._acker.plan(request, ack_outcomes[group], in_transaction=True)
+            for index, outcome in zip(ack_indexes[group], ack_outcomes[group], strict=True):
+                if outcome.code is not None:
+                    raise TransactionRefused(f"rolled back: step {index}: {outcome.error}", index=index)
+        push_indexes = [index for index, step in enumerate(steps) if isinstance(step, PushItem)]
+        flush = Flush([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)])])
+        await self._pusher.draft(flush)
+        flat = [(group, plan) for group, some in plans.items() for plan in some]
+        settled = await self._commit(flush, flat, ack_indexes, push_indexes)
+        outcomes: list[Outcome | None] = [None] * len(steps)
+        for (group, plan), result in zip(flat, settled, strict=True):
+            await self._acker.answer(plan, result, acks[group].items, ack_outcomes[group])
+        for group, indexes in ack_indexes.items():
+            for index, answer in zip(indexes, ack_outcomes[group], strict=True):
+                outcomes[index] = answer
+        pushed = flush.outcomes[0]
+        if isinstance(pushed, Exception):
+            raise pushed
+        for index, stored in zip(push_indexes, pushed, strict=True):
+            outcomes[index] = stored
+        return outcomes  # type: ignore[return-value]
+
+    def _acks(self, tenant: str, steps: Sequence[Step]) -> tuple[dict[str, AckRequest], dict[str, list[int]]]:
+        """The acks by group, and where in the transaction they stand."""
+        items: dict[str, list[AckItem]] = defaultdict(list)
+        indexes: dict[str, list[int]] = defaultdict(list)
+        for index, step in enumerate(steps):
+            if isinstance(step, AckStep):
+                if step.item.status == "retry":
+                    raise InvalidRequest(
+                        f"step {index}: `retry` has no place in a transaction; release the lease instead"
+                    )
+                items[step.group].append(step.item)
+                indexes[step.group].append(index)
+        return {group: AckRequest(tenant, group, some) for group, some in items.items()}, indexes
+
+    async def _commit(
+        self,
+        flush: Flush,
+        plans: list[tuple[str, Plan]],
+        ack_indexes: dict[str, list[int]],
+        push_indexes: list[int],
+    ) -> list[Settled]:
+        if isinstance(error := flush.outcomes[0], Exception):
+            raise error
+        pauses = iter(_UNKNOWN_PAUSES)
+        unknown: OutcomeUnknown | None = None
+        for _ in range(_ROUNDS_MAX):
+            drafts = list(flush.drafts.values())
+            try:
+                settled, pushed = await self._store.messages.transact(
+                    [plan.settlement for _, plan in plans], [draft.slice for draft in drafts]
+                )
+            except OutcomeUnknown as lost:
+                unknown = lost
+                if (pause := next(pauses, None)) is None or not all(d.slice.options.dedup_seconds for d in drafts):
+                    raise
+                await asyncio.sleep(pause)
+                doubt(drafts)
+                continue
+            try:
+                _check_acks(plans, settled, ack_indexes)
+            except TransactionRefused:
+                if unknown is not None:
+                    raise unknown from None
+                raise
+            if all(isinstance(result, Stored) for result in pushed):
+                await self._pusher.apply(flush, drafts, pushed)
+                return settled
+            await self._mend(flush, drafts, pushed, push_indexes)
+        raise StoreUnavailable("the store kept changing under this transaction; try again")
+
+    async def _mend(
+        self, flush: Flush, drafts: list[Draft], pushed: Sequence[PushResult], push_indexes: list[int]
+    ) -> None:
+        """Nothing was applied: take out what is stored already, look again for what moved, and refuse what cannot
+        be."""
+        for draft, result in zip(drafts, pushed, strict=True):
+            if isinstance(result, Full):
+                index = push_indexes[draft.owners[0][1]]
+                full = QueueFull(
+                    f"the queue is full: {result.depth} of {result.capacity} places are taken",
+                    depth=result.depth,
+                    capacity=result.capacity,
+                )
+                raise TransactionRefused(f"rolled back: step {index}: {full}", index=index) from full
+        undecided = [
+            (draft, result) for draft, result in zip(drafts, pushed, strict=True) if not isinstance(result, Stored)
+        ]
+        await self._pusher.apply(flush, [draft for draft, _ in undecided], [result for _, result in undecided])
+
+
+def _blank(request: AckRequest) -> list[AckOutcome]:
+    return [AckOutcome(success=False, transaction_id=item.transaction_id) for item in request.items]
+
+
+def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_indexes: dict[str, list[int]]) -> None:
+    for (group, plan), result in zip(plans, settled, strict=True):
+        index = ack_indexes[group][plan.items[0][0]]
+        if result.state != "ok" and not result.repeated:
+            raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
+        if result.state == "ok" and any(bury.position < result.before for bury in plan.settlement.bury):
+            raise TransactionRefused(f"rolled back: step {index}: the message is already committed", index=index)

@@ -1,0 +1,54 @@
+"""Long polls: parked in memory, holding nothing, until something may be there for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from itertools import islice
+
+WaitKey = tuple[int, str]
+"""Partition-bound polls wait beside the others of their group: (group id, partition or "")."""
+
+NOT_MADE_YET = 0
+"""Where polls wait whose queue or partition is not there; any push may make it."""
+
+
+class Waiters:
+    """Wakes are hints: who is woken looks again, and waits again if another was faster."""
+
+    def __init__(self) -> None:
+        self._parked: dict[int, dict[WaitKey, dict[asyncio.Future[None], None]]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        return sum(len(line) for lines in self._parked.values() for line in lines.values())
+
+    def park(self, queue_id: int, key: WaitKey) -> asyncio.Future[None]:
+        """A future that a wake completes. It must be given back with `leave`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parked[queue_id].setdefault(key, {})[future] = None
+        return future
+
+    def leave(self, queue_id: int, key: WaitKey, future: asyncio.Future[None]) -> None:
+        lines = self._parked.get(queue_id, {})
+        line = lines.get(key, {})
+        line.pop(future, None)
+        if not line:
+            lines.pop(key, None)
+        if not lines:
+            self._parked.pop(queue_id, None)
+
+    def wake(self, queue_id: int, lanes: int, *, group_id: int | None = None) -> None:
+        """`lanes` lanes of the queue may be ready: wake as many polls of each group, or of one, longest parked
+        first."""
+        for (waiting_group, _), line in self._parked.get(queue_id, {}).items():
+            if group_id is None or group_id == waiting_group:
+                for future in list(islice((future for future in line if not future.done()), lanes)):
+                    future.set_result(None)
+
+    def wake_group(self, group_id: int, lanes: int) -> None:
+        for queue_id in list(self._parked):
+            self.wake(queue_id, lanes, group_id=group_id)
+
+    def wake_all(self) -> None:
+        for queue_id in list(self._parked):
+            self.wake(queue_id, len(self))

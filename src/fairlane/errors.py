@@ -1,0 +1,102 @@
+"""Every error Fairlane raises on purpose.
+
+    FairlaneError
+    |- InvalidRequest       the caller's fault, never retry
+    |- NotFound             the queue, group, partition or message is not there
+    |- Conflict             the state does not allow it
+    |   |- LeaseLost        the lease ended, or was never this group's
+    |   |- AlreadyExists
+    |   '- TransactionRefused   one of its operations was refused; nothing was applied
+    |- Overloaded           try again after `retry_after` seconds
+    |   '- QueueFull        the queue is at its capacity
+    '- Unavailable          the store or the broker cannot answer now; retry
+        |- StoreUnavailable
+        |- StoreUnsafe      the store would lose data: refused to start
+        |- StoreCorrupt     stored bytes do not match their checksum
+        |- ShuttingDown
+        '- OutcomeUnknown   the commit's fate is not known; retry with the same transactionId
+
+`code` is stable and travels on the wire; `retryable` says whether the same call may succeed later.
+"""
+
+from __future__ import annotations
+
+
+class FairlaneError(Exception):
+    code = "error"
+    retryable = False
+
+
+class InvalidRequest(FairlaneError):
+    code = "invalid_request"
+
+
+class NotFound(FairlaneError):
+    code = "not_found"
+
+
+class Conflict(FairlaneError):
+    code = "conflict"
+
+
+class LeaseLost(Conflict):
+    code = "lease_lost"
+
+
+class AlreadyExists(Conflict):
+    code = "already_exists"
+
+
+class TransactionRefused(Conflict):
+    """`index` is the operation that was refused; every operation was rolled back."""
+
+    code = "transaction_refused"
+
+    def __init__(self, message: str, *, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class Overloaded(FairlaneError):
+    code = "overloaded"
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after: float = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class QueueFull(Overloaded):
+    code = "QUEUE_FULL"
+
+    def __init__(self, message: str, *, depth: int, capacity: int, retry_after: float = 5.0) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.depth = depth
+        self.capacity = capacity
+
+
+class Unavailable(FairlaneError):
+    code = "unavailable"
+    retryable = True
+
+
+class StoreUnavailable(Unavailable):
+    code = "store_unavailable"
+
+
+class StoreUnsafe(Unavailable):
+    code = "store_unsafe"
+    retryable = False
+
+
+class StoreCorrupt(Unavailable):
+    code = "store_corrupt"
+    retryable = False
+
+
+class ShuttingDown(Unavailable):
+    code = "shutting_down"
+
+
+class OutcomeUnknown(Unavailable):
+    code = "outcome_unknown"

@@ -1,0 +1,73 @@
+"""Consumer groups: where one starts, where it stands, where it may be sent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.ids import PartitionId
+
+Mode = Literal["all", "new", "time"]
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """Where a group begins, decided at its first pop and kept: all history, only what comes, or from a time."""
+
+    mode: Mode = "all"
+    from_at: int | None = None
+
+    def check(self) -> Subscription:
+        if self.mode not in ("all", "new", "time"):
+            raise InvalidRequest(f"subscription mode must be all, new or time, not {self.mode!r:.40}")
+        if (self.mode == "time") != (self.from_at is not None):
+            raise InvalidRequest("subscription mode `time` needs from_at, and no other mode takes it")
+        if self.from_at is not None and not 0 <= self.from_at < 2**53:
+            raise InvalidRequest(f"from_at is {self.from_at}; it must be microseconds since 1970, before the year 2255")
+        return self
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    queue_id: int
+    name: str
+    subscription: Subscription
+    created_at: int
+    seeding: bool
+    """Some partitions still wait for this group's cursor."""
+
+
+class Seek(msgspec.Struct, frozen=True):
+    """Where to send a cursor: `beginning`, `end`, `time` (first message at or after `at`) or `position`."""
+
+    to: Literal["beginning", "end", "time", "position"]
+    at: int = 0
+
+    def check(self) -> Seek:
+        if self.to not in ("beginning", "end", "time", "position"):
+            raise InvalidRequest(f"seek to beginning, end, time or position, not {self.to!r:.40}")
+        if isinstance(self.at, bool) or not isinstance(self.at, int) or not 0 <= self.at < 2**53:
+            raise InvalidRequest(f"the target of a seek must be a number from 0 to 2^53, not {self.at!r:.40}")
+        return self
+
+
+class LaneState(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition as one group sees it. Waiting = head - max(committed, leased_until)."""
+
+    partition: PartitionId
+    name: str
+    start: int
+    head: int
+    committed: int
+    """Everything below is finished: acked, dead or skipped."""
+    leased_until: int | None
+    """The position up to which a live lease reaches, None without one."""
+    lease_ends_at: int | None
+    ready_at: int | None
+    """When the lane may be claimed next; None while there is nothing to read."""
+    attempts: int
+    """Failed attempts of the message at `committed`."""
+    error: str | None
+    dead: int
+    """Messages of this lane that this group gave up on, ever."""

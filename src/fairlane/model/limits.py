@@ -1,0 +1,20 @@
+"""Every limit in one place. A limit protects memory or a key's size; none is a business rule."""
+
+from __future__ import annotations
+
+NAME_CHARS_MAX = 255  # queue, partition, group, transactionId: fits an index entry on both stores
+TYPE_CHARS_MAX = 255
+HEADERS_MAX = 64
+HEADER_CHARS_MAX = 4096  # all names and values of one message together
+ERROR_CHARS_MAX = 4096  # an error text is kept with the message it belongs to; longer ones are cut
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+BATCH_ITEMS_MAX = 10_000
+REQUEST_BYTES_MAX = 32 * 1024 * 1024
+JSON_DEPTH_MAX = 128
+LEASE_SECONDS_MAX = 7 * 24 * 3600
+WAIT_SECONDS_MAX = 3600
+POP_BYTES_MAX = 32 * 1024 * 1024  # one pop's messages; at least one message is always delivered
+SEGMENT_BYTES_MAX = 1024 * 1024  # a lane's flush is cut into segments of this size, so that a read never loads more
+SECONDS_MAX = 10 * 365 * 24 * 3600  # any duration option
+COUNT_MAX = 2**53  # any counting option: exact in every JSON reader
+RESULT_BYTES_MAX = 64 * 1024

@@ -1,0 +1,136 @@
+"""A message as it goes in and as it comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.ids import is_uuid
+from fairlane.model.limits import (
+    BATCH_ITEMS_MAX,
+    HEADER_CHARS_MAX,
+    HEADERS_MAX,
+    JSON_DEPTH_MAX,
+    MESSAGE_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    TYPE_CHARS_MAX,
+)
+from fairlane.model.names import DEFAULT_PARTITION, check_name
+
+
+class PushItem(msgspec.Struct, kw_only=True):
+    """One message to store. `payload` is JSON text as bytes and is never parsed."""
+
+    queue: str
+    payload: bytes | msgspec.Raw
+    partition: str = DEFAULT_PARTITION
+    transaction_id: str | None = None
+    trace_id: str | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+
+    def check(self) -> None:
+        """InvalidRequest when a store or a reader could not hold this item. The payload's syntax is the caller's to
+        check."""
+        check_name("queue", self.queue)
+        check_name("partition", self.partition)
+        if self.transaction_id is not None:
+            check_name("transactionId", self.transaction_id)
+        if self.trace_id is not None and not is_uuid(self.trace_id):
+            raise InvalidRequest(f"traceId must be a UUID, not {self.trace_id!r:.80}")
+        if self.type is not None:
+            check_name("type", self.type, chars_max=TYPE_CHARS_MAX)
+        if self.headers is not None:
+            check_headers(self.headers)
+        if not isinstance(self.payload, bytes | msgspec.Raw):
+            raise InvalidRequest(f"payload must be JSON as bytes, not {type(self.payload).__name__}")
+        if len(self.payload) > MESSAGE_BYTES_MAX:
+            raise InvalidRequest(f"payload has {len(self.payload)} bytes; at most {MESSAGE_BYTES_MAX} are allowed")
+
+
+def check_headers(headers: object) -> None:
+    if not isinstance(headers, dict):
+        raise InvalidRequest(f"headers must be a map of strings, not {type(headers).__name__}")
+    if len(headers) > HEADERS_MAX:
+        raise InvalidRequest(f"a message may have {HEADERS_MAX} headers, not {len(headers)}")
+    total = 0
+    for name, value in headers.items():
+        check_name("a header's name", name)
+        if value != "":
+            check_name(f"header {name!r:.80}", value, chars_max=HEADER_CHARS_MAX)
+        total += len(name) + len(value)
+    if total > HEADER_CHARS_MAX:
+        raise InvalidRequest(f"headers have {total} characters in all; at most {HEADER_CHARS_MAX} are allowed")
+
+
+def check_items(items: Sequence[PushItem]) -> None:
+    """InvalidRequest unless these items can be one request; it names the first bad item's index."""
+    if not isinstance(items, Sequence) or not all(isinstance(item, PushItem) for item in items):
+        raise InvalidRequest("a push takes a list of PushItem")
+    if len(items) > BATCH_ITEMS_MAX:
+        raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
+    size = 0
+    for index, item in enumerate(items):
+        try:
+            item.check()
+        except InvalidRequest as error:
+            raise InvalidRequest(f"item {index}: {error}") from None
+        size += len(item.payload)
+    if size > REQUEST_BYTES_MAX:
+        raise InvalidRequest(f"a push may have {REQUEST_BYTES_MAX} bytes of payload, not {size}")
+
+
+def check_payload(payload: bytes | msgspec.Raw) -> None:
+    """InvalidRequest unless `payload` is one JSON value in UTF-8, no deeper than the limit.
+
+    One stored payload that is none of this would spoil every answer it is joined into.
+    """
+    payload = bytes(payload)
+    try:
+        if not payload.isascii():
+            payload.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"payload is not valid UTF-8 at byte {error.start}") from None
+    if payload.count(b"[") + payload.count(b"{") > JSON_DEPTH_MAX and _depth(payload) > JSON_DEPTH_MAX:
+        raise InvalidRequest(f"payload is nested deeper than {JSON_DEPTH_MAX} levels")
+    try:
+        msgspec.json.decode(payload, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"payload is not JSON: {error}") from None
+
+
+def _depth(payload: bytes) -> int:
+    """The deepest nesting of brackets outside strings."""
+    depth = deepest = 0
+    quoted = escaped = False
+    for byte in payload:
+        if quoted:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                quoted = False
+        elif byte == 0x22:
+            quoted = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored message, unpacked. `data` is the producer's bytes."""
+
+    id: str
+    transaction_id: str
+    data: msgspec.Raw
+    trace_id: str | None
+    type: str | None
+    headers: dict[str, str] | None
+    position: int
+    created_at: int

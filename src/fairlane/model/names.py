@@ -1,0 +1,38 @@
+"""What a name may be: any text of 1 to 255 characters that every store and every JSON reader can hold."""
+
+from __future__ import annotations
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.limits import NAME_CHARS_MAX
+
+DEFAULT_PARTITION = "Default"
+DEFAULT_TENANT = "default"
+QUEUE_MODE = "__QUEUE_MODE__"
+"""The implicit group of a pop that names none."""
+
+
+def check_name(what: str, name: object, *, chars_max: int = NAME_CHARS_MAX) -> str:
+    """`name`, or InvalidRequest with a sentence that says what is wrong with it."""
+    if not isinstance(name, str):
+        raise InvalidRequest(f"{what} must be a string, not {type(name).__name__}")
+    if not name:
+        raise InvalidRequest(f"{what} must not be empty")
+    if len(name) > chars_max:
+        raise InvalidRequest(f"{what} has {len(name)} characters; at most {chars_max} are allowed")
+    if "\0" in name:
+        raise InvalidRequest(f"{what} must not contain a NUL character")
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidRequest(f"{what} contains a lone surrogate, which is not valid text") from None
+    return name
+
+
+def check_count(what: str, value: object, *, least: int, most: int) -> int:
+    """`value` as a whole number within bounds, or InvalidRequest."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{what} must be a whole number, not {type(value).__name__}")
+    if not least <= value <= most:
+        raise InvalidRequest(f"{what} is {value}; it must be between {least} and {most}")
+    return value

@@ -1,0 +1,121 @@
+"""What became of each item of a call. Outcomes are values: one bad item never fails its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import msgspec
+
+from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
+from fairlane.model.names import check_count, check_name
+
+AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
+
+
+class PushOutcome(msgspec.Struct, kw_only=True):
+    """`error` is set when the item met something in the store (a full queue); then nothing was stored for it."""
+
+    status: Literal["queued", "duplicate", "refused"]
+    transaction_id: str
+    message_id: str | None = None
+    partition: PartitionId | None = None
+    position: int | None = None
+    depth: int | None = None
+    capacity: int | None = None
+    error: FairlaneError | None = None
+
+
+class AckItem(msgspec.Struct, kw_only=True):
+    """What a consumer says of one message. Without a lease it may only finish what is not yet committed."""
+
+    transaction_id: str
+    partition: PartitionId
+    status: AckStatus = "completed"
+    lease: str | None = None
+    error: str | None = None
+    delay_ms: int | None = None
+    """With `failed` and `retry`: sleep this long instead of the queue's backoff."""
+    result: bytes | None = None
+    """JSON kept with the acked message and returned to whoever acks it again."""
+
+    def check(self) -> None:
+        """InvalidRequest when this item could mean nothing; a text that no store can hold is made one that it can."""
+        check_name("transactionId", self.transaction_id)
+        if not isinstance(self.partition, PartitionId):
+            raise InvalidRequest("an ack names the partition by the id that the pop returned")
+        if self.status not in get_args(AckStatus):
+            raise InvalidRequest(f"status must be one of {', '.join(get_args(AckStatus))}, not {self.status!r:.40}")
+        if self.lease is not None and not isinstance(self.lease, str):
+            raise InvalidRequest(f"a lease id is a string, not {type(self.lease).__name__}")
+        if self.delay_ms is not None:
+            check_count("delay_ms", self.delay_ms, least=0, most=SECONDS_MAX * 1000)
+        if self.result is not None and len(self.result) > RESULT_BYTES_MAX:
+            raise InvalidRequest(f"a result may have {RESULT_BYTES_MAX} bytes, not {len(self.result)}")
+        if self.error is not None:
+            if not isinstance(self.error, str):
+                raise InvalidRequest(f"error must be a string, not {type(self.error).__name__}")
+            self.error = self.error[:ERROR_CHARS_MAX].replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def check_acks(items: Sequence[AckItem]) -> None:
+    """InvalidRequest unless these items can be one call; it names the first bad item's index."""
+    if not isinstance(items, Sequence) or not all(isinstance(item, AckItem) for item in items):
+        raise InvalidRequest("an ack takes a list of AckItem")
+    if len(items) > BATCH_ITEMS_MAX:
+        raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(items)}")
+    for index, item in enumerate(items):
+        try:
+            item.check()
+        except InvalidRequest as error:
+            raise InvalidRequest(f"item {index}: {error}") from None
+
+
+class AckOutcome(msgspec.Struct, kw_only=True):
+    """`code` and `error` say why when `success` is false.
+
+    Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late),
+    `redelivered` (an earlier message of the same call failed, so this one comes again).
+    """
+
+    success: bool
+    transaction_id: str
+    noop: bool = False
+    """It was finished already."""
+    dead_lettered: bool = False
+    lease_released: bool = False
+    code: str | None = None
+    error: str | None = None
+    result: bytes | None = None
+
+
+class RenewOutcome(msgspec.Struct, frozen=True):
+    """`renewed` partitions are held until `expires_at` at least; 0 and None when the lease ended."""
+
+    renewed: int
+    expires_at: int | None
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message given up on, whole: `message` is its stored bytes (see `segment`)."""
+
+    partition: PartitionId
+    group_id: int
+    position: int
+    queue: str
+    partition_name: str
+    group: str
+    message: bytes
+    message_created_at: int
+    error: str
+    attempts: int
+    first_failed_at: int
+    failed_at: int
+    replayed_at: int | None
+    replayed_as: str | None
+
+    @property
+    def id(self) -> str:
+        return f"{self.partition}-{self.group_id}-{self.position}"

@@ -1,0 +1,118 @@
+"""Queues, their options and their partitions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX, SECONDS_MAX
+from fairlane.model.names import check_count, check_name
+
+Ordering = Literal["per_key", "fifo", "unordered"]
+
+
+class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a queue behaves. 0 means off, for every limit and every duration but the lease's."""
+
+    ordering: Ordering = "per_key"
+    lease_seconds: int = 300
+    retry_limit: int = 3
+    """Failed attempts that are followed by another; deliveries in all = retry_limit + 1."""
+    retry_delay_ms: int = 0
+    """Sleep of the lane after the first failed attempt; doubles with each further one."""
+    retry_delay_max_ms: int = 60_000
+    retry_jitter: bool = False
+    """Spread each sleep over half to all of its length, so that lanes that failed together do not return together."""
+    max_size: int = 0
+    """Messages not yet finished by every group, over all partitions; a push beyond it is refused whole."""
+    dedup_seconds: int = 86_400
+    """How long a transactionId is remembered; 0 accepts every repeat."""
+    delay_seconds: int = 0
+    window_seconds: int = 0
+    ttl_seconds: int = 0
+    max_wait_seconds: int = 0
+    priority: int = 0
+    retention_enabled: bool = False
+    retention_seconds: int = 0
+    completed_retention_seconds: int = 0
+    encryption_enabled: bool = False
+    dead_letter_queue: str | bool = False
+    dlq_after_max_retries: bool = False
+
+    def check(self) -> QueueOptions:
+        """These options, or InvalidRequest naming the first one that is out of bounds."""
+        if self.ordering not in get_args(Ordering):
+            raise InvalidRequest(f"ordering must be one of {', '.join(get_args(Ordering))}, not {self.ordering!r:.40}")
+        check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
+        check_count("retry_limit", self.retry_limit, least=0, most=BATCH_ITEMS_MAX)
+        check_count("max_size", self.max_size, least=0, most=COUNT_MAX)
+        check_count("priority", self.priority, least=-(2**31), most=2**31 - 1)
+        for name in ("retry_delay_ms", "retry_delay_max_ms"):
+            check_count(name, getattr(self, name), least=0, most=SECONDS_MAX * 1000)
+        for name in _SECONDS:
+            check_count(name, getattr(self, name), least=0, most=SECONDS_MAX)
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidRequest(f"{name} must be true or false, not {type(getattr(self, name)).__name__}")
+        if not isinstance(self.dead_letter_queue, bool):
+            check_name("dead_letter_queue", self.dead_letter_queue)
+        return self
+
+
+_SECONDS = (
+    "dedup_seconds",
+    "delay_seconds",
+    "window_seconds",
+    "ttl_seconds",
+    "max_wait_seconds",
+    "retention_seconds",
+    "completed_retention_seconds",
+)
+_FLAGS = ("retry_jitter", "retention_enabled", "encryption_enabled", "dlq_after_max_retries")
+
+
+def queue_options(**options: Any) -> QueueOptions:
+    """Checked options; an unknown name or a value out of bounds is InvalidRequest."""
+    unknown = sorted(set(options) - set(QueueOptions.__struct_fields__))
+    if unknown:
+        raise InvalidRequest(
+            f"unknown queue option {unknown[0]!r:.80}; known are {', '.join(QueueOptions.__struct_fields__)}"
+        )
+    return QueueOptions(**options).check()
+
+
+def labels_of(name: str) -> tuple[str, str]:
+    """(namespace, task) of a queue made by a push: the parts of its name around the first dots."""
+    parts = name.split(".")
+    return parts[0], parts[1] if len(parts) > 1 else ""
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    tenant: str
+    name: str
+    namespace: str
+    task: str
+    options: QueueOptions
+    created_at: int
+    """Microseconds since 1970, as every `_at` in the core."""
+
+
+class Partition(msgspec.Struct, frozen=True):
+    id: PartitionId
+    queue_id: int
+    name: str
+
+
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition's log at one moment: positions `start` to `head` - 1 are retained."""
+
+    id: PartitionId
+    name: str
+    start: int
+    head: int
+    last_at: int
+    created_at: int

@@ -1,0 +1,128 @@
+"""The bytes of a segment: consecutive messages of one partition in one stored row.
+
+Each message is a JSON object without its closing brace,
+`{"id":"..","transactionId":"..","traceId":null,"type":"..","headers":{..},"data":<the producer's bytes>`,
+so that a pop appends what only it knows (createdAt, partition, lease) and a `}`. `ends` holds the
+offset after each message, `keys` the 64-bit key of each transactionId.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from fairlane.errors import StoreCorrupt
+from fairlane.model.message import Message, PushItem
+
+encode = msgspec.json.Encoder().encode
+
+
+class Fragment(msgspec.Struct, rename="camel"):
+    """A stored message once its brace is closed."""
+
+    id: str
+    transaction_id: str
+    data: msgspec.Raw
+    trace_id: str | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    transaction_id: str
+
+
+_decode_fragment = msgspec.json.Decoder(Fragment).decode
+_decode_heads = msgspec.json.Decoder(list[_Head]).decode
+_IDS = re.compile(rb'\{"id":"([0-9a-f-]{36})","transactionId":("(?:[^"\\]|\\.)*")')
+
+
+def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
+    """The stored form of one message."""
+    if transaction_id is message_id:
+        head = b'{"id":"%b","transactionId":"%b"' % (bare := message_id.encode(), bare)
+    else:
+        head = b'{"id":"%b","transactionId":%b' % (message_id.encode(), encode(transaction_id))
+    if item.trace_id is None and item.type is None and item.headers is None:
+        return b'%b,"data":%b' % (head, item.payload)
+    if item.trace_id is not None:
+        head += b',"traceId":"%b"' % item.trace_id.encode()
+    if item.type is not None:
+        head += b',"type":' + encode(item.type)
+    if item.headers is not None:
+        head += b',"headers":' + encode(item.headers)
+    return b'%b,"data":%b' % (head, item.payload)
+
+
+def unpack(fragment: bytes, *, position: int, created_at: int) -> Message:
+    """The message that `pack` made `fragment` of."""
+    try:
+        head = _decode_fragment(fragment + b"}")
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(f"the stored message at position {position} cannot be read: {error}") from None
+    return Message(
+        id=head.id,
+        transaction_id=head.transaction_id,
+        data=head.data,
+        trace_id=head.trace_id,
+        type=head.type,
+        headers=head.headers,
+        position=position,
+        created_at=created_at,
+    )
+
+
+def ids_of(fragment: bytes) -> tuple[str, str]:
+    """(id, transactionId) of a fragment, which may be cut off after them."""
+    match = _IDS.match(fragment)
+    if match is None:
+        raise StoreCorrupt("a stored message does not begin with its ids")
+    return match[1].decode(), msgspec.json.decode(match[2], type=str)
+
+
+def transaction_ids(fragments: Sequence[bytes]) -> list[str]:
+    """The transactionIds of whole fragments, in order."""
+    if not fragments:
+        return []
+    return [head.transaction_id for head in _decode_heads(b"[" + b"},".join(fragments) + b"}]")]
+
+
+def checksum(body: bytes) -> int:
+    return zlib.crc32(body)
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One stored row, as read."""
+
+    first: int
+    created_at: int
+    ends: Sequence[int]
+    body: bytes
+    checksum: int
+
+    def fragments(self, first: int, upto: int) -> list[bytes]:
+        """The stored bytes of positions `first` to `upto` - 1, as far as they are here; StoreCorrupt if they rotted."""
+        if zlib.crc32(self.body) != self.checksum:
+            raise StoreCorrupt(f"the segment at position {self.first} does not match its checksum")
+        body, ends = self.body, self.ends
+        low, high = max(0, first - self.first), min(len(ends), upto - self.first)
+        if low >= high:
+            return []
+        start = ends[low - 1] if low else 0
+        fragments = []
+        for end in ends[low:high]:
+            fragments.append(body[start:end])
+            start = end
+        return fragments
+
+
+def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message]:
+    """The messages at positions `first` to `upto` - 1 in order."""
+    for segment in segments:
+        position = max(first, segment.first)
+        for fragment in segment.fragments(first, upto):
+            yield unpack(fragment, position=position, created_at=segment.created_at)
+            position += 1

@@ -1,0 +1,1 @@
+"""How long-lived things live. Knows nothing of queues."""

@@ -1,0 +1,26 @@
+"""The only reader of the wall clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], int]
+"""Microseconds since 1970."""
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class SteadyClock:
+    """Begins at the wall clock, or at `least` if that is later, and then runs by the monotonic one.
+
+    A store that is its own timekeeper uses it: leases must not end early, nor never, because somebody set the
+    host's clock."""
+
+    def __init__(self, least: int = 0) -> None:
+        self._offset = max(wall_clock(), least) - time.monotonic_ns() // 1000
+
+    def __call__(self) -> int:
+        return self._offset + time.monotonic_ns() // 1000

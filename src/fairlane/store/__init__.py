@@ -1,0 +1,1 @@
+"""Stores: one contract, two implementations."""

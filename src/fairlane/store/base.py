@@ -1,0 +1,257 @@
+"""The store contract. The docstrings are the specification; `tests/conformance` holds both stores to them.
+
+Common to all: times are microseconds since 1970 by the store's clock, never the caller's. Every verb is
+one atomic step and durable when it returns. A driver's exception never leaves: what the store cannot do now
+is StoreUnavailable, a commit whose fate is not known is OutcomeUnknown, and every verb may be repeated after it.
+Locks are taken in one order (queue row, partitions by id, cursors), so calls never deadlock each other.
+"""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from collections.abc import Callable, Sequence
+from typing import Protocol, Self
+
+from fairlane.model.group import Group, LaneState, Seek, Subscription
+from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import DeadLetter, RenewOutcome
+from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
+from fairlane.model.segment import Segment
+from fairlane.store.values import (
+    DeadFilter,
+    Leased,
+    PopCall,
+    PopResult,
+    PushResult,
+    Renewal,
+    Settled,
+    Settlement,
+    Slice,
+)
+
+
+class Queues(Protocol):
+    """Queues belong to a tenant, partitions to a queue. Both are made once and keep their id until deleted."""
+
+    async def get(self, tenant: str, name: str) -> Queue | None: ...
+
+    async def ensure(self, tenant: str, name: str) -> Queue:
+        """The queue, made with default options and labels from its name if it is not there."""
+        ...
+
+    async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
+        """Make the queue or replace all its options and labels; messages, cursors and leases stay.
+
+        A `max_size` set on a queue that has messages counts those that are there, exactly, also while others push.
+        """
+        ...
+
+    async def list(self, tenant: str) -> List[Queue]:
+        """All queues of the tenant, newest first."""
+        ...
+
+    async def delete(self, tenant: str, name: str) -> bool:
+        """Remove the queue with its partitions, messages, groups and dead letters; False if it was not there.
+
+        At once nothing of it can be pushed, claimed or acked; its rows go in bounded steps. A queue of the
+        same name made later is another one, and empty.
+        """
+        ...
+
+    async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
+        """The named partitions in the order asked, made empty where missing, each with a cursor for every group.
+
+        NotFound if the queue is gone.
+        """
+        ...
+
+    async def partition(self, id: PartitionId) -> Partition | None: ...
+
+    async def named(self, queue_id: int, name: str) -> Partition | None:
+        """The partition of this name, not made if it is missing."""
+        ...
+
+    async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionState]:
+        """Partitions whose name is greater than `after`, by name."""
+        ...
+
+    async def depth(self, queue_id: int) -> int:
+        """Messages not yet finished by every group; all retained ones while there is no group."""
+        ...
+
+
+class Messages(Protocol):
+    """The log, and the leases on it."""
+
+    async def push(self, slices: Sequence[Slice]) -> List[PushResult]:
+        """Append each slice to its partition, all of it or nothing, and say which, in order.
+
+        Position order in a partition is commit order, without gaps; `created_at` never falls. Slices of different
+        partitions do not depend on each other, except that the slices of one call for one queue and shard fit below
+        its `max_size` together or none of them is stored. A given id that is stored in the partition and younger
+        than `dedup_seconds` (also when it was stored by a concurrent call) makes its slice `Duplicates`. Lanes that
+        were empty become ready."""
+        ...
+
+    async def pop(self, call: PopCall) -> PopResult:
+        """Lease ready lanes, longest-ready first, each to the first claim that still wants one.
+
+        A claim gets messages up to its batch over all its lanes, in position order from the lane's cursor, and at
+        most about POP_BYTES_MAX of them. A lane whose last lease ran out is charged one failed attempt of its first
+        message with the error `Partition lease expired`; then it is delivered one message at a time until the
+        cursor has passed the lost batch. A message whose attempts are used up is dead-lettered instead of
+        delivered."""
+        ...
+
+    async def ack(self, settlements: Sequence[Settlement]) -> List[Settled]:
+        """Apply each settlement by itself, in order; a stale token applies nothing.
+
+        With a token: it must be the lane's live lease. `upto` moves the cursor, never back; at the end of the
+        leased batch the lease is released, before it the rest stays leased. Without a token: what lies below `upto`
+        and is not yet committed is finished; a lease whose batch is thereby finished is released. A nack at or
+        above the cursor ends the lease, also of another holder when it comes without a token; below the cursor it
+        is ignored (`after` > its position tells). `bury` dead-letters positions not yet committed, in the same
+        transaction as the move."""
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal]) -> List[RenewOutcome]:
+        """Let every live lane of each lease end no earlier than now + its seconds."""
+        ...
+
+    async def release(self, lease: LeaseId, *, partition: PartitionId | None = None) -> int:
+        """Give live lanes of the lease (or the one named) back at once, without charge; how many."""
+        ...
+
+    async def leased(self, lease: LeaseId) -> List[Leased]:
+        """What the lease covers now; empty when it ended."""
+        ...
+
+    async def read(self, partition: PartitionId, first: int, upto: int) -> List[Segment]:
+        """The segments that hold positions `first` to `upto` - 1 as far as they are stored, in order."""
+        ...
+
+    async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
+        """The position of the newest stored message with this id, None if it is not known (any more)."""
+        ...
+
+    async def transact(
+        self, settlements: Sequence[Settlement], slices: Sequence[Slice]
+    ) -> tuple[list[Settled], list[PushResult]]:
+        """All settlements, then all slices, in one transaction: every one applied, or none.
+
+        Nothing is applied when a settlement is not `ok` (or `repeated`), a settlement's nack or bury lies below the
+        cursor, or a slice is not `Stored`; the results then say which, and are those of the attempt."""
+        ...
+
+
+class Groups(Protocol):
+    """Consumer groups of a queue, each with a cursor in every partition."""
+
+    async def get(self, queue_id: int, name: str) -> Group | None: ...
+
+    async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
+        """The group; if it is new, begun as the subscription says, as of now: `new` starts at the heads of this moment.
+
+        An existing group keeps its first decision. NotFound if the queue is gone.
+        """
+        ...
+
+    async def seed(self, group_id: int) -> bool:
+        """Make the next bounded number of missing cursors of a new group; False when none is missing."""
+        ...
+
+    async def list(self, queue_id: int) -> List[Group]: ...
+
+    async def lanes(
+        self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000
+    ) -> List[LaneState]:
+        """The group's view of its partitions, by name after `after`, or of one."""
+        ...
+
+    async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
+        """Move the cursor of every partition, or of one, and end its lease; how many moved.
+
+        To a time: the first message created at or after it. A position is clamped to what is retained. Attempts are
+        forgotten."""
+        ...
+
+    async def delete(self, group_id: int) -> int:
+        """Forget the group, its cursors and its dead letters; how many cursors there were."""
+        ...
+
+    async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
+        """What the ack of this message carried as its result."""
+        ...
+
+    async def next_ready_at(self, group_id: int) -> int | None:
+        """When the earliest lane of the group is ready (the past if one is now); None while none has anything to
+        read."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """Messages given up on. One per (partition, group, position); failing again after a seek replaces it."""
+
+    async def list(
+        self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
+    ) -> List[DeadLetter]:
+        """Newest failure first; `before` is (failed_at, id) of the last one seen."""
+        ...
+
+    async def get(self, queue_id: int, id: str) -> DeadLetter | None: ...
+
+    async def count(self, queue_id: int, where: DeadFilter) -> int: ...
+
+    async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
+        """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
+        new messages whose `replay-of` header names the old transactionId; (dead letter id, new message id) of each.
+        Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
+        fit."""
+        ...
+
+    async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
+        """Delete up to `limit` that match; how many."""
+        ...
+
+
+class Store(Protocol):
+    """A store, open. `queues`, `messages`, `groups` and `dead_letters` are its families."""
+
+    @property
+    def queues(self) -> Queues: ...
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def groups(self) -> Groups: ...
+    @property
+    def dead_letters(self) -> DeadLetters: ...
+
+    async def now(self) -> int:
+        """The store's clock."""
+        ...
+
+    def id_time(self) -> int:
+        """Milliseconds for new ids, known without asking: at or a little before the store's clock."""
+        ...
+
+    def flushes(self) -> int:
+        """How many pushes (or acks, or pops) may usefully run at once."""
+        ...
+
+    def listen(self, wake: Callable[[int], None]) -> None:
+        """Call `wake(queue_id)` soon after another broker stored messages or made lanes ready. A hint: it may be
+        late or lost."""
+        ...
+
+    def hint(self, queue_id: int) -> None:
+        """Tell other brokers that this one did. Never blocks, never fails."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was handed over, then let go of everything. Idempotent."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...

@@ -1,0 +1,57 @@
+"""Settlements as the arrays that `fairlane.ack` takes, and its rows as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID
+
+import asyncpg
+
+from fairlane.store.values import Nack, Settled, Settlement
+
+_NO_TOKEN = UUID(int=0)
+_NO_NACK = Nack(-1, False, "")
+_STATES: dict[bytes, Literal["ok", "lost", "gone"]] = {b"o": "ok", b"l": "lost", b"g": "gone"}
+
+
+def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) -> tuple[object, ...]:
+    """`settlements` are of one shard and sorted by (partition, group)."""
+    nacks = [settlement.nack or _NO_NACK for settlement in settlements]
+    buried = [(lane, bury) for lane, settlement in enumerate(settlements, 1) for bury in settlement.bury]
+    results = [(lane, *result) for lane, settlement in enumerate(settlements, 1) for result in settlement.results]
+    return (
+        shard,
+        [settlement.partition.id for settlement in settlements],
+        [settlement.group_id for settlement in settlements],
+        [settlement.token is not None for settlement in settlements],
+        [settlement.token or _NO_TOKEN for settlement in settlements],
+        [settlement.upto for settlement in settlements],
+        [nack.position for nack in nacks],
+        [nack.charge for nack in nacks],
+        [-1 if nack.delay_ms is None else nack.delay_ms for nack in nacks],
+        [nack.error for nack in nacks],
+        [lane for lane, _ in buried],
+        [bury.position for _, bury in buried],
+        [bury.error for _, bury in buried],
+        [lane for lane, _, _ in results],
+        [position for _, position, _ in results],
+        [result for _, _, result in results],
+        now,
+    )
+
+
+def results(rows: Sequence[asyncpg.Record], count: int) -> list[Settled]:
+    """The result of each of `count` settlements."""
+    found = [Settled("gone")] * count
+    for lane, state, before, after, dead, released, repeated in rows:
+        found[lane - 1] = Settled(_STATES[state], before, after, dead, released, repeated)
+    return found
+
+
+def applied(settlement: Settlement, settled: Settled) -> bool:
+    """Whether all that the settlement said took effect, now or in an earlier try."""
+    if settled.state != "ok":
+        return settled.repeated
+    late = settlement.nack is not None and settlement.nack.position < settled.before
+    return not late and all(bury.position >= settled.before for bury in settlement.bury)

@@ -1,0 +1,141 @@
+"""Connections to PostgreSQL: one pool, one way to run a statement, one place where driver errors become ours."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+
+from fairlane.errors import FairlaneError, OutcomeUnknown, ShuttingDown, StoreUnavailable
+from fairlane.runtime.clock import Clock
+
+T = TypeVar("T")
+
+STATEMENT_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+RETRY_SECONDS = (0.1, 0.2, 0.4)
+"""Sleeps before trying again after a deadlock, a serialisation failure or a lock that was not to be had in time."""
+
+_EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000
+MINUS_INFINITY = -(2**63) + _EPOCH_2000
+
+_TRANSIENT = ("40001", "40P01", "55P03")
+_REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
+"""The server said no, so nothing was applied: no room, starting up, read-only, not allowed, I/O error."""
+
+
+class Database:
+    """A pool of connections that never lets a driver's exception out."""
+
+    def __init__(self, pool: asyncpg.Pool[Any], clock: Clock | None) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._closed = False
+
+    @property
+    def connections(self) -> int:
+        return int(self._pool.get_max_size())
+
+    def time(self) -> int | None:
+        """What statements take as `p_now`: NULL, for the database's clock, unless a test owns the time."""
+        return self._clock() if self._clock else None
+
+    async def read(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self._run(lambda connection: connection.fetch(statement, *arguments), StoreUnavailable)
+
+    async def write(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run one statement, which is its own transaction."""
+        return await self._run(lambda connection: connection.fetch(statement, *arguments), OutcomeUnknown)
+
+    async def transact(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+        """Run `work` in a transaction; it is run again from the start when the database asks for that."""
+
+        async def run(connection: asyncpg.Connection[Any]) -> T:
+            async with connection.transaction():
+                await connection.execute("SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '30s'")
+                return await work(connection)
+
+        return await self._run(run, OutcomeUnknown)
+
+    async def _run(
+        self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]], lost: type[StoreUnavailable | OutcomeUnknown]
+    ) -> T:
+        for pause in (*RETRY_SECONDS, None):
+            try:
+                async with self._connection() as connection:
+                    return await asyncio.wait_for(work(connection), STATEMENT_SECONDS)
+            except asyncpg.PostgresError as error:
+                if error.sqlstate not in _TRANSIENT or pause is None:
+                    raise _translated(error, lost) from error
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            except (OSError, TimeoutError, asyncpg.InterfaceError) as error:
+                raise lost(f"the connection to the database was lost during a statement: {error!r}") from error
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+        if self._closed:
+            raise ShuttingDown("the store is closed")
+        try:
+            connection = await self._pool.acquire(timeout=CONNECT_SECONDS)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise StoreUnavailable(f"the database does not answer: {error!r}") from error
+        try:
+            yield connection
+        finally:
+            await self._pool.release(connection)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            try:
+                await asyncio.wait_for(self._pool.close(), CONNECT_SECONDS)
+            except TimeoutError:
+                self._pool.terminate()
+
+
+def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | OutcomeUnknown]) -> FairlaneError:
+    state = error.sqlstate or ""
+    if state in _TRANSIENT or state.startswith(_REFUSED):
+        return StoreUnavailable(f"the database refused a statement for now: {error}")
+    if state.startswith(("08", "57")):
+        return lost(f"the database ended a statement: {error}")
+    return StoreUnavailable(f"the database refused a statement: {error} ({state})")
+
+
+async def open_database(url: str, *, connections: int, statement_cache: bool, clock: Clock | None) -> Database:
+    """A pool that is connected, or StoreUnavailable."""
+    try:
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=connections,
+            max_inactive_connection_lifetime=0,
+            statement_cache_size=100 if statement_cache else 0,
+            timeout=CONNECT_SECONDS,
+            init=prepare,
+            reset=_keep,
+            server_settings={"application_name": "fairlane"},
+        )
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(f"cannot connect to the database: {error}") from error
+    return Database(pool, clock)
+
+
+async def prepare(connection: asyncpg.Connection[Any]) -> None:
+    """Times travel as microseconds since 1970."""
+    await connection.set_type_codec(
+        "timestamptz",
+        schema="pg_catalog",
+        encoder=lambda at: (at - _EPOCH_2000,),
+        decoder=lambda at: at[0] + _EPOCH_2000,
+        format="tuple",
+    )
+
+
+async def _keep(_connection: object) -> None:
+    """Nothing is left on a connection that would need resetting, so the round trip for it is saved."""

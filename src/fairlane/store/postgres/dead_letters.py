@@ -1,0 +1,142 @@
+"""Dead letters on PostgreSQL."""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from functools import partial
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from fairlane.errors import NotFound, QueueFull
+from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
+from fairlane.model.message import PushItem
+from fairlane.model.outcome import DeadLetter
+from fairlane.model.queue import QueueOptions
+from fairlane.model.segment import pack, unpack
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.messages import Messages
+from fairlane.store.statements import load
+from fairlane.store.values import DeadFilter, Full, Gone, Slice
+
+SQL = load("fairlane.store.postgres", "dead_letters.sql")
+
+
+def _where(queue_id: int, where: DeadFilter) -> tuple[object, ...]:
+    partition = where.partition.id if where.partition else None
+    return (queue_id, where.group, partition, where.ids, where.failed_from, where.failed_until, where.replayed)
+
+
+def _dead_letter(row: asyncpg.Record) -> DeadLetter:
+    fields = dict(row)
+    del fields["id"]
+    return DeadLetter(partition=PartitionId(fields.pop("shard"), fields.pop("partition_id")), **fields)
+
+
+class DeadLetters:
+    def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
+        self._database = database
+        self._shards = shards
+        self._messages = messages
+
+    def _route(self, where: DeadFilter) -> List[int]:
+        return [where.partition.shard] if where.partition else self._shards
+
+    async def list(
+        self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
+    ) -> List[DeadLetter]:
+        at, id = before or (None, None)
+        found: list[DeadLetter] = []
+        for shard in self._route(where):
+            rows = await self._database.read(SQL["list"], shard, *_where(queue_id, where), at, id, limit)
+            found += map(_dead_letter, rows)
+        found.sort(key=lambda letter: (letter.failed_at, letter.id), reverse=True)
+        return found[:limit]
+
+    async def get(self, queue_id: int, id: str) -> DeadLetter | None:
+        found = await self.list(queue_id, DeadFilter(ids=[id]), limit=1)
+        return found[0] if found else None
+
+    async def count(self, queue_id: int, where: DeadFilter) -> int:
+        counts = [
+            await self._database.read(SQL["count"], shard, *_where(queue_id, where)) for shard in self._route(where)
+        ]
+        return sum(rows[0][0] for rows in counts)
+
+    async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
+        where = msgspec.structs.replace(where, replayed=False)
+        replayed: list[tuple[str, str]] = []
+        for shard in self._route(where):
+            left = limit - len(replayed)
+            if left > 0:
+                step = partial(self._replay, shard=shard, queue_id=queue_id, where=where, limit=left)
+                replayed += await self._database.transact(step)
+        return replayed
+
+    async def _replay(
+        self, connection: asyncpg.Connection[Any], *, shard: int, queue_id: int, where: DeadFilter, limit: int
+    ) -> List[tuple[str, str]]:
+        options = await connection.fetchval(SQL["options"], queue_id)
+        rows = await connection.fetch(SQL["oldest"], shard, *_where(queue_id, where), limit)
+        if options is None or not rows:
+            return []
+        options = msgspec.json.decode(options, type=QueueOptions)
+        slices: dict[int, Slice] = {}
+        for row in rows:
+            partition = PartitionId(shard, row["partition_id"])
+            slices.setdefault(partition.id, Slice(partition, queue_id, options, [], [], [], [], []))
+        ordered = [slices[id] for id in sorted(slices)]
+        await self._messages.lock(connection, [], ordered)
+        keys = [(row["partition_id"], row["group_id"], row["position"]) for row in rows]
+        free = {tuple(row) for row in await connection.fetch(SQL["lock"], shard, *map(list, zip(*keys, strict=True)))}
+        done: dict[tuple[int, int, int], str] = {}
+        ids: list[tuple[str, str]] = []
+        for row, key in zip(rows, keys, strict=True):
+            if key in free:
+                done[key] = _again(slices[key[0]], row["message"])
+                ids.append((row["id"], done[key]))
+        for result in await self._messages.push_shard(
+            connection.fetch, shard, [part for part in ordered if part.fragments]
+        ):
+            if isinstance(result, Full):
+                raise QueueFull(
+                    f"the replay does not fit: {result.depth} of {result.capacity} places are taken",
+                    depth=result.depth,
+                    capacity=result.capacity,
+                )
+            if isinstance(result, Gone):
+                raise NotFound(f"queue {queue_id} is not there (any more)")
+        columns = list(map(list, zip(*done, strict=True))) or [[], [], []]
+        await connection.execute(SQL["replayed"], shard, *columns, list(done.values()), self._database.time())
+        return ids
+
+    async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
+        purged = 0
+        for shard in self._route(where):
+            rows = await self._database.read(SQL["oldest"], shard, *_where(queue_id, where), limit - purged)
+            keys = [[row[name] for row in rows] for name in ("partition_id", "group_id", "position")]
+            await self._database.write(SQL["purge"], shard, *keys)
+            purged += len(rows)
+            if purged >= limit:
+                break
+        return purged
+
+
+def _again(part: Slice, message: bytes) -> str:
+    """Add a dead letter's message to a slice, as a new message; its id."""
+    old = unpack(message, position=0, created_at=0)
+    item = PushItem(
+        queue="",
+        payload=old.data,
+        trace_id=old.trace_id,
+        type=old.type,
+        headers={**(old.headers or {}), "replay-of": old.transaction_id},
+    )
+    id = uuid7()
+    part.fragments.append(pack(id, id, item))
+    part.transaction_ids.append(id)
+    part.keys.append(id_key(id))
+    part.id_times.append(uuid7_ms(id) or 0)
+    part.given.append(False)
+    return id

@@ -1,0 +1,174 @@
+-- Settles one lane per element, sorted by (partition, group): finishes what lies below p_upto, then applies the nack and buries.
+-- The token is compared in the statement that moves the cursor. Without p_fenced the ack has no lease.
+-- Whoever moves a cursor holds its partition's row: a lane may be declared empty only against a head that stands still.
+CREATE OR REPLACE FUNCTION fairlane.ack(
+    p_shard int,
+    p_partitions bigint[],
+    p_groups bigint[],
+    p_fenced boolean[],
+    p_tokens uuid[],
+    p_upto bigint[],
+    p_nack bigint[],           -- position, -1 for none
+    p_charge boolean[],
+    p_delay_ms bigint[],       -- -1: the queue's backoff
+    p_errors text[],
+    p_bury_lane int[],         -- messages to dead-letter: index of the lane, position, error
+    p_bury_at bigint[],
+    p_bury_error text[],
+    p_result_lane int[],
+    p_result_at bigint[],
+    p_results bytea[],
+    p_now timestamptz
+) RETURNS TABLE (lane int, state "char", before bigint, after bigint, dead boolean, released boolean, repeated boolean)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    o jsonb;
+    v_plain boolean[] := array_fill(false, ARRAY[cardinality(p_partitions)]);
+    v_limited bigint[];
+    v_now_limited bigint[];
+    v_before bigint[] := '{}';
+    c record;
+    v_upto bigint;
+    v_live boolean;
+    v_sleep bigint;
+    v_attempts int;
+    v_ready timestamptz;
+    v_dead boolean;
+    v_buried int;
+    v_nack boolean;
+BEGIN
+    v_limited := fairlane.limited_queues(p_shard, p_partitions);
+    PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
+    PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_partitions)
+    ORDER BY p.id FOR NO KEY UPDATE;
+    v_now_limited := fairlane.limited_queues(p_shard, p_partitions);
+    IF NOT v_now_limited <@ v_limited THEN
+        RAISE EXCEPTION 'a queue got a max_size meanwhile' USING ERRCODE = 'serialization_failure';
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+    FOR i IN 1 .. cardinality(v_limited) LOOP
+        v_before := v_before || fairlane.finished(p_shard, ARRAY(
+            SELECT p.id FROM fairlane.partitions p
+            WHERE p.shard = p_shard AND p.id = ANY (p_partitions) AND p.queue_id = v_limited[i]));
+    END LOOP;
+
+    -- The happy path: live leases, nothing failed, all in one statement.
+    FOR c IN
+        UPDATE fairlane.cursors k
+        SET committed = a.upto,
+            lease = CASE WHEN a.upto >= k.lease_end THEN NULL ELSE k.lease END,
+            last_lease = CASE WHEN a.upto >= k.lease_end THEN k.lease ELSE k.last_lease END,
+            ready_at = CASE WHEN a.upto < k.lease_end THEN k.ready_at WHEN a.upto < p.head THEN t END
+        FROM unnest(p_partitions, p_groups, p_tokens, p_upto, p_nack) WITH ORDINALITY a(id, grp, token, upto, nack, i),
+             fairlane.partitions p, fairlane.cursors b, fairlane.queues q
+        WHERE k.shard = p_shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.lease = a.token AND k.ready_at > t
+          AND a.nack < 0 AND NOT k.failing AND a.upto > k.committed AND a.upto <= k.lease_end
+          AND NOT a.i = ANY (p_bury_lane)
+          AND p.shard = p_shard AND p.id = a.id AND q.id = p.queue_id
+          AND b.shard = p_shard AND b.partition_id = a.id AND b.group_id = a.grp
+        RETURNING a.i::int, b.committed AS before, k.committed AS after, k.lease IS NULL AS released
+    LOOP
+        v_plain[c.i] := true;
+        RETURN QUERY SELECT c.i, 'o'::"char", c.before, c.after, false, c.released, false;
+    END LOOP;
+
+    FOR i IN 1 .. cardinality(p_partitions) LOOP
+        CONTINUE WHEN v_plain[i];
+        SELECT k.*, p.head, p.queue_id INTO c
+        FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
+        WHERE k.shard = p_shard AND k.partition_id = p_partitions[i] AND k.group_id = p_groups[i] FOR UPDATE OF k;
+        IF FOUND THEN
+            SELECT q.options INTO o FROM fairlane.queues q WHERE q.id = c.queue_id;
+        END IF;
+        IF NOT FOUND THEN
+            RETURN QUERY SELECT i, 'g'::"char", 0::bigint, 0::bigint, false, false, false;
+            CONTINUE;
+        END IF;
+        v_live := c.lease IS NOT NULL AND c.ready_at > t;
+        IF p_fenced[i] AND NOT (v_live AND c.lease = p_tokens[i]) THEN
+            RETURN QUERY SELECT i, 'l'::"char", c.committed, c.committed, false, false,
+                                c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND c.committed >= p_upto[i];
+            CONTINUE;
+        END IF;
+        v_upto := greatest(c.committed, least(p_upto[i], CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END));
+        v_buried := 0;
+        FOR b IN 1 .. cardinality(p_bury_lane) LOOP
+            CONTINUE WHEN p_bury_lane[b] <> i OR p_bury_at[b] < c.committed OR p_bury_at[b] >= v_upto;
+            PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_bury_at[b], p_bury_error[b], t);
+            v_buried := v_buried + 1;
+        END LOOP;
+        v_dead := false;
+        v_sleep := 0;
+        v_nack := p_nack[i] >= v_upto AND p_nack[i] < CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END;
+        IF v_nack AND p_charge[i] THEN
+            INSERT INTO fairlane.failures AS f
+                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
+            VALUES (p_shard, c.partition_id, c.group_id, p_nack[i], 1, p_errors[i], t, t)
+            ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+            SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at
+            RETURNING f.attempts INTO v_attempts;
+            v_dead := v_attempts > (o ->> 'retry_limit')::int;
+            IF v_dead AND p_nack[i] > v_upto THEN
+                -- Messages before it are still open: it falls when the cursor has reached it.
+                v_dead := false;
+            ELSIF v_dead THEN
+                PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_nack[i], p_errors[i], t);
+                v_upto := p_nack[i] + 1;
+                v_buried := v_buried + 1;
+            ELSE
+                v_sleep := least((o ->> 'retry_delay_ms')::bigint * 2 ^ least(v_attempts - 1, 40),
+                                 (o ->> 'retry_delay_max_ms')::bigint)::bigint;
+                IF (o ->> 'retry_jitter')::boolean THEN
+                    v_sleep := (v_sleep * (0.5 + random() / 2))::bigint;
+                END IF;
+            END IF;
+        END IF;
+        IF v_nack AND NOT v_dead AND p_delay_ms[i] >= 0 THEN
+            v_sleep := p_delay_ms[i];
+        END IF;
+        IF v_upto > c.committed THEN
+            DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                                              AND f.group_id = c.group_id AND f.position < v_upto;
+        END IF;
+        -- A lease goes on while part of its batch is open; a sleep goes on while the cursor does not move.
+        v_ready := CASE WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t + make_interval(secs => v_sleep / 1000.0) END
+                        WHEN v_live AND v_upto < c.lease_end THEN c.ready_at
+                        WHEN v_upto >= c.head THEN NULL
+                        WHEN v_upto = c.committed THEN c.ready_at
+                        ELSE t END;
+        UPDATE fairlane.cursors k
+        SET committed = v_upto, dead = k.dead + v_buried, ready_at = v_ready,
+            lease = CASE WHEN v_nack OR v_upto >= c.lease_end THEN NULL ELSE c.lease END,
+            last_lease = CASE WHEN v_live AND (v_nack OR v_upto >= c.lease_end) THEN c.lease ELSE c.last_lease END,
+            failing = EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                              AND f.group_id = c.group_id)
+        WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id;
+        RETURN QUERY SELECT i, 'o'::"char", c.committed, v_upto, v_dead,
+                            v_live AND (v_nack OR v_upto >= c.lease_end), false;
+    END LOOP;
+
+    INSERT INTO fairlane.results AS r (shard, partition_id, group_id, position, result, created_at)
+    SELECT p_shard, p_partitions[x.lane], p_groups[x.lane], x.at, x.result, t
+    FROM unnest(p_result_lane, p_result_at, p_results) x(lane, at, result)
+    WHERE EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
+                  AND k.group_id = p_groups[x.lane] AND k.committed > x.at)
+    ON CONFLICT DO NOTHING;
+
+    FOR i IN 1 .. cardinality(v_limited) LOOP
+        v_upto := fairlane.finished(p_shard, ARRAY(
+            SELECT p.id FROM fairlane.partitions p
+            WHERE p.shard = p_shard AND p.id = ANY (p_partitions) AND p.queue_id = v_limited[i])) - v_before[i];
+        UPDATE fairlane.queues q SET depth = q.depth - v_upto WHERE q.id = v_limited[i] AND v_upto > 0;
+    END LOOP;
+END $$;
+
+-- The queues with a max_size among those of some partitions, by id.
+CREATE OR REPLACE FUNCTION fairlane.limited_queues(p_shard int, p_partitions bigint[]) RETURNS bigint[]
+LANGUAGE sql AS $$
+    SELECT coalesce(array_agg(q.id ORDER BY q.id), '{}')
+    FROM fairlane.queues q
+    WHERE (q.options ->> 'max_size')::bigint > 0
+      AND q.id IN (SELECT p.queue_id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_partitions));
+$$;

@@ -1,0 +1,137 @@
+-- Makes the named partitions of one shard that are missing, each with a cursor for every group of the queue. Under the queue's row
+-- lock, as is the birth of a group: otherwise a lane could be born without a reader. Nothing is returned if the queue is gone.
+CREATE OR REPLACE FUNCTION fairlane.born(p_shard int, p_queue bigint, p_names text[], p_now timestamptz)
+RETURNS TABLE (id bigint, name text)
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_groups bigint[];
+    v_new bigint[];
+BEGIN
+    PERFORM 1 FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+    WITH made AS (
+        INSERT INTO fairlane.partitions AS p (shard, queue_id, name, created_at, last_at)
+        SELECT p_shard, p_queue, n, t, t FROM unnest(p_names) n
+        ON CONFLICT (shard, queue_id, name) DO NOTHING RETURNING p.id)
+    SELECT array_agg(made.id) INTO v_new FROM made;
+    SELECT array_agg(g.id) INTO v_groups FROM fairlane.groups g WHERE g.queue_id = p_queue;
+    INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)
+    SELECT p_shard, i, g, 0 FROM unnest(v_new) i CROSS JOIN unnest(v_groups) g;
+    RETURN QUERY SELECT p.id, p.name::text FROM fairlane.partitions p
+                 WHERE p.shard = p_shard AND p.queue_id = p_queue AND p.name = ANY (p_names);
+END $$;
+
+-- Makes cursors of a group for up to p_limit partitions of one shard, by name after p_after; the last name, NULL if there was none.
+-- p_exact: heads of this moment for mode `new`, otherwise where the log stood at p_from.
+CREATE OR REPLACE FUNCTION fairlane.seed(
+    p_shard int, p_queue bigint, p_group bigint, p_mode text, p_from timestamptz, p_exact boolean, p_after text, p_limit int,
+    p_now timestamptz
+) RETURNS text
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_ids bigint[];
+    v_at bigint[] := '{}';
+    v_last text;
+BEGIN
+    SELECT array_agg(x.id ORDER BY x.id), max(x.name COLLATE "C") INTO v_ids, v_last
+    FROM (SELECT p.id, p.name FROM fairlane.partitions p
+          WHERE p.shard = p_shard AND p.queue_id = p_queue AND p.name > p_after ORDER BY p.name LIMIT p_limit) x;
+    IF v_ids IS NULL THEN
+        RETURN NULL;
+    END IF;
+    PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) ORDER BY p.id FOR NO KEY UPDATE;
+    t := coalesce(p_now, clock_timestamp());
+    FOR i IN 1 .. cardinality(v_ids) LOOP
+        v_at := v_at || CASE WHEN p_mode = 'all' OR p_exact AND p_mode = 'new' THEN NULL
+                             ELSE fairlane.position_at(p_shard, v_ids[i], p_from) END;
+    END LOOP;
+    INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed, ready_at)
+    SELECT p_shard, p.id, p_group, x.at, CASE WHEN x.at < p.head THEN t END
+    FROM unnest(v_ids, v_at) i(id, at)
+    JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id
+    CROSS JOIN LATERAL (SELECT CASE WHEN p_mode = 'all' THEN p.start WHEN i.at IS NULL THEN p.head ELSE i.at END AS at) x
+    ON CONFLICT DO NOTHING;
+    RETURN v_last;
+END $$;
+
+-- Sends the cursors of a group to the beginning, the end, a time or a position and ends their leases; how many.
+CREATE OR REPLACE FUNCTION fairlane.seek(
+    p_shard int, p_queue bigint, p_group bigint, p_partition bigint, p_to text, p_at timestamptz, p_position bigint,
+    p_now timestamptz
+) RETURNS bigint
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_ids bigint[];
+    v_at bigint[] := '{}';
+    v_moved bigint;
+BEGIN
+    SELECT array_agg(x.id) INTO v_ids
+    FROM (SELECT p.id FROM fairlane.partitions p
+          WHERE p.shard = p_shard AND p.queue_id = p_queue AND (p_partition = 0 OR p.id = p_partition)
+          ORDER BY p.id FOR NO KEY UPDATE) x;
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+    IF p_to = 'time' THEN
+        FOR i IN 1 .. cardinality(v_ids) LOOP
+            v_at := v_at || fairlane.position_at(p_shard, v_ids[i], p_at);
+        END LOOP;
+    ELSE
+        v_at := array_fill(p_position, ARRAY[cardinality(v_ids)]);
+    END IF;
+    UPDATE fairlane.cursors k
+    SET committed = x.at, lease = NULL, last_lease = NULL, probe_until = 0, failing = false,
+        ready_at = CASE WHEN x.at < x.head THEN t END
+    FROM (SELECT p.id, p.head,
+                 CASE p_to WHEN 'beginning' THEN p.start WHEN 'end' THEN p.head
+                           ELSE greatest(p.start, least(p.head, i.at)) END AS at
+          FROM unnest(v_ids, v_at) i(id, at) JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id) x
+    WHERE k.shard = p_shard AND k.partition_id = x.id AND k.group_id = p_group;
+    GET DIAGNOSTICS v_moved = ROW_COUNT;
+    DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids) AND f.group_id = p_group;
+    RETURN v_moved;
+END $$;
+
+-- Messages of a queue in one shard that some group has not finished; all retained ones while it has no group.
+CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
+LANGUAGE sql AS $$
+    SELECT coalesce(sum(p.head - coalesce(m.done, p.start)), 0)::bigint
+    FROM fairlane.partitions p
+    CROSS JOIN LATERAL (SELECT min(c.committed) AS done FROM fairlane.cursors c
+                        WHERE c.shard = p_shard AND c.partition_id = p.id) m
+    WHERE p.shard = p_shard AND p.queue_id = p_queue;
+$$;
+
+-- The dead letters of a queue in one shard that match; NULL matches any.
+CREATE OR REPLACE FUNCTION fairlane.dead_letters_where(
+    p_shard int, p_queue bigint, p_group text, p_partition bigint, p_ids text[], p_failed_from timestamptz,
+    p_failed_until timestamptz, p_replayed boolean
+) RETURNS TABLE (id text, shard int, partition_id bigint, group_id bigint, "position" bigint, queue text, partition_name text,
+                 "group" text, message bytea, message_created_at timestamptz, error text, attempts int,
+                 first_failed_at timestamptz, failed_at timestamptz, replayed_at timestamptz, replayed_as text)
+LANGUAGE sql STABLE AS $$
+    SELECT concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) COLLATE "C", d.shard, d.partition_id, d.group_id,
+           d.position, q.name, p.name::text, g.name, d.message, d.message_created_at, d.error, d.attempts, d.first_failed_at,
+           d.failed_at, d.replayed_at, d.replayed_as
+    FROM fairlane.dead_letters d
+    JOIN fairlane.queues q ON q.id = d.queue_id
+    JOIN fairlane.groups g ON g.id = d.group_id
+    JOIN fairlane.partitions p ON p.shard = d.shard AND p.id = d.partition_id
+    WHERE d.shard = p_shard AND d.queue_id = p_queue
+      AND (p_group IS NULL OR g.name = p_group)
+      AND (p_partition IS NULL OR d.partition_id = p_partition)
+      AND (p_ids IS NULL OR concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) = ANY (p_ids))
+      AND (p_failed_from IS NULL OR d.failed_at >= p_failed_from)
+      AND (p_failed_until IS NULL OR d.failed_at < p_failed_until)
+      AND (p_replayed IS NULL OR (d.replayed_at IS NOT NULL) = p_replayed);
+$$;

@@ -1,0 +1,233 @@
+-- Leases ready lanes of one group in one shard to claims, in order: claim i takes up to p_batch[i] messages from up to
+-- p_lanes[i] lanes under the token p_tokens[i]. One row per segment of each claimed lane, then one row with claim 0:
+-- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read, `at` when the next lane is due if
+-- not all claims were satisfied, `seen` the smallest ready_at that a next call needs to look at.
+--
+-- Waits for no lock while it holds cursors: what it cannot get at once it leaves ready for the next pop.
+CREATE OR REPLACE FUNCTION fairlane.pop(
+    p_shard int,
+    p_queue bigint,
+    p_group bigint,
+    p_tokens uuid[],
+    p_batch int[],
+    p_lanes int[],
+    p_auto_ack boolean,
+    p_lease_seconds int,   -- 0: the queue's
+    p_partition bigint,    -- 0: any
+    p_from timestamptz,    -- the scan of ready lanes begins here; what lies below is known to be dead index entries
+    p_bytes_max bigint,
+    p_now timestamptz
+) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
+                 lease_ends_at timestamptz, seg_first bigint, at timestamptz, checksum bigint, ends int[], body bytea,
+                 seen timestamptz)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    t_end timestamptz;
+    t_next timestamptz;
+    o jsonb;
+    v_limited boolean;
+    v_lanes refcursor;
+    c record;
+    v_seen timestamptz;
+    v_claim int := 1;
+    v_batch int := p_batch[1];
+    v_left int := p_lanes[1];
+    v_bytes bigint := p_bytes_max;
+    v_want int := (SELECT sum(x) FROM unnest(p_lanes) x);
+    v_first bigint;
+    v_upto bigint;
+    v_stop bigint;
+    v_probe bigint;
+    v_failing boolean;
+    v_attempts int;
+    v_dead int;
+    l_claim int[] := '{}';       -- lanes taken
+    l_partition bigint[] := '{}';
+    l_name text[] := '{}';
+    l_first bigint[] := '{}';
+    l_upto bigint[] := '{}';
+    l_attempts int[] := '{}';
+    l_probe bigint[] := '{}';
+    l_failing boolean[] := '{}';
+    l_dead int[] := '{}';
+    e_partition bigint[] := '{}';  -- lanes with nothing to read, now that we looked
+    e_first bigint[] := '{}';
+    e_dead int[] := '{}';
+    v_held bigint[] := '{}';
+    v_moved bigint[];
+    v_before bigint;
+BEGIN
+    SELECT q.options INTO o FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
+    WHERE q.id = p_queue AND g.id = p_group;
+    IF o IS NULL THEN
+        RETURN QUERY SELECT 0, 0::bigint, NULL::text, 1::bigint, 0::bigint, 0, NULL::timestamptz, 0::bigint,
+                            NULL::timestamptz, 0::bigint, NULL::int[], NULL::bytea, NULL::timestamptz;
+        RETURN;
+    END IF;
+    v_limited := (o ->> 'max_size')::bigint > 0;
+    IF v_limited THEN
+        PERFORM 1 FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+    t_end := t + make_interval(secs => CASE WHEN p_lease_seconds > 0 THEN p_lease_seconds
+                                            ELSE (o ->> 'lease_seconds')::int END);
+
+    IF p_partition = 0 THEN
+        OPEN v_lanes FOR
+        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
+               p.message_bytes_max
+        FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
+        WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at <= t AND k.ready_at >= p_from
+        ORDER BY k.ready_at LIMIT v_want FOR UPDATE OF k SKIP LOCKED;
+    ELSE
+        OPEN v_lanes FOR
+        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
+               p.message_bytes_max
+        FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
+        WHERE k.shard = p_shard AND k.group_id = p_group AND k.partition_id = p_partition AND k.ready_at <= t
+        FOR UPDATE OF k SKIP LOCKED;
+    END IF;
+    LOOP
+        FETCH v_lanes INTO c;
+        EXIT WHEN NOT FOUND OR v_claim > cardinality(p_tokens);
+        v_seen := coalesce(v_seen, c.ready_at);
+        v_first := c.committed;
+        v_probe := c.probe_until;
+        v_failing := c.failing;
+        v_attempts := 0;
+        v_dead := 0;
+        IF c.lease IS NOT NULL THEN
+            -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
+            v_probe := greatest(v_probe, c.lease_end);
+            v_failing := true;
+            INSERT INTO fairlane.failures AS f
+                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
+            VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t)
+            ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+            SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at;
+        END IF;
+        v_stop := c.head;
+        IF v_failing THEN
+            LOOP
+                SELECT f.attempts INTO v_attempts FROM fairlane.failures f
+                WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.position = v_first;
+                v_attempts := coalesce(v_attempts, 0);
+                EXIT WHEN v_attempts <= (o ->> 'retry_limit')::int;
+                PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, v_first, NULL, t);
+                v_first := v_first + 1;
+                v_dead := v_dead + 1;
+            END LOOP;
+            -- A batch ends before a message whose attempts are used up: it falls when the cursor has reached it.
+            SELECT count(*) > 0, least(min(f.position) FILTER (WHERE f.attempts > (o ->> 'retry_limit')::int), c.head)
+            INTO v_failing, v_stop FROM fairlane.failures f
+            WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.position >= v_first;
+        END IF;
+        IF c.head <= v_first THEN
+            e_partition := e_partition || c.partition_id;
+            e_first := e_first || v_first;
+            e_dead := e_dead || v_dead;
+            CONTINUE;
+        END IF;
+        v_upto := CASE WHEN v_first < v_probe THEN v_first + 1 ELSE least(v_stop, v_first + v_batch) END;
+        IF (v_upto - v_first) * c.message_bytes_max > v_bytes THEN
+            -- Messages may be large: take whole segments while they fit, and one message at least.
+            SELECT coalesce(max(x.last), v_first + 1) INTO v_upto
+            FROM (SELECT least(s.first_pos + s.n, v_upto) AS last,
+                         sum(octet_length(s.body)) OVER (ORDER BY s.first_pos) AS bytes
+                  FROM fairlane.segments s
+                  WHERE s.shard = p_shard AND s.partition_id = c.partition_id AND s.first_pos < v_upto
+                    AND s.first_pos >= (SELECT max(f.first_pos) FROM fairlane.segments f WHERE f.shard = p_shard
+                                        AND f.partition_id = c.partition_id AND f.first_pos <= v_first)) x
+            WHERE x.bytes <= v_bytes;
+        END IF;
+        l_claim := l_claim || v_claim;
+        l_partition := l_partition || c.partition_id;
+        l_name := l_name || c.name;
+        l_first := l_first || v_first;
+        l_upto := l_upto || v_upto;
+        l_attempts := l_attempts || v_attempts;
+        l_probe := l_probe || v_probe;
+        l_failing := l_failing || v_failing;
+        l_dead := l_dead || v_dead;
+        v_batch := v_batch - (v_upto - v_first)::int;
+        v_bytes := v_bytes - (v_upto - v_first) * c.message_bytes_max;
+        v_left := v_left - 1;
+        IF v_batch <= 0 OR v_left <= 0 OR v_bytes <= 0 THEN
+            v_claim := v_claim + 1;
+            v_batch := p_batch[v_claim];
+            v_left := p_lanes[v_claim];
+            v_bytes := p_bytes_max;
+        END IF;
+    END LOOP;
+    CLOSE v_lanes;
+
+    v_moved := CASE WHEN p_auto_ack THEN l_partition || e_partition
+                    ELSE ARRAY(SELECT m.id FROM unnest(l_partition || e_partition, l_dead || e_dead) m(id, dead) WHERE m.dead > 0) END;
+    IF v_moved <> '{}' THEN
+        IF v_limited THEN
+            v_before := fairlane.finished(p_shard, v_moved);
+        ELSIF EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.id = p_queue AND (q.options ->> 'max_size')::bigint > 0) THEN
+            RAISE EXCEPTION 'queue % got a max_size meanwhile', p_queue USING ERRCODE = 'serialization_failure';
+        END IF;
+    END IF;
+
+    IF e_partition <> '{}' OR (p_auto_ack AND l_partition <> '{}') THEN
+        -- Only who holds the partition may declare a lane empty; the others stay ready and are looked at again.
+        SELECT coalesce(array_agg(x.id), '{}') INTO v_held
+        FROM (SELECT p.id FROM fairlane.partitions p
+              WHERE p.shard = p_shard AND p.id = ANY (CASE WHEN p_auto_ack THEN l_partition || e_partition ELSE e_partition END)
+              ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED) x;
+    END IF;
+    IF e_partition <> '{}' THEN
+        UPDATE fairlane.cursors k
+        SET committed = e.first, lease = NULL, failing = false, probe_until = 0, dead = k.dead + e.dead,
+            ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= e.first THEN NULL ELSE t END
+        FROM unnest(e_partition, e_first, e_dead) e(id, first, dead), fairlane.partitions p
+        WHERE k.shard = p_shard AND k.partition_id = e.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = e.id;
+    END IF;
+    IF p_auto_ack AND l_partition <> '{}' THEN
+        UPDATE fairlane.cursors k
+        SET committed = l.upto, lease = NULL, dead = k.dead + l.dead, probe_until = l.probe,
+            failing = l.failing AND EXISTS (
+                SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = l.id
+                AND f.group_id = p_group AND f.position >= l.upto),
+            ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= l.upto THEN NULL ELSE t END
+        FROM unnest(l_partition, l_upto, l_probe, l_failing, l_dead) l(id, upto, probe, failing, dead), fairlane.partitions p
+        WHERE k.shard = p_shard AND k.partition_id = l.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = l.id;
+        DELETE FROM fairlane.failures f USING unnest(l_partition, l_upto, l_failing) l(id, upto, failing)
+        WHERE l.failing AND f.shard = p_shard AND f.partition_id = l.id AND f.group_id = p_group AND f.position < l.upto;
+    ELSIF l_partition <> '{}' THEN
+        UPDATE fairlane.cursors k
+        SET committed = l.first, lease = p_tokens[l.claim], lease_start = l.first, lease_end = l.upto, leased_at = t,
+            probe_until = l.probe, failing = l.failing, dead = k.dead + l.dead, ready_at = t_end
+        FROM unnest(l_partition, l_claim, l_first, l_upto, l_probe, l_failing, l_dead)
+             l(id, claim, first, upto, probe, failing, dead)
+        WHERE k.shard = p_shard AND k.partition_id = l.id AND k.group_id = p_group;
+    END IF;
+    IF v_limited AND v_moved <> '{}' THEN
+        v_before := fairlane.finished(p_shard, v_moved) - v_before;
+        UPDATE fairlane.queues q SET depth = q.depth - v_before WHERE q.id = p_queue;
+    END IF;
+
+    RETURN QUERY
+    SELECT l.claim, l.id, l.name, l.first, l.upto, l.attempts, t_end, s.first_pos, s.created_at, s.checksum, s.ends, s.body,
+           NULL::timestamptz
+    FROM unnest(l_claim, l_partition, l_name, l_first, l_upto, l_attempts) WITH ORDINALITY
+         l(claim, id, name, first, upto, attempts, i)
+    CROSS JOIN LATERAL (
+        SELECT x.first_pos, x.created_at, x.checksum, x.ends, x.body FROM fairlane.segments x
+        WHERE x.shard = p_shard AND x.partition_id = l.id AND x.first_pos < l.upto
+          AND x.first_pos >= (SELECT max(f.first_pos) FROM fairlane.segments f
+                              WHERE f.shard = p_shard AND f.partition_id = l.id AND f.first_pos <= l.first)
+    ) s
+    ORDER BY l.i, s.first_pos;
+
+    IF v_claim <= cardinality(p_tokens) THEN
+        SELECT k.ready_at INTO t_next FROM fairlane.cursors k
+        WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t ORDER BY k.ready_at LIMIT 1;
+    END IF;
+    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, cardinality(e_partition)::bigint, 0, NULL::timestamptz,
+                        0::bigint, t_next, 0::bigint, NULL::int[], NULL::bytea, coalesce(v_seen, t);
+END $$;

@@ -1,0 +1,151 @@
+-- Appends one slice to each partition of one shard. Partitions come sorted by id; what has one value per message is
+-- flattened: slice i has the elements p_upto[i - 1] + 1 to p_upto[i]. Each slice is cut into the segments that p_cut_*
+-- describe. One row is returned per slice, or several d: s stored, c stored below a capacity, d duplicate, f full, g gone;
+-- a single k asks for the call again with the ids' texts.
+--
+-- Every step is a statement of its own, so that it sees what was committed while the step before waited for a lock:
+-- a push that waited for the ack which drained its lane must see the drained cursor, or the lane would sleep for ever.
+CREATE OR REPLACE FUNCTION fairlane.push(
+    p_shard int,
+    p_limited bigint[],            -- queues that the caller knows to have a max_size
+    p_ids bigint[],
+    p_queues bigint[],
+    p_upto int[],
+    p_bytes_max int[],             -- largest message of each slice
+    p_id_oldest bigint[],          -- earliest and latest time inside a UUIDv7 id of the slice, in ms since 1970;
+    p_id_newest bigint[],          -- an id that is not a UUIDv7 has the time -1
+    p_given_oldest bigint[],       -- earliest of those that may be duplicates, far in the future if none may be
+    p_window int[],                -- seconds for which ids are remembered
+    p_keys bigint[],
+    p_id_times bigint[],
+    p_given boolean[],
+    p_ends int[],
+    p_cut_slice int[],
+    p_cut_first int[],             -- index of the segment's first message in the flat arrays
+    p_cut_n int[],
+    p_cut_checksum bigint[],
+    p_cut_body bytea[],
+    p_message_ids text[],          -- empty unless asked for
+    p_transaction_ids text[],
+    p_now timestamptz
+) RETURNS TABLE (kind "char", slice int, item int, pos bigint, at timestamptz, depth bigint, capacity bigint,
+                 head bytea, message_id text, transaction_id text)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    t_ms bigint;
+    v_ids bigint[];
+    v_head bigint[];
+    v_last timestamptz[];
+    v_newest bigint[];
+    v_keyed bigint[];
+    v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
+    v_depth bigint[];
+    v_capacity bigint[];
+    v_texts boolean := false;
+    lo int;
+    r record;
+BEGIN
+    IF p_limited <> '{}' THEN
+        PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (p_limited) ORDER BY q.id FOR UPDATE;
+        v_depth := array_fill(NULL::bigint, ARRAY[cardinality(p_ids)]);
+        v_capacity := v_depth;
+    END IF;
+    SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms)
+    INTO v_ids, v_head, v_last, v_newest, v_keyed
+    FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms FROM fairlane.partitions p
+          WHERE p.shard = p_shard AND p.id = ANY (p_ids) ORDER BY p.id FOR NO KEY UPDATE) x;
+    -- Under the locks: a queue that was deleted, or got a limit, since the caller looked refuses the whole call.
+    IF v_ids IS DISTINCT FROM p_ids OR EXISTS (
+        SELECT 1 FROM (SELECT DISTINCT id FROM unnest(p_queues) id) u LEFT JOIN fairlane.queues q ON q.id = u.id
+        WHERE q.id IS NULL OR ((q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited))
+    ) THEN
+        RETURN QUERY SELECT 'g'::"char", i, 0, 0::bigint, NULL::timestamptz, NULL::bigint, NULL::bigint, NULL::bytea,
+                            NULL::text, NULL::text FROM generate_subscripts(p_ids, 1) i;
+        RETURN;
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+    t_ms := floor(extract(epoch FROM t) * 1000);
+
+    FOR i IN 1 .. cardinality(p_ids) LOOP
+        CONTINUE WHEN p_window[i] = 0;
+        IF p_id_newest[i] > t_ms OR p_id_oldest[i] < t_ms - 60000 THEN
+            v_texts := true;
+            IF p_message_ids = '{}' THEN
+                RETURN QUERY SELECT 'k'::"char", 0, 0, 0::bigint, t, NULL::bigint, NULL::bigint, NULL::bytea,
+                                    NULL::text, NULL::text;
+                RETURN;
+            END IF;
+        ELSIF p_given_oldest[i] > v_newest[i] THEN
+            CONTINUE;
+        END IF;
+        lo := coalesce(p_upto[i - 1], 0) + 1;
+        FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
+                                                p_given[lo : p_upto[i]], v_newest[i], v_keyed[i], t, p_window[i])
+        LOOP
+            v_skip[i] := true;
+            RETURN QUERY SELECT 'd'::"char", i, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, r.head,
+                                r.message_id, r.transaction_id;
+        END LOOP;
+    END LOOP;
+
+    FOR r IN
+        SELECT q.id, q.depth, (q.options ->> 'max_size')::bigint AS capacity, u.n, u.slices
+        FROM (SELECT s.queue_id, sum(s.upto - coalesce(p_upto[s.i - 1], 0)) AS n, array_agg(s.i::int) AS slices
+              FROM unnest(p_queues, p_upto, v_skip) WITH ORDINALITY s(queue_id, upto, skip, i)
+              WHERE NOT s.skip AND p_limited <> '{}' GROUP BY s.queue_id) u
+        JOIN fairlane.queues q ON q.id = u.queue_id
+        WHERE q.id = ANY (p_limited) AND (q.options ->> 'max_size')::bigint > 0
+    LOOP
+        FOR j IN 1 .. cardinality(r.slices) LOOP
+            v_skip[r.slices[j]] := r.depth + r.n > r.capacity;
+            v_depth[r.slices[j]] := r.depth + r.n;
+            v_capacity[r.slices[j]] := r.capacity;
+        END LOOP;
+        IF r.depth + r.n > r.capacity THEN
+            RETURN QUERY SELECT 'f'::"char", s, 0, 0::bigint, NULL::timestamptz, r.depth, r.capacity, NULL::bytea,
+                                NULL::text, NULL::text FROM unnest(r.slices) s;
+        ELSE
+            UPDATE fairlane.queues q SET depth = q.depth + r.n WHERE q.id = r.id;
+        END IF;
+    END LOOP;
+
+    INSERT INTO fairlane.segments (shard, partition_id, first_pos, n, created_at, checksum, ends, keys, body)
+    SELECT p_shard, p_ids[c.s], v_head[c.s] + c.f - 1 - coalesce(p_upto[c.s - 1], 0), c.n, greatest(v_last[c.s], t),
+           c.checksum, p_ends[c.f : c.f + c.n - 1], p_keys[c.f : c.f + c.n - 1], c.body
+    FROM unnest(p_cut_slice, p_cut_first, p_cut_n, p_cut_checksum, p_cut_body) c(s, f, n, checksum, body)
+    WHERE NOT v_skip[c.s];
+
+    IF v_texts THEN
+        INSERT INTO fairlane.message_keys AS k
+               (shard, partition_id, key, position, created_at, message_id, transaction_id)
+        SELECT p_shard, p_ids[m.s], m.key, v_head[m.s] + m.i - 1 - coalesce(p_upto[m.s - 1], 0), greatest(v_last[m.s], t),
+               p_message_ids[m.i], p_transaction_ids[m.i]
+        FROM (SELECT s.i::int AS s, j AS i, p_keys[j] AS key, p_id_times[j] AS id_at
+              FROM unnest(p_upto, v_skip, p_window) WITH ORDINALITY s(upto, skip, wnd, i)
+              CROSS JOIN LATERAL generate_series(coalesce(p_upto[s.i::int - 1], 0) + 1, s.upto) j
+              WHERE NOT s.skip AND s.wnd > 0) m
+        WHERE m.id_at > t_ms OR m.id_at < t_ms - 60000
+        ON CONFLICT (shard, partition_id, key) DO UPDATE
+        SET position = excluded.position, created_at = excluded.created_at, message_id = excluded.message_id,
+            transaction_id = excluded.transaction_id;
+    END IF;
+
+    UPDATE fairlane.cursors c SET ready_at = t
+    WHERE c.shard = p_shard AND c.partition_id = ANY (p_ids) AND c.ready_at IS NULL
+      AND (NOT true = ANY (v_skip) OR NOT v_skip[array_position(p_ids, c.partition_id)]);
+
+    UPDATE fairlane.partitions p
+    SET head = p.head + u.n, last_at = greatest(p.last_at, t), newest_id_ms = greatest(p.newest_id_ms, u.id_newest),
+        keyed_until_ms = CASE WHEN u.id_newest > t_ms THEN greatest(p.keyed_until_ms, u.id_newest) ELSE p.keyed_until_ms END,
+        message_bytes_max = greatest(p.message_bytes_max, u.bytes_max)
+    FROM (SELECT s.id, s.upto - coalesce(p_upto[s.i::int - 1], 0) AS n, s.bytes_max, s.id_newest
+          FROM unnest(p_ids, p_upto, p_bytes_max, p_id_newest, v_skip) WITH ORDINALITY s(id, upto, bytes_max, id_newest, skip, i)
+          WHERE NOT s.skip) u
+    WHERE p.shard = p_shard AND p.id = u.id;
+
+    RETURN QUERY SELECT 's'::"char", s.i::int, 0, v_head[s.i], greatest(v_last[s.i], t), v_depth[s.i], v_capacity[s.i],
+                        NULL::bytea, NULL::text, NULL::text
+                 FROM unnest(v_skip) WITH ORDINALITY s(skip, i) WHERE NOT s.skip;
+END $$;

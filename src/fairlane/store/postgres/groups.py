@@ -1,0 +1,189 @@
+"""Consumer groups on PostgreSQL."""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from typing import Any
+
+import asyncpg
+
+from fairlane.errors import NotFound
+from fairlane.model.group import Group, LaneState, Seek, Subscription
+from fairlane.model.ids import PartitionId
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.queues import recount
+from fairlane.store.statements import load
+
+SQL = load("fairlane.store.postgres", "groups.sql")
+_SEED_PARTITIONS = 5000
+"""Cursors made in one transaction: a group over a million partitions must not hold their locks all at once."""
+
+
+def _group(row: asyncpg.Record) -> Group:
+    return Group(
+        id=row["id"],
+        queue_id=row["queue_id"],
+        name=row["name"],
+        subscription=Subscription(row["mode"], row["from_at"]),
+        created_at=row["created_at"],
+        seeding=row["seeding"],
+    )
+
+
+class Groups:
+    def __init__(self, database: Database, shards: list[int]) -> None:
+        self._database = database
+        self._shards = shards
+
+    async def get(self, queue_id: int, name: str) -> Group | None:
+        rows = await self._database.read(SQL["get"], queue_id, name)
+        return _group(rows[0]) if rows else None
+
+    async def list(self, queue_id: int) -> List[Group]:
+        return [_group(row) for row in await self._database.read(SQL["list"], queue_id)]
+
+    async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
+        async def work(connection: asyncpg.Connection[Any]) -> Group:
+            limit = await connection.fetchval(SQL["lock_queue"], queue_id)
+            if limit is None:
+                raise NotFound(f"queue {queue_id} is not there (any more)")
+            row = await connection.fetchrow(SQL["get"], queue_id, name)
+            if row is not None:
+                return _group(row)
+            row = await connection.fetchrow(
+                SQL["make"],
+                queue_id,
+                name,
+                subscription.mode,
+                subscription.from_at,
+                self._database.time(),
+                self._shards[0],
+            )
+            await self._seed(connection, row["id"], exact=True)
+            if limit > 0:
+                await recount(connection, self._shards, queue_id)
+            return _group(await connection.fetchrow(SQL["get"], queue_id, name))
+
+        return await self._database.transact(work)
+
+    async def seed(self, group_id: int) -> bool:
+        async def work(connection: asyncpg.Connection[Any]) -> bool:
+            queue_id = await connection.fetchval(SQL["queue_of"], group_id)
+            limit = await connection.fetchval(SQL["lock_queue"], queue_id)
+            more = await self._seed(connection, group_id, exact=False)
+            if limit:
+                await recount(connection, self._shards, queue_id)
+            return more
+
+        return await self._database.transact(work)
+
+    async def _seed(self, connection: asyncpg.Connection[Any], group_id: int, *, exact: bool) -> bool:
+        """The next cursors, under the queue's lock; whether some are still missing."""
+        row = await connection.fetchrow(SQL["seeding"], group_id)
+        left = _SEED_PARTITIONS
+        if row is None:
+            return False
+        shards = [shard for shard in self._shards if shard >= row["seed_shard"]]
+        after = row["seed_after"]
+        for shard in shards:
+            await connection.execute(SQL["seeded"], group_id, shard, after)
+            while left > 0:
+                step = min(left, 1000)
+                last = await connection.fetchval(
+                    SQL["seed"],
+                    *(shard, row["queue_id"], group_id, row["mode"], row["from_at"], exact, after, step),
+                    self._database.time(),
+                )
+                if last is None:
+                    break
+                after = last
+                left -= step
+                await connection.execute(SQL["seeded"], group_id, shard, after)
+            else:
+                return True
+            after = ""
+        await connection.execute(SQL["seeded"], group_id, None, None)
+        return False
+
+    async def lanes(
+        self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000
+    ) -> List[LaneState]:
+        queue_id = await self._queue_of(group_id)
+        if queue_id is None:
+            return []
+        shards, id = ([partition.shard], partition.id) if partition else (self._shards, 0)
+        rows = await self._database.read(
+            SQL["lanes"], shards, queue_id, group_id, after, id, limit, self._database.time()
+        )
+        return [
+            LaneState(
+                partition=PartitionId(row["shard"], row["id"]),
+                name=row["name"],
+                start=row["start"],
+                head=row["head"],
+                committed=row["committed"],
+                leased_until=row["leased_until"],
+                lease_ends_at=row["ready_at"] if row["leased_until"] is not None else None,
+                ready_at=row["ready_at"],
+                attempts=row["attempts"],
+                error=row["error"],
+                dead=row["dead"],
+            )
+            for row in rows
+        ]
+
+    async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
+        queue_id = await self._queue_of(group_id)
+        if queue_id is None:
+            return 0
+        at = seek.at if seek.to == "time" else None
+
+        async def work(connection: asyncpg.Connection[Any]) -> int:
+            limit = await connection.fetchval(SQL["lock_queue"], queue_id)
+            moved = 0
+            for shard in self._shards if partition is None else [partition.shard]:
+                moved += await connection.fetchval(
+                    SQL["seek"],
+                    *(shard, queue_id, group_id, partition.id if partition else 0, seek.to, at, seek.at),
+                    self._database.time(),
+                )
+            if limit:
+                await recount(connection, self._shards, queue_id)
+            return moved
+
+        return await self._database.transact(work)
+
+    async def delete(self, group_id: int) -> int:
+        queue_id = await self._queue_of(group_id)
+        if queue_id is None:
+            return 0
+
+        async def work(connection: asyncpg.Connection[Any]) -> int:
+            limit = await connection.fetchval(SQL["lock_queue"], queue_id)
+            await connection.execute(SQL["delete"], group_id)
+            deleted = 0
+            for shard in self._shards:
+                ids = [row["id"] for row in await connection.fetch(SQL["partition_ids"], shard, queue_id)]
+                answer = await connection.execute(SQL["delete_cursors"], shard, ids, group_id)
+                deleted += int(answer.split()[-1])
+                for table in ("failures", "dead_letters", "results"):
+                    await connection.execute(SQL[f"delete_{table}"], shard, ids, group_id)
+            if limit:
+                await recount(connection, self._shards, queue_id)
+            return deleted
+
+        return await self._database.transact(work)
+
+    async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
+        rows = await self._database.read(SQL["result"], partition.shard, partition.id, group_id, position)
+        return rows[0]["result"] if rows else None
+
+    async def next_ready_at(self, group_id: int) -> int | None:
+        found = []
+        for shard in self._shards:
+            found += [row["ready_at"] for row in await self._database.read(SQL["next_ready_at"], shard, group_id)]
+        return min(found, default=None)
+
+    async def _queue_of(self, group_id: int) -> int | None:
+        rows = await self._database.read(SQL["queue_of"], group_id)
+        return rows[0]["queue_id"] if rows else None

@@ -1,0 +1,67 @@
+-- name: get
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.created_at, g.seed_shard IS NOT NULL AS seeding
+FROM fairlane.groups g WHERE g.queue_id = $1 AND g.name = $2;
+
+-- name: list
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.created_at, g.seed_shard IS NOT NULL AS seeding
+FROM fairlane.groups g WHERE g.queue_id = $1 ORDER BY g.name COLLATE "C";
+
+-- name: lock_queue
+SELECT (q.options ->> 'max_size')::bigint AS max_size FROM fairlane.queues q WHERE q.id = $1 FOR UPDATE;
+
+-- name: queue_of
+SELECT g.queue_id FROM fairlane.groups g WHERE g.id = $1;
+
+-- name: make
+INSERT INTO fairlane.groups (queue_id, name, mode, from_at, created_at, seed_shard, seed_after)
+VALUES ($1, $2, $3, $4, coalesce($5, clock_timestamp()), $6, '')
+RETURNING id, queue_id, name, mode, from_at, created_at, true AS seeding;
+
+-- name: seeding
+SELECT g.queue_id, g.mode, coalesce(g.from_at, g.created_at) AS from_at, g.seed_shard, g.seed_after
+FROM fairlane.groups g WHERE g.id = $1 AND g.seed_shard IS NOT NULL;
+
+-- name: seed
+SELECT fairlane.seed($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: seeded
+UPDATE fairlane.groups g SET seed_shard = $2, seed_after = $3 WHERE g.id = $1;
+
+-- name: lanes
+SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed, k.ready_at, k.dead,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,
+       coalesce(f.attempts, 0) AS attempts, f.error
+FROM fairlane.partitions p
+JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id AND k.group_id = $3
+CROSS JOIN (SELECT coalesce($7, clock_timestamp()) AS now) t
+LEFT JOIN fairlane.failures f ON f.shard = k.shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id
+                             AND f.position = k.committed
+WHERE p.shard = ANY ($1) AND p.queue_id = $2 AND p.name > $4 AND ($5 = 0 OR p.id = $5) ORDER BY p.name LIMIT $6;
+
+-- name: seek
+SELECT fairlane.seek($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: delete
+DELETE FROM fairlane.groups g WHERE g.id = $1;
+
+-- name: partition_ids
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id FOR NO KEY UPDATE;
+
+-- name: delete_cursors
+DELETE FROM fairlane.cursors x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
+
+-- name: delete_failures
+DELETE FROM fairlane.failures x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
+
+-- name: delete_dead_letters
+DELETE FROM fairlane.dead_letters x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
+
+-- name: delete_results
+DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
+
+-- name: result
+SELECT r.result FROM fairlane.results r WHERE r.shard = $1 AND r.partition_id = $2 AND r.group_id = $3 AND r.position = $4;
+
+-- name: next_ready_at
+SELECT k.ready_at FROM fairlane.cursors k
+WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at IS NOT NULL ORDER BY k.ready_at LIMIT 1;

@@ -1,0 +1,225 @@
+"""The log and its leases on PostgreSQL: each verb is one function call per shard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
+from typing import Any, Protocol, TypeVar
+
+import asyncpg
+
+from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.model.ids import PartitionId, id_key, uuid7_ms
+from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import RenewOutcome
+from fairlane.model.segment import Segment, transaction_ids
+from fairlane.store.postgres import ack, push
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.pop import Popper
+from fairlane.store.statements import load
+from fairlane.store.values import (
+    Gone,
+    Leased,
+    PopCall,
+    PopResult,
+    PushResult,
+    Renewal,
+    Settled,
+    Settlement,
+    Slice,
+    Stored,
+)
+
+SQL = load("fairlane.store.postgres", "messages.sql")
+
+
+class _Placed(Protocol):
+    partition: PartitionId
+
+
+Item = TypeVar("Item", bound=_Placed)
+Result = TypeVar("Result")
+
+
+class _Refused(Exception):
+    """Rolls a transaction back; its results were recorded."""
+
+
+class Messages:
+    def __init__(self, database: Database, shards: list[int], saw: Callable[[int], None]) -> None:
+        self._database = database
+        self._shards = shards
+        self._saw = saw
+        self._popper = Popper(database, shards, SQL["pop"])
+
+    async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
+        async def run(shard: int, part: list[Slice]) -> list[PushResult]:
+            return await self.push_shard(self._database.write, shard, part)
+
+        return await _by_shard(slices, _partition, run)
+
+    async def push_shard(self, run: Callable[..., Any], shard: int, slices: list[Slice]) -> list[PushResult]:
+        limited = sorted({part.queue_id for part in slices if part.options.max_size > 0})
+        texts = any(-1 in part.id_times for part in slices)
+        while True:
+            arguments = push.arguments(shard, slices, limited, texts=texts, now=self._database.time())
+            rows: list[asyncpg.Record] = await run(SQL["push"], *arguments)
+            if texts or not push.wants_texts(rows):
+                break
+            texts = True
+        results = push.results(rows, len(slices))
+        stored = [result.created_at for result in results if isinstance(result, Stored)]
+        if stored:
+            self._saw(min(stored))
+        return results
+
+    async def pop(self, call: PopCall) -> PopResult:
+        return await self._popper(call)
+
+    async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        async def run(shard: int, part: list[Settlement]) -> list[Settled]:
+            arguments = ack.arguments(shard, part, self._database.time())
+            return ack.results(await self._database.write(SQL["ack"], *arguments), len(part))
+
+        return await _by_shard(settlements, _lane, run)
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
+        renewed = [0] * len(renewals)
+        ends: list[list[int]] = [[] for _ in renewals]
+        for shard in self._shards:
+            rows = await self._database.write(
+                SQL["renew"],
+                shard,
+                [renewal.lease.group_id for renewal in renewals],
+                [renewal.lease.token for renewal in renewals],
+                [renewal.seconds for renewal in renewals],
+                self._database.time(),
+            )
+            for index, (count, at) in enumerate(rows):
+                renewed[index] += count
+                ends[index] += [at] if at is not None else []
+        return [RenewOutcome(count, min(at, default=None)) for count, at in zip(renewed, ends, strict=True)]
+
+    async def release(self, lease: LeaseId, *, partition: PartitionId | None = None) -> int:
+        released = 0
+        for shard in self._shards if partition is None else [partition.shard]:
+            id = partition.id if partition else 0
+            [[count]] = await self._database.write(
+                SQL["release"], shard, lease.group_id, lease.token, id, self._database.time()
+            )
+            released += count
+        return released
+
+    async def leased(self, lease: LeaseId) -> list[Leased]:
+        found = []
+        for shard in self._shards:
+            rows = await self._database.read(SQL["leased"], shard, lease.group_id, lease.token, self._database.time())
+            found += [Leased(PartitionId(shard, row[0]), *row[1:]) for row in rows]
+        return found
+
+    async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
+        return [Segment(*row) for row in await self._database.read(SQL["read"], *partition, first, upto)]
+
+    async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
+        keys = [id_key(transaction_id), id_key(transaction_id, salt=1)]
+        found = [row[0] for row in await self._database.read(SQL["find_key"], *partition, keys, transaction_id)]
+        made_at = uuid7_ms(transaction_id)
+        if made_at is not None and made_at < 2**43:
+            since, until = made_at * 1000 - 1_000_000, made_at * 1000 + 61_000_000
+            for row in await self._database.read(SQL["find_segments"], *partition, keys, since, until):
+                segment = Segment(*row)
+                fragments = segment.fragments(segment.first, segment.first + len(segment.ends))
+                for offset, stored in enumerate(transaction_ids(fragments)):
+                    if stored == transaction_id:
+                        found.append(segment.first + offset)
+        return max(found, default=None)
+
+    async def transact(
+        self, settlements: Sequence[Settlement], slices: Sequence[Slice]
+    ) -> tuple[list[Settled], list[PushResult]]:
+        settled: list[Settled] = []
+        pushed: list[PushResult] = []
+
+        async def work(connection: asyncpg.Connection[Any]) -> None:
+            nonlocal settled, pushed
+            settled, pushed = [], [Gone()] * len(slices)
+
+            async def settle(shard: int, part: list[Settlement]) -> list[Settled]:
+                arguments = ack.arguments(shard, part, self._database.time())
+                return ack.results(await connection.fetch(SQL["ack"], *arguments), len(part))
+
+            async def append(shard: int, part: list[Slice]) -> list[PushResult]:
+                return await self.push_shard(connection.fetch, shard, part)
+
+            await self.lock(connection, settlements, slices)
+            settled = await _by_shard(settlements, _lane, settle, at_once=False)
+            if not all(map(ack.applied, settlements, settled)):
+                raise _Refused
+            pushed = await _by_shard(slices, _partition, append, at_once=False)
+            if not all(isinstance(result, Stored) for result in pushed):
+                raise _Refused
+
+        with contextlib.suppress(_Refused):
+            await self._database.transact(work)
+        return settled, pushed
+
+    async def lock(
+        self, connection: asyncpg.Connection[Any], settlements: Sequence[Settlement], slices: Sequence[Slice]
+    ) -> None:
+        """Take all locks of a transaction in the one order, before its parts take theirs each in its own."""
+        ids: dict[int, set[int]] = defaultdict(set)
+        for item in chain(settlements, slices):
+            ids[item.partition.shard].add(item.partition.id)
+        limited = {part.queue_id for part in slices if part.options.max_size > 0}
+        for shard in sorted(ids):
+            limited.update(await connection.fetchval(SQL["limited_queues"], shard, sorted(ids[shard])))
+        if limited:
+            await connection.fetch(SQL["lock_queues"], sorted(limited))
+        for shard in sorted(ids):
+            await connection.fetch(SQL["lock_partitions"], shard, sorted(ids[shard]))
+
+
+def _partition(part: Slice) -> tuple[int, int]:
+    return part.partition.id, 0
+
+
+def _lane(settlement: Settlement) -> tuple[int, int]:
+    return settlement.partition.id, settlement.group_id
+
+
+async def _by_shard(
+    items: Sequence[Item],
+    order: Callable[[Item], tuple[int, int]],
+    run: Callable[[int, list[Item]], Awaitable[list[Result]]],
+    *,
+    at_once: bool = True,
+) -> list[Result]:
+    """Run the items of each shard in lock order, and give the results in the order of the items."""
+    shards: dict[int, list[int]] = defaultdict(list)
+    for index, item in enumerate(items):
+        shards[item.partition.shard].append(index)
+    for indexes in shards.values():
+        indexes.sort(key=lambda index: order(items[index]))
+    calls = [(shard, [items[index] for index in shards[shard]]) for shard in sorted(shards)]
+    if at_once and len(calls) > 1:
+        answers = _whole(await asyncio.gather(*(run(*call) for call in calls), return_exceptions=True))
+    else:
+        answers = [await run(*call) for call in calls]
+    results: dict[int, Result] = {}
+    for (shard, _), answer in zip(calls, answers, strict=True):
+        results.update(zip(shards[shard], answer, strict=True))
+    return [results[index] for index in range(len(items))]
+
+
+def _whole(answers: list[list[Result] | BaseException]) -> list[list[Result]]:
+    """The answers of all shards. When only some answered, the fate of the call is not known; each part may be
+    repeated."""
+    failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    if failed and len(failed) < len(answers) and isinstance(failed[0], StoreUnavailable):
+        raise OutcomeUnknown(f"some shards did not answer: {failed[0]}") from failed[0]
+    if failed:
+        raise failed[0]
+    return answers  # type: ignore[return-value]

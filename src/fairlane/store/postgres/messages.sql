@@ -1,0 +1,45 @@
+-- name: push
+SELECT * FROM fairlane.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22);
+
+-- name: pop
+SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+
+-- name: ack
+SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+
+-- name: renew
+SELECT * FROM fairlane.renew($1, $2, $3, $4, $5);
+
+-- name: release
+SELECT fairlane.release($1, $2, $3, $4, $5);
+
+-- name: leased
+SELECT k.partition_id, k.lease_start, k.lease_end, k.committed, k.ready_at FROM fairlane.cursors k
+WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at > coalesce($4, clock_timestamp()) AND k.lease = $3
+ORDER BY k.partition_id;
+
+-- name: read
+SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum FROM fairlane.segments s
+WHERE s.shard = $1 AND s.partition_id = $2 AND s.first_pos < $4
+  AND s.first_pos >= coalesce((SELECT max(f.first_pos) FROM fairlane.segments f
+                               WHERE f.shard = $1 AND f.partition_id = $2 AND f.first_pos <= $3), $3)
+ORDER BY s.first_pos;
+
+-- name: find_key
+SELECT k.position FROM fairlane.message_keys k
+WHERE k.shard = $1 AND k.partition_id = $2 AND k.key = ANY ($3) AND k.transaction_id = $4;
+
+-- name: find_segments
+SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum FROM fairlane.segments s
+WHERE s.shard = $1 AND s.partition_id = $2 AND s.keys && $3
+  AND s.first_pos >= fairlane.position_at($1, $2, $4) AND s.first_pos < fairlane.position_at($1, $2, $5)
+ORDER BY s.first_pos DESC;
+
+-- name: lock_queues
+SELECT q.id FROM fairlane.queues q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE;
+
+-- name: lock_partitions
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
+
+-- name: limited_queues
+SELECT fairlane.limited_queues($1, $2);

@@ -1,0 +1,137 @@
+"""Claims as the arrays that `fairlane.pop` takes, over the shards in turn, and its rows as lanes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import asyncpg
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import POP_BYTES_MAX
+from fairlane.model.segment import Segment
+from fairlane.store.postgres.connection import MINUS_INFINITY, Database
+from fairlane.store.values import Lane, PopCall, PopResult
+
+_ROUNDS_MAX = 8
+_FLOOR_MARGIN = 250_000
+"""A push takes its time before it commits, so a lane may become visible a little below what was seen last."""
+_FULL_SCAN_SHARE = 20
+_FULL_SCAN_SECONDS_MAX = 10.0
+
+
+class Floors:
+    """Where the scan of a group's ready lanes begins.
+
+    A claim and an ack each leave a dead entry at the old end of the index. PostgreSQL soon skips them, unless some
+    transaction elsewhere stays open: then they pile up and every scan walks over them all. So scans begin at the
+    smallest live entry seen, and a scan of everything is made as often as its cost allows: always, while it is
+    fast."""
+
+    def __init__(self) -> None:
+        self._floors: dict[tuple[int, int], tuple[int, float]] = {}
+
+    def begin(self, key: tuple[int, int]) -> int:
+        floor, full_at = self._floors.get(key, (MINUS_INFINITY, 0.0))
+        return MINUS_INFINITY if time.monotonic() >= full_at else floor
+
+    def seen(self, key: tuple[int, int], began: int, at: int, took: float) -> None:
+        _, full_at = self._floors.get(key, (0, 0.0))
+        if began == MINUS_INFINITY:
+            rest = 0.0 if took < 0.01 else min(_FULL_SCAN_SECONDS_MAX, took * _FULL_SCAN_SHARE)
+            full_at = time.monotonic() + rest
+        if len(self._floors) > 10_000:
+            self._floors.clear()
+        self._floors[key] = (at - _FLOOR_MARGIN, full_at)
+
+
+class Popper:
+    def __init__(self, database: Database, shards: list[int], statement: str) -> None:
+        self._database = database
+        self._shards = shards
+        self._statement = statement
+        self._floors = Floors()
+
+    async def __call__(self, call: PopCall) -> PopResult:
+        result = PopResult([[] for _ in call.claims])
+        left = {index: (claim.batch, claim.partitions) for index, claim in enumerate(call.claims)}
+        for shard in self._route(call):
+            end = await self._pop_shard(shard, call, left, result)
+            for _ in range(_ROUNDS_MAX):
+                if result.gone or not left:
+                    return result
+                if end["upto"] == 0:
+                    break
+                end = await self._pop_shard(shard, call, left, result)
+            if end["at"] is not None:
+                result.next_at = end["at"] if result.next_at is None else min(result.next_at, end["at"])
+        return result
+
+    def _route(self, call: PopCall) -> list[int]:
+        """Shards in turn from a random start, so that none is always asked last."""
+        if call.partition is not None:
+            return [call.partition.shard]
+        start = random.randrange(len(self._shards)) if len(self._shards) > 1 else 0  # noqa: S311
+        return self._shards[start:] + self._shards[:start]
+
+    async def _pop_shard(
+        self, shard: int, call: PopCall, left: dict[int, tuple[int, int]], result: PopResult
+    ) -> asyncpg.Record:
+        """Fill what is left of the claims from one shard; the closing row of the answer."""
+        indexes = list(left)
+        key = (call.group_id, shard)
+        floor = self._floors.begin(key)
+        began = time.monotonic()
+        rows = await self._database.write(
+            self._statement,
+            shard,
+            call.queue_id,
+            call.group_id,
+            [call.claims[index].token for index in indexes],
+            [left[index][0] for index in indexes],
+            [left[index][1] for index in indexes],
+            call.auto_ack,
+            call.lease_seconds or 0,
+            call.partition.id if call.partition else 0,
+            floor,
+            POP_BYTES_MAX,
+            self._database.time(),
+        )
+        end = rows.pop()
+        if end["first"]:
+            result.gone = True
+            return end
+        if call.partition is None:
+            self._floors.seen(key, floor, end["seen"], time.monotonic() - began)
+        for claim, lane in _lanes(shard, rows):
+            index = indexes[claim - 1]
+            result.lanes[index].append(lane)
+            batch, lanes = left[index]
+            left[index] = (batch - (lane.upto - lane.first), lanes - 1)
+        for index in indexes:
+            if min(left[index]) <= 0 or (call.partition is not None and result.lanes[index]):
+                del left[index]
+        return end
+
+
+def _lanes(shard: int, rows: Sequence[asyncpg.Record]) -> list[tuple[int, Lane]]:
+    found: list[tuple[int, Lane]] = []
+    last = -1
+    for claim, partition, name, first, upto, attempts, ends_at, seg_first, at, checksum, ends, body, _ in rows:
+        segment = Segment(seg_first, at, ends, body, checksum)
+        if partition == last:
+            found[-1][1].segments.append(segment)
+            continue
+        last = partition
+        lane = Lane(
+            partition=PartitionId(shard, partition),
+            name=name,
+            first=first,
+            upto=upto,
+            attempts=attempts,
+            lease_ends_at=ends_at,
+            segments=[segment],
+        )
+        found.append((claim, lane))
+    return found

@@ -1,0 +1,126 @@
+"""Slices as the arrays that `fairlane.push` takes, and its rows as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from fairlane.model.limits import SEGMENT_BYTES_MAX
+from fairlane.model.segment import checksum, ids_of
+from fairlane.store.values import Duplicate, Duplicates, Full, Gone, PushResult, Slice, Stored
+
+_FAR = 2**62
+
+Cuts = tuple[list[int], list[int], list[int], list[int], list[bytes]]
+"""Segments as columns: number of their slice, index of their first message, how many, checksum, body."""
+
+
+def arguments(
+    shard: int, slices: Sequence[Slice], limited: list[int], *, texts: bool, now: int | None
+) -> tuple[object, ...]:
+    """`slices` are of one shard and sorted by partition. `texts`: send the ids' texts, for the keys table."""
+    upto: list[int] = []
+    bytes_max: list[int] = []
+    oldest: list[int] = []
+    newest: list[int] = []
+    given_oldest: list[int] = []
+    keys: list[int] = []
+    times: list[int] = []
+    given: list[bool] = []
+    ends: list[int] = []
+    cuts: Cuts = ([], [], [], [], [])
+    for number, part in enumerate(slices, 1):
+        lengths = [len(fragment) for fragment in part.fragments]
+        bytes_max.append(max(lengths))
+        oldest.append(min(part.id_times))
+        newest.append(max(part.id_times))
+        if True in part.given:
+            given_oldest.append(min(at for at, maybe in zip(part.id_times, part.given, strict=True) if maybe))
+        else:
+            given_oldest.append(_FAR)
+        _cut(number, len(keys), part.fragments, lengths, ends, cuts)
+        keys += part.keys
+        times += part.id_times
+        given += part.given
+        upto.append(len(keys))
+    return (
+        shard,
+        limited,
+        [part.partition.id for part in slices],
+        [part.queue_id for part in slices],
+        upto,
+        bytes_max,
+        oldest,
+        newest,
+        given_oldest,
+        [part.options.dedup_seconds for part in slices],
+        keys,
+        times,
+        given,
+        ends,
+        *cuts,
+        [fragment[7:43].decode() for part in slices for fragment in part.fragments] if texts else [],
+        [text for part in slices for text in part.transaction_ids] if texts else [],
+        now,
+    )
+
+
+def _cut(
+    number: int,
+    offset: int,
+    fragments: list[bytes],
+    lengths: list[int],
+    ends: list[int],
+    cuts: Cuts,
+) -> None:
+    """Cut one slice into segments of bounded size, each of one message at least."""
+    first = total = 0
+    for index, length in enumerate(lengths):
+        if total and total + length > SEGMENT_BYTES_MAX:
+            _segment(number, offset, fragments, first, index, cuts)
+            first, total = index, 0
+        total += length
+        ends.append(total)
+    _segment(number, offset, fragments, first, len(fragments), cuts)
+
+
+def _segment(
+    number: int,
+    offset: int,
+    fragments: list[bytes],
+    first: int,
+    upto: int,
+    cuts: Cuts,
+) -> None:
+    body = b"".join(fragments[first:upto])
+    slices, firsts, counts, sums, bodies = cuts
+    slices.append(number)
+    firsts.append(offset + first + 1)
+    counts.append(upto - first)
+    sums.append(checksum(body))
+    bodies.append(body)
+
+
+def wants_texts(rows: Sequence[asyncpg.Record]) -> bool:
+    return len(rows) == 1 and rows[0][0] == b"k"
+
+
+def results(rows: Sequence[asyncpg.Record], count: int) -> list[PushResult]:
+    """The result of each of `count` slices."""
+    found: list[PushResult] = [Gone()] * count
+    for kind, slice_number, item, pos, at, depth, capacity, head, message_id, transaction_id in rows:
+        index = slice_number - 1
+        if kind == b"s":
+            found[index] = Stored(pos, at, depth, capacity)
+        elif kind == b"f":
+            found[index] = Full(depth, capacity)
+        elif kind == b"d":
+            ids = ids_of(head) if head is not None else (message_id, transaction_id)
+            duplicate = Duplicate(item - 1, pos, *ids)
+            result = found[index]
+            if isinstance(result, Duplicates):
+                result.found.append(duplicate)
+            else:
+                found[index] = Duplicates([duplicate])
+    return found

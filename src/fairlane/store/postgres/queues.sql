@@ -1,0 +1,91 @@
+-- name: get
+SELECT q.id, t.name AS tenant, q.name, q.namespace, q.task, q.options, q.created_at
+FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
+WHERE t.name = $1 AND q.name = $2;
+
+-- name: list
+SELECT q.id, t.name AS tenant, q.name, q.namespace, q.task, q.options, q.created_at
+FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
+WHERE t.name = $1 ORDER BY q.created_at DESC, q.id DESC;
+
+-- name: ensure
+INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
+SELECT t.id, $2, $3, $4, $5, coalesce($6, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = $1
+ON CONFLICT (tenant_id, name) DO NOTHING;
+
+-- name: lock
+SELECT q.id, (q.options ->> 'max_size')::bigint AS max_size
+FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
+WHERE t.name = $1 AND q.name = $2 FOR UPDATE OF q;
+
+-- name: configure
+UPDATE fairlane.queues q SET options = $2, namespace = $3, task = $4 WHERE q.id = $1;
+
+-- name: lock_partitions
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id FOR NO KEY UPDATE;
+
+-- name: lock_cursors
+-- A pop that moves cursors without holding their partitions is over when these locks are had.
+SELECT k.partition_id FROM fairlane.cursors k
+WHERE k.shard = $1 AND k.partition_id = ANY ($2) ORDER BY k.partition_id, k.group_id FOR UPDATE;
+
+-- name: unfinished
+SELECT fairlane.unfinished($1, $2);
+
+-- name: recount
+UPDATE fairlane.queues q SET depth = $2 WHERE q.id = $1;
+
+-- name: depth
+SELECT q.depth, (q.options ->> 'max_size')::bigint AS max_size FROM fairlane.queues q WHERE q.id = $1;
+
+-- name: delete
+DELETE FROM fairlane.queues q WHERE q.id = $1;
+
+-- name: delete_groups
+DELETE FROM fairlane.groups g WHERE g.queue_id = $1;
+
+-- name: to_purge
+INSERT INTO fairlane.purges VALUES ($1, clock_timestamp());
+
+-- name: purges
+SELECT p.queue_id FROM fairlane.purges p ORDER BY p.deleted_at;
+
+-- name: to_purge_partitions
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id LIMIT $3 FOR UPDATE;
+
+-- name: purge_segments
+DELETE FROM fairlane.segments x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_message_keys
+DELETE FROM fairlane.message_keys x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_cursors
+DELETE FROM fairlane.cursors x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_failures
+DELETE FROM fairlane.failures x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_dead_letters
+DELETE FROM fairlane.dead_letters x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_results
+DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_partitions
+DELETE FROM fairlane.partitions x WHERE x.shard = $1 AND x.id = ANY ($2);
+
+-- name: purged
+DELETE FROM fairlane.purges p WHERE p.queue_id = $1;
+
+-- name: born
+SELECT b.id, b.name FROM fairlane.born($1, $2, $3, $4) b;
+
+-- name: partition
+SELECT p.shard, p.id, p.queue_id, p.name::text FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = $2;
+
+-- name: named
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 AND p.name = $3;
+
+-- name: partitions
+SELECT p.shard, p.id, p.name::text, p.start, p.head, p.last_at, p.created_at FROM fairlane.partitions p
+WHERE p.shard = ANY ($1) AND p.queue_id = $2 AND p.name > $3 ORDER BY p.name LIMIT $4;

@@ -1,0 +1,137 @@
+"""The PostgreSQL store: any number of brokers on one database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import asyncpg
+
+from fairlane.errors import InvalidRequest, StoreUnavailable, StoreUnsafe
+from fairlane.runtime.clock import Clock
+from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, open_database
+from fairlane.store.postgres.dead_letters import DeadLetters
+from fairlane.store.postgres.groups import Groups
+from fairlane.store.postgres.hints import Hints
+from fairlane.store.postgres.messages import Messages
+from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
+from fairlane.store.postgres.queues import Queues
+
+_SAFE = {
+    "fsync": ("on",),
+    "full_page_writes": ("on",),
+    "synchronous_commit": ("on", "remote_apply", "remote_write", "local"),
+}
+
+
+class PostgresStore:
+    """`open` connects, migrates and checks that the server keeps what it commits."""
+
+    def __init__(self, database: Database, hints: Hints, shards: list[int]) -> None:
+        self._database = database
+        self._hints = hints
+        self._ahead = IdClock(database)
+        self.queues = Queues(database, shards)
+        self.groups = Groups(database, shards)
+        self.messages = Messages(database, shards, self._ahead.saw)
+        self.dead_letters = DeadLetters(database, shards, self.messages)
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        shards: int = 1,
+        connections: int = 8,
+        statement_cache: bool = True,
+        listen_url: str | None = None,
+        allow_unsafe: bool = False,
+    ) -> PostgresStore:
+        """`shards` counts only for a database that is empty; `statement_cache` is off for a pooler that cannot keep
+        prepared statements; `listen_url` reaches the server itself when `url` leads to a pooler. `allow_unsafe`
+        accepts a server that may lose what it committed."""
+        if not 1 <= shards <= SHARDS_MAX:
+            raise InvalidRequest(f"shards is {shards}; it must be between 1 and {SHARDS_MAX}")
+        values = await _prepare(listen_url or url, shards=shards, allow_unsafe=allow_unsafe)
+        database = await open_database(url, connections=connections, statement_cache=statement_cache, clock=clock)
+        store = cls(database, Hints(listen_url or url), values)
+        try:
+            store._ahead.saw(await store.now())
+            await store.queues.purge()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def now(self) -> int:
+        [[at]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())
+        return int(at)
+
+    def id_time(self) -> int:
+        return self._ahead()
+
+    def flushes(self) -> int:
+        return max(1, self._database.connections // 4)
+
+    def listen(self, wake: Callable[[int], None]) -> None:
+        self._hints.listen(wake)
+
+    def hint(self, queue_id: int) -> None:
+        self._hints.send(queue_id)
+
+    async def close(self) -> None:
+        await self._hints.close()
+        await self._database.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+class IdClock:
+    """Milliseconds for new ids, at or a little before the database's clock: the last time it told us, plus what
+    passed since.
+
+    An id that lay ahead of the database's clock would have to go into the keys table.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._offset = 0
+
+    def saw(self, at: int) -> None:
+        self._offset = at - time.monotonic_ns() // 1000
+
+    def __call__(self) -> int:
+        at = self._database.time()
+        return (at if at is not None else self._offset + time.monotonic_ns() // 1000) // 1000
+
+
+async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
+    """Migrate and check the server on a connection of its own; the store's shard values."""
+    try:
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(
+            url, timeout=CONNECT_SECONDS, statement_cache_size=0
+        )
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(f"cannot connect to the database: {error}") from error
+    try:
+        version = connection.get_server_version()
+        if version.major < 15:
+            raise StoreUnsafe(f"PostgreSQL {version.major} is not supported; Fairlane needs 15 or newer")
+        for setting, safe in _SAFE.items():
+            value = await connection.fetchval("SELECT current_setting($1)", setting)
+            if value not in safe and not allow_unsafe:
+                raise StoreUnsafe(
+                    f"the server has {setting} = {value} and could lose committed messages; "
+                    f"set it to {safe[0]}, or open the store with allow_unsafe"
+                )
+        return await migrate(connection, shards=shards)
+    except asyncpg.PostgresError as error:
+        raise StoreUnavailable(f"cannot prepare the database: {error}") from error
+    finally:
+        await connection.close(timeout=CONNECT_SECONDS)

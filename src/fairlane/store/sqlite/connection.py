@@ -1,0 +1,142 @@
+"""How the file is opened: its lock, the settings that make a commit durable, the schema."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+from importlib.resources import files
+from typing import Final
+
+import apsw
+
+from fairlane.errors import StoreUnavailable, StoreUnsafe
+from fairlane.store.sqlite import rows
+
+MEMORY: Final = ":memory:"
+BUSY_MS: Final = 5_000
+CHECKPOINT_PAGES: Final = 10_000  # 40 MB of log: a checkpoint writes each changed page once for many commits
+LOG_BYTES_KEPT: Final = 64 * 1024 * 1024
+STATEMENTS_CACHED: Final = 256  # more than there are, so that none is prepared twice
+SAFE_VERSION: Final = (3, 51, 3)  # earlier ones can damage a file when a checkpoint and a write meet
+_MIGRATION = re.compile(r"(\d{4})_(\w+)\.sql")
+_log = logging.getLogger(__name__)
+
+
+class LockFile:
+    """An exclusive lock beside the database, let go by the system when the process dies."""
+
+    def __init__(self, path: str) -> None:
+        self._path = f"{path}.lock"
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except (OSError, ValueError) as error:
+            raise StoreUnavailable(f"the lock file {self._path} cannot be opened: {error}") from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise StoreUnavailable(
+                f"{path} is open in another broker, which holds {self._path}; "
+                "use PostgreSQL for several brokers on one store"
+            ) from None
+
+    def release(self) -> None:
+        """The file stays: removing it could let two later openers lock two different files."""
+        os.close(self._fd)
+
+
+def open_writer(path: str) -> apsw.Connection:
+    """The writing connection, its settings checked and its schema up to date."""
+    version = apsw.sqlite_lib_version()
+    if tuple(map(int, version.split(".")[:3])) < SAFE_VERSION:
+        _log.warning("SQLite %s may damage the file under load; use 3.51.3 or later", version)
+    db = apsw.Connection(path, statementcachesize=STATEMENTS_CACHED)
+    try:
+        _set_up(db)
+        if path != MEMORY:
+            make_durable(db)
+            # What a process whose disk failed left in the log may be in the page cache only: write it anew.
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        migrate(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def open_reader(path: str) -> apsw.Connection:
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=STATEMENTS_CACHED)
+    _set_up(db)
+    return db
+
+
+def _set_up(db: apsw.Connection) -> None:
+    db.set_busy_timeout(BUSY_MS)
+    # Otherwise a statement is planned anew for each new value bound to it, which costs ten times its run.
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+
+
+def make_durable(db: apsw.Connection) -> None:
+    db.pragma("journal_mode", "wal")
+    db.pragma("synchronous", "full")
+    db.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+    db.pragma("journal_size_limit", LOG_BYTES_KEPT)
+    db.pragma("cache_size", -64 * 1024)
+    check_durable(db)
+
+
+def check_durable(db: apsw.Connection) -> None:
+    """StoreUnsafe unless a commit would survive a power cut. Some file systems cannot have a WAL, for one."""
+    for name, wanted in (("journal_mode", "wal"), ("synchronous", 2)):
+        found = db.pragma(name)
+        if found != wanted:
+            raise StoreUnsafe(
+                f"SQLite runs {db.filename} with {name} {found!r} where {wanted!r} is needed to be durable"
+            )
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """(version, name, text) of every migration, in order."""
+    found = []
+    for file in files(__package__).joinpath("migrations").iterdir():
+        if match := _MIGRATION.fullmatch(file.name):
+            found.append((int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+def migrate(db: apsw.Connection) -> None:
+    """Bring the schema up to what this code knows, in one transaction; StoreUnsafe if it is past that."""
+    known = migrations()
+    db.execute("begin immediate")
+    try:
+        applied = _applied(db)
+        if applied > known[-1][0]:
+            raise StoreUnsafe(
+                f"{db.filename} has schema {applied}, but this version of Fairlane knows only {known[-1][0]}"
+            )
+        for version, name, text in known:
+            if version > applied:
+                db.execute(text)
+                db.execute(
+                    "insert into migrations (version, name, applied_at)"
+                    " values (?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
+                    (version, name),
+                )
+    except BaseException:
+        db.execute("rollback")
+        raise
+    db.execute("commit")
+
+
+def _applied(db: apsw.Connection) -> int:
+    """The newest version applied, 0 in an empty file."""
+    tables = {name for (name,) in rows.rows(db, "select name from sqlite_schema where type = 'table'")}
+    if tables and "migrations" not in tables:
+        raise StoreUnsafe(f"{db.filename} is the database of another program")
+    db.execute(
+        "create table if not exists migrations"
+        " (version integer primary key, name text not null, applied_at text not null) strict"
+    )
+    return int(rows.value(db, "select coalesce(max(version), 0) from migrations"))

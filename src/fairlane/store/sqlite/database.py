@@ -1,0 +1,113 @@
+"""One open database: a writer, readers beside it, and the clock both go by."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, TypeVar
+
+import apsw
+
+from fairlane.errors import FairlaneError, ShuttingDown
+from fairlane.runtime.clock import Clock, SteadyClock
+from fairlane.store.sqlite import rows
+from fairlane.store.sqlite.connection import MEMORY, LockFile, open_reader, open_writer
+from fairlane.store.sqlite.faults import translate
+from fairlane.store.sqlite.writer import Work, Writer
+
+T = TypeVar("T")
+READERS: Final = 2
+
+
+class Database:
+    def __init__(self, writer: Writer, readers: Readers | None, lock: LockFile | None, clock: Clock) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._lock = lock
+        self.clock = clock
+        self._closed: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, path: str, *, clock: Clock | None) -> Database:
+        db, readers, lock, last_at = await asyncio.to_thread(_open, path)
+        clock = clock or SteadyClock(least=last_at)
+        return cls(Writer(db, clock), readers, lock, clock)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in the writer's next transaction."""
+        return await self._writer.run(work)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on one snapshot that holds every commit reported so far."""
+        self._writer.check()
+        if self._readers is None:
+            return await self._writer.run(work)
+        return await self._readers.run(work, self.clock)
+
+    async def close(self) -> None:
+        if self._closed is None:
+            self._closed = asyncio.create_task(self._close())
+        await asyncio.shield(self._closed)
+
+    async def _close(self) -> None:
+        # The readers go first: the last checkpoint cannot pass a snapshot that is still read.
+        if self._readers is not None:
+            await self._readers.close()
+        await self._writer.close()
+        if self._lock is not None:
+            self._lock.release()
+
+
+class Readers:
+    """A few read-only connections, each used by one thread at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._free: SimpleQueue[apsw.Connection] = SimpleQueue()
+        self._closing = False
+        for _ in range(READERS):
+            self._free.put(open_reader(path))
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="fairlane-reader")
+
+    async def run(self, work: Work[T], clock: Clock) -> T:
+        if self._closing:
+            raise ShuttingDown("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(self._read, work, clock))
+
+    def _read(self, work: Work[T], clock: Clock) -> T:
+        db = self._free.get()
+        try:
+            db.execute("begin")
+            try:
+                return work(db, clock())
+            finally:
+                if db.in_transaction:
+                    db.execute("rollback")
+        except apsw.Error as error:
+            raise translate(error) from error
+        finally:
+            self._free.put(db)
+
+    async def close(self) -> None:
+        self._closing = True
+        await asyncio.to_thread(self._threads.shutdown)
+        while not self._free.empty():
+            self._free.get().close()
+
+
+def _open(path: str) -> tuple[apsw.Connection, Readers | None, LockFile | None, int]:
+    """Connections, lock, and the last time stored."""
+    lock = None
+    try:
+        if path != MEMORY:
+            path = os.path.realpath(path)
+            lock = LockFile(path)
+        db = open_writer(path)
+        last_at = rows.value(db, "select value from meta where key = 'clock'") or 0
+        return db, Readers(path) if lock else None, lock, last_at
+    except (apsw.Error, FairlaneError) as error:
+        if lock is not None:
+            lock.release()
+        raise translate(error) from error

@@ -1,0 +1,47 @@
+-- Every statement but the last is one of the heads, then `matching`, then one of the orders.
+
+-- name: letters
+select d.partition_id, d.group_id, d.position, q.name, p.name, g.name, d.message, d.message_created_at, d.error,
+    d.attempts, d.first_failed_at, d.failed_at, d.replayed_at, d.replayed_as
+
+-- name: count
+select count(*)
+
+-- name: matching
+from queues q
+join dead_letters d on d.queue_id = q.id
+join partitions p on p.id = d.partition_id
+join groups g on g.id = d.group_id
+where q.id = :queue_id
+    and (:failed_from is null or d.failed_at >= :failed_from)
+    and (:failed_until is null or d.failed_at < :failed_until)
+    and (:group is null or g.name = :group)
+    and (:partition_id is null or d.partition_id = :partition_id)
+    and (:replayed is null or (d.replayed_at is not null) = :replayed)
+    and (:ids is null or '0-' || d.partition_id || '-' || d.group_id || '-' || d.position
+        in (select value from json_each(:ids)))
+
+-- name: newest_first
+    and (:before_at is null
+        or (d.failed_at, '0-' || d.partition_id || '-' || d.group_id || '-' || d.position) < (:before_at, :before_id))
+order by d.failed_at desc, '0-' || d.partition_id || '-' || d.group_id || '-' || d.position desc
+limit :limit
+
+-- name: oldest_first
+order by d.failed_at, d.partition_id, d.position, d.group_id
+limit :limit
+
+-- name: get
+select d.partition_id, d.group_id, d.position, q.name, p.name, g.name, d.message, d.message_created_at, d.error,
+    d.attempts, d.first_failed_at, d.failed_at, d.replayed_at, d.replayed_as
+from dead_letters d
+join queues q on q.id = d.queue_id
+join partitions p on p.id = d.partition_id
+join groups g on g.id = d.group_id
+where d.queue_id = ? and d.partition_id = ? and d.group_id = ? and d.position = ?
+
+-- name: replayed
+update dead_letters set replayed_at = ?, replayed_as = ? where partition_id = ? and group_id = ? and position = ?
+
+-- name: delete
+delete from dead_letters where partition_id = ? and group_id = ? and position = ?

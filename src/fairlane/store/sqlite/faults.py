@@ -1,0 +1,31 @@
+"""What SQLite's errors mean to a caller of the store."""
+
+from __future__ import annotations
+
+import apsw
+
+from fairlane.errors import FairlaneError, OutcomeUnknown, StoreCorrupt, StoreUnavailable
+
+_SENTENCES: list[tuple[type[apsw.Error], type[FairlaneError], str]] = [
+    (apsw.BusyError, StoreUnavailable, "another program holds a lock on the database"),
+    (apsw.LockedError, StoreUnavailable, "another program holds a lock on the database"),
+    (apsw.FullError, StoreUnavailable, "the disk is full"),
+    (apsw.ReadOnlyError, StoreUnavailable, "the database cannot be written"),
+    (apsw.CantOpenError, StoreUnavailable, "the database cannot be opened"),
+    (apsw.PermissionsError, StoreUnavailable, "the database cannot be opened"),
+    (apsw.IOError, StoreUnavailable, "the disk reported an error"),
+    (apsw.CorruptError, StoreCorrupt, "the database file is damaged"),
+    (apsw.NotADBError, StoreCorrupt, "the file is not an SQLite database"),
+]
+
+
+def translate(error: Exception, *, commit: bool = False) -> FairlaneError:
+    """`commit`: COMMIT itself failed; after a disk error the next start may yet find it in the log."""
+    if isinstance(error, FairlaneError):
+        return type(error)(str(error))
+    if commit and isinstance(error, apsw.IOError):
+        return OutcomeUnknown(f"the disk reported an error during the commit: {error}")
+    for kind, meaning, sentence in _SENTENCES:
+        if isinstance(error, kind):
+            return meaning(f"{sentence}: {error}")
+    return StoreUnavailable(f"SQLite refused: {error}")

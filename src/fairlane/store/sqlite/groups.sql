@@ -1,0 +1,89 @@
+-- name: get
+select id, queue_id, name, mode, from_at, created_at, seeding
+from groups
+where queue_id = ? and name = ?
+
+-- name: by_id
+select id, queue_id, name, mode, from_at, created_at, seeding from groups where id = ?
+
+-- name: list
+select id, queue_id, name, mode, from_at, created_at, seeding
+from groups
+where queue_id = ?
+order by name
+
+-- name: seeding
+select id, queue_id, name, mode, from_at, created_at, seeding
+from groups
+where queue_id = ? and seeding > 0
+
+-- name: insert
+insert into groups (queue_id, name, mode, from_at, created_at, seeding)
+values (?, ?, ?, ?, ?, 1)
+returning id, queue_id, name, mode, from_at, created_at, seeding
+
+-- name: set_seeding
+update groups set seeding = ? where id = ?
+
+-- name: partitions_from
+select id, start, head, last_at from partitions where queue_id = ? and id >= ? order by id limit ?
+
+-- name: partition_of_queue
+select id, start, head, last_at from partitions where queue_id = ? and id = ?
+
+-- name: insert_cursor
+insert or ignore into cursors (partition_id, group_id, committed, ready_at) values (?, ?, ?, ?)
+
+-- name: lanes
+select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead,
+    f.attempts, f.error
+from groups g
+join partitions p on p.queue_id = g.queue_id
+join cursors c on c.partition_id = p.id and c.group_id = g.id
+left join failures f on c.failing and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
+where g.id = ? and p.name > ?
+order by p.name
+limit ?
+
+-- name: lane
+select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead,
+    f.attempts, f.error
+from groups g
+join cursors c on c.group_id = g.id
+join partitions p on p.id = c.partition_id
+left join failures f on c.failing and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
+where g.id = ? and c.partition_id = ?
+
+-- name: seek_cursor
+update cursors
+set committed = ?, ready_at = ?, lease = null, lease_start = null, lease_end = null, leased_at = null,
+    last_lease = null, probe_until = 0, failing = 0
+where partition_id = ? and group_id = ?
+
+-- name: forget_failures
+delete from failures where partition_id = ? and group_id = ?
+
+-- name: delete
+delete from groups where id = ?
+
+-- name: delete_cursors
+delete from cursors where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
+
+-- name: delete_failures
+delete from failures where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
+
+-- name: delete_dead_letters
+delete from dead_letters where queue_id = ?2 and group_id = ?1
+
+-- name: delete_results
+delete from results where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
+
+-- name: result
+select r.result
+from results r join groups g on g.id = r.group_id
+where r.partition_id = ? and r.group_id = ? and r.position = ?
+
+-- name: next_ready_at
+select min(c.ready_at)
+from groups g join cursors c on c.group_id = g.id
+where g.id = ? and c.ready_at is not null

@@ -1,0 +1,125 @@
+"""A lane: one partition as one group reads it. Loaded, changed in memory, saved once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import apsw
+import msgspec
+
+from fairlane.model.limits import ERROR_CHARS_MAX
+from fairlane.model.queue import QueueOptions
+from fairlane.model.segment import checksum
+from fairlane.store.sqlite.log import SQL, fragment_at, segment_at
+from fairlane.store.sqlite.rows import first, value
+
+LEASE_EXPIRED = "Partition lease expired"
+ADD_DEPTH = "update queues set depth = depth + ? where id = ?"
+
+
+@lru_cache(maxsize=4096)
+def parse_options(text: str) -> QueueOptions:
+    return msgspec.json.decode(text, type=QueueOptions)
+
+
+class LaneRow(msgspec.Struct):
+    """A row of `cursors`, with the partition's head and the queue beside it."""
+
+    partition_id: int
+    group_id: int
+    committed: int
+    ready_at: int | None
+    lease: bytes | None
+    lease_start: int | None
+    lease_end: int | None
+    leased_at: int | None
+    last_lease: bytes | None
+    probe_until: int
+    failing: int
+    dead: int
+    head: int
+    queue_id: int
+    name: str
+
+    def clear_lease(self) -> None:
+        self.lease = self.lease_start = self.lease_end = self.leased_at = None
+
+    def free(self, at: int) -> None:
+        """Claimable from `at` on, if there is anything to read."""
+        self.clear_lease()
+        self.ready_at = at if self.committed < self.head else None
+
+
+def load(db: apsw.Connection, partition_id: int, group_id: int) -> tuple[LaneRow, QueueOptions] | None:
+    row = first(db, SQL["lane"], partition_id, group_id)
+    return (LaneRow(*row[:-1]), parse_options(row[-1])) if row else None
+
+
+def save(db: apsw.Connection, lane: LaneRow) -> None:
+    db.execute(
+        SQL["save_lane"],
+        (
+            lane.committed,
+            lane.ready_at,
+            lane.lease,
+            lane.lease_start,
+            lane.lease_end,
+            lane.leased_at,
+            lane.last_lease,
+            lane.probe_until,
+            lane.failing,
+            lane.dead,
+            lane.partition_id,
+            lane.group_id,
+        ),
+    )
+
+
+def advance(db: apsw.Connection, lane: LaneRow, upto: int, options: QueueOptions) -> None:
+    """Everything below `upto` is finished: the queue's depth and the lane's failures follow."""
+    if upto <= lane.committed:
+        return
+    if options.max_size:
+        others = value(db, SQL["others_committed"], lane.partition_id, lane.group_id)
+        done = upto if others is None else min(upto, others)
+        if done > lane.committed:
+            db.execute(ADD_DEPTH, (lane.committed - done, lane.queue_id))
+    lane.committed = upto
+    if lane.failing:
+        db.execute(SQL["drop_failures"], (lane.partition_id, lane.group_id, upto))
+        lane.failing = value(db, SQL["any_failure"], lane.partition_id, lane.group_id) or 0
+
+
+def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int) -> int:
+    """Charge one failed attempt to a message; how many it has now."""
+    lane.failing = 1
+    attempts = value(db, SQL["fail"], lane.partition_id, lane.group_id, position, error[:ERROR_CHARS_MAX], now)
+    return int(attempts)
+
+
+def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str) -> None:
+    """Dead-letter a message. The caller moves the cursor past it.
+
+    Bytes that rotted are kept as they are and the error says so: a lane must not stop for ever before them.
+    """
+    segment = segment_at(db, lane.partition_id, position)
+    if checksum(segment.body) != segment.checksum:
+        error = f"{error[: ERROR_CHARS_MAX // 2]} (its segment does not match its checksum)"
+    failure = first(db, SQL["failure"], lane.partition_id, lane.group_id, position)
+    attempts, _, first_failed_at = failure or (1, "", now)
+    db.execute(
+        SQL["insert_dead_letter"],
+        (
+            lane.partition_id,
+            lane.group_id,
+            position,
+            lane.queue_id,
+            segment.created_at,
+            attempts,
+            first_failed_at,
+            now,
+            error[:ERROR_CHARS_MAX],
+            fragment_at(segment, position),
+        ),
+    )
+    lane.dead += 1

@@ -1,0 +1,111 @@
+"""Reading the log of a partition: segments by position and by time."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import apsw
+import msgspec
+
+from fairlane.errors import StoreCorrupt
+from fairlane.model.segment import Segment
+from fairlane.store import statements
+from fairlane.store.sqlite.rows import first, rows
+
+SQL = statements.load("fairlane.store.sqlite", "messages.sql")
+_decode_ends = msgspec.json.Decoder(list[int]).decode
+
+
+def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> Iterator[Segment]:
+    """The segments that hold positions `since` to `upto` - 1, read one by one."""
+    cursor = db.execute(SQL["segments_between"], (partition_id, since, upto))
+    for row in cursor:
+        yield _segment(*row)
+
+
+def segment_at(db: apsw.Connection, partition_id: int, position: int) -> Segment:
+    row = first(db, SQL["segment_at"], partition_id, position)
+    segment = _segment(*row) if row else None
+    if segment is None or position >= segment.first + len(segment.ends):
+        raise StoreCorrupt(f"position {position} of partition {partition_id} is missing from the log")
+    return segment
+
+
+def _segment(first_pos: int, created_at: int, ends: str, body: bytes, checksum: int) -> Segment:
+    return Segment(first_pos, created_at, _decode_ends(ends), body, checksum)
+
+
+def fragment_at(segment: Segment, position: int) -> bytes:
+    """The stored bytes of one message, unchecked."""
+    index = position - segment.first
+    return segment.body[segment.ends[index - 1] if index else 0 : segment.ends[index]]
+
+
+def unpack_keys(packed: bytes) -> tuple[int, ...]:
+    return struct.unpack(f">{len(packed) // 8}q", packed)
+
+
+def pack_keys(keys: list[int]) -> bytes:
+    return struct.pack(f">{len(keys)}q", *keys)
+
+
+def first_at_or_after(db: apsw.Connection, partition_id: int, start: int, head: int, at: int) -> int:
+    """The position of the first message created at or after `at`, `head` if there is none.
+
+    Creation times never fall along the log, so it is halved: a scan would read every row of a long one.
+    """
+    low, high = start, head
+    while low < high:
+        middle = (low + high) // 2
+        row = first(db, SQL["segment_time_at"], partition_id, middle)
+        if row is None or row[0] + row[1] <= middle:
+            low = middle + 1
+        elif row[2] < at:
+            low = row[0] + row[1]
+        else:
+            high = max(start, row[0])
+    return low
+
+
+def keys_since(db: apsw.Connection, partition_id: int, at: int) -> Iterator[tuple[int, int, bytes]]:
+    """(first position, creation time, packed keys) of the segments created at or after `at`, newest first."""
+    for first_pos, created_at, keys in db.execute(SQL["keys_backward"], (partition_id,)):
+        if created_at < at:
+            return
+        yield first_pos, created_at, keys
+
+
+def keys_between(
+    db: apsw.Connection, partition_id: int, head: int, *, since: int, until: int
+) -> Iterator[tuple[int, int, bytes]]:
+    """The same of the segments created from `since` to `until`, oldest first."""
+    found = first_at_or_after(db, partition_id, 0, head, since)
+    for first_pos, created_at, keys in db.execute(SQL["keys_forward"], (partition_id, found)):
+        if created_at > until:
+            return
+        yield first_pos, created_at, keys
+
+
+def positions_of(
+    db: apsw.Connection, partition_id: int, head: int, keys: set[int], *, since: int, until: int
+) -> list[tuple[int, int]]:
+    """(key, position) of the messages with one of `keys`, created from `since` to `until`."""
+    found = []
+    for first_pos, _, packed in keys_between(db, partition_id, head, since=since, until=until):
+        found += matches(keys, first_pos, packed)
+    return found
+
+
+def matches(keys: set[int], first_pos: int, packed: bytes) -> list[tuple[int, int]]:
+    """(key, position) of the messages of one segment whose key is among `keys`."""
+    stored = unpack_keys(packed)
+    if keys.isdisjoint(stored):
+        return []
+    return [(key, first_pos + index) for index, key in enumerate(stored) if key in keys]
+
+
+def bounds(db: apsw.Connection, partition_id: int) -> tuple[int, int] | None:
+    """(start, head) of a partition whose queue is there."""
+    found = rows(db, SQL["log_bounds"], partition_id)
+    return found[0] if found else None

@@ -1,0 +1,128 @@
+"""The log, and the leases on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from fairlane.model.ids import PartitionId, id_key, uuid7_ms
+from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import RenewOutcome
+from fairlane.model.segment import Segment, ids_of
+from fairlane.store.sqlite import log
+from fairlane.store.sqlite.ack import settle
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
+from fairlane.store.sqlite.log import SQL
+from fairlane.store.sqlite.pop import pop
+from fairlane.store.sqlite.push import push
+from fairlane.store.sqlite.rows import rows
+from fairlane.store.values import (
+    Leased,
+    PopCall,
+    PopResult,
+    PushResult,
+    Renewal,
+    Settled,
+    Settlement,
+    Slice,
+    Stored,
+)
+
+
+class SqliteMessages:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
+        return await self._database.write(lambda db, now: push(db, now, slices))
+
+    async def pop(self, call: PopCall) -> PopResult:
+        return await self._database.write(lambda db, now: pop(db, now, call))
+
+    async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        return await self._database.write(lambda db, now: [settle(db, now, each) for each in settlements])
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
+        return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])
+
+    async def release(self, lease: LeaseId, *, partition: PartitionId | None = None) -> int:
+        def work(db: apsw.Connection, now: int) -> int:
+            only = None if partition is None else partition.id
+            return len(rows(db, SQL["release"], now, lease.group_id, lease.token.bytes, only))
+
+        if partition is not None and partition.shard != 0:
+            return 0
+        return await self._database.write(work)
+
+    async def leased(self, lease: LeaseId) -> list[Leased]:
+        def work(db: apsw.Connection, now: int) -> list[Leased]:
+            found = rows(db, SQL["leased"], lease.group_id, now, lease.token.bytes)
+            return [Leased(PartitionId(0, id), *rest) for id, *rest in found]
+
+        return await self._database.read(work)
+
+    async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
+        def work(db: apsw.Connection, now: int) -> list[Segment]:
+            bounds = log.bounds(db, partition.id) if partition.shard == 0 else None
+            if bounds is None or max(first, bounds[0]) >= min(upto, bounds[1]):
+                return []
+            return list(log.segments(db, partition.id, max(first, bounds[0]), min(upto, bounds[1])))
+
+        return await self._database.read(work)
+
+    async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
+        if partition.shard != 0:
+            return None
+        return await self._database.read(lambda db, now: _find(db, partition.id, transaction_id))
+
+    async def transact(
+        self, settlements: Sequence[Settlement], slices: Sequence[Slice]
+    ) -> tuple[list[Settled], list[PushResult]]:
+        return await self._database.write(lambda db, now: _transact(db, now, settlements, slices))
+
+
+def _transact(
+    db: apsw.Connection, now: int, settlements: Sequence[Settlement], slices: Sequence[Slice]
+) -> tuple[list[Settled], list[PushResult]]:
+    db.execute("savepoint bundle")
+    settled = [settle(db, now, settlement) for settlement in settlements]
+    pushed = push(db, now, slices)
+    applied = all(map(_applied, settlements, settled)) and all(isinstance(each, Stored) for each in pushed)
+    if not applied:
+        db.execute("rollback to bundle")
+    db.execute("release bundle")
+    return settled, pushed
+
+
+def _applied(settlement: Settlement, settled: Settled) -> bool:
+    if settled.state != "ok":
+        return settled.repeated
+    positions = [item.position for item in settlement.bury]
+    if settlement.nack is not None:
+        positions.append(settlement.nack.position)
+    return all(position >= settled.before for position in positions)
+
+
+def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
+    lease, until = renewal.lease, now + renewal.seconds * 1_000_000
+    ends = rows(db, SQL["renew"], until, lease.group_id, now, lease.token.bytes)
+    return RenewOutcome(len(ends), min((at for (at,) in ends), default=None))
+
+
+def _find(db: apsw.Connection, partition_id: int, transaction_id: str) -> int | None:
+    bounds = log.bounds(db, partition_id)
+    if bounds is None:
+        return None
+    start, head = bounds
+    keys = (id_key(transaction_id), id_key(transaction_id, salt=1))
+    keyed = rows(db, SQL["key_positions"], partition_id, *keys)
+    found = [position for text, position in keyed if text == transaction_id]
+    if (ms := uuid7_ms(transaction_id)) is not None:
+        since, until = ms * 1000 - SLACK_US, ms * 1000 + FRESH_US + SLACK_US
+        for _, position in log.positions_of(db, partition_id, head, set(keys), since=since, until=until):
+            segment = log.segment_at(db, partition_id, position)
+            if ids_of(log.fragment_at(segment, position))[1] == transaction_id:
+                found.append(position)
+    return max((position for position in found if position >= start), default=None)

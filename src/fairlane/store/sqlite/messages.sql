@@ -1,0 +1,139 @@
+-- name: partition_log
+select queue_id, head, last_at, newest_id_at, keyed_until from partitions where id = ?
+
+-- name: queue_of_push
+select options, depth, exists (select 1 from groups where queue_id = ?1 and seeding > 0)
+from queues
+where id = ?1
+
+-- name: insert_segment
+insert into segments (partition_id, first_pos, n, created_at, checksum, ends, keys, body)
+values (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: insert_key
+insert or replace into message_keys (partition_id, key, transaction_id, message_id, position, created_at)
+values (?, ?, ?, ?, ?, ?)
+
+-- name: move_head
+update partitions set head = ?, last_at = ?, newest_id_at = ?, keyed_until = ? where id = ?
+
+-- name: wake
+update cursors set ready_at = ? where partition_id = ? and ready_at is null
+
+-- name: known_keys
+select m.key, m.position, m.message_id, m.transaction_id
+from json_each(?) k cross join message_keys m
+where m.partition_id = ? and m.key = k.value and m.created_at >= ?
+
+-- name: keys_backward
+select first_pos, created_at, keys from segments where partition_id = ? order by first_pos desc
+
+-- name: keys_forward
+select first_pos, created_at, keys from segments where partition_id = ? and first_pos >= ? order by first_pos
+
+-- name: segment_at
+select first_pos, created_at, ends, body, checksum
+from segments
+where partition_id = ? and first_pos <= ?
+order by first_pos desc
+limit 1
+
+-- name: segment_time_at
+select first_pos, n, created_at
+from segments
+where partition_id = ? and first_pos <= ?
+order by first_pos desc
+limit 1
+
+-- name: segments_between
+select first_pos, created_at, ends, body, checksum
+from segments
+where partition_id = ?1
+    and first_pos >= coalesce((select max(first_pos) from segments where partition_id = ?1 and first_pos <= ?2), ?2)
+    and first_pos < ?3
+order by first_pos
+
+-- name: log_bounds
+select p.start, p.head
+from partitions p join queues q on q.id = p.queue_id
+where p.id = ?
+
+-- name: key_positions
+select transaction_id, position from message_keys where partition_id = ? and key in (?, ?)
+
+-- name: queue_of_pop
+select q.options, g.seeding
+from groups g join queues q on q.id = g.queue_id
+where g.id = ? and q.id = ?
+
+-- name: ready_lanes
+select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
+    c.last_lease, c.probe_until, c.failing, c.dead, p.head, p.queue_id, p.name
+from cursors c cross join partitions p
+where c.group_id = ? and c.ready_at <= ? and p.id = c.partition_id
+order by c.ready_at, c.partition_id
+limit ?
+
+-- name: lane
+select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
+    c.last_lease, c.probe_until, c.failing, c.dead, p.head, p.queue_id, p.name, q.options
+from cursors c
+cross join partitions p
+cross join queues q
+where c.partition_id = ? and c.group_id = ? and p.id = c.partition_id and q.id = p.queue_id
+
+-- name: save_lane
+update cursors
+set committed = ?, ready_at = ?, lease = ?, lease_start = ?, lease_end = ?, leased_at = ?, last_lease = ?,
+    probe_until = ?, failing = ?, dead = ?
+where partition_id = ? and group_id = ?
+
+-- name: others_committed
+select min(committed) from cursors where partition_id = ? and group_id <> ?
+
+-- name: failure
+select attempts, error, first_failed_at
+from failures
+where partition_id = ? and group_id = ? and position = ?
+
+-- name: next_used_up
+select min(position) from failures where partition_id = ? and group_id = ? and position > ? and attempts > ?
+
+-- name: fail
+insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
+values (?1, ?2, ?3, 1, ?4, ?5, ?5)
+on conflict do update set attempts = attempts + 1, error = excluded.error, failed_at = excluded.failed_at
+returning attempts
+
+-- name: drop_failures
+delete from failures where partition_id = ? and group_id = ? and position < ?
+
+-- name: any_failure
+select 1 from failures where partition_id = ? and group_id = ? limit 1
+
+-- name: insert_dead_letter
+insert or replace into dead_letters (partition_id, group_id, position, queue_id, message_created_at, attempts,
+    first_failed_at, failed_at, error, message)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: insert_result
+insert or replace into results (partition_id, group_id, position, created_at, result) values (?, ?, ?, ?, ?)
+
+-- name: renew
+update cursors
+set ready_at = max(ready_at, ?1)
+where group_id = ?2 and ready_at > ?3 and lease = ?4 and exists (select 1 from groups where id = ?2)
+returning ready_at
+
+-- name: release
+update cursors
+set ready_at = ?1, last_lease = lease, lease = null, lease_start = null, lease_end = null, leased_at = null
+where group_id = ?2 and ready_at > ?1 and lease = ?3 and (?4 is null or partition_id = ?4)
+    and exists (select 1 from groups where id = ?2)
+returning partition_id
+
+-- name: leased
+select c.partition_id, c.lease_start, c.lease_end, c.committed, c.ready_at
+from groups g join cursors c on c.group_id = g.id
+where g.id = ? and c.ready_at > ? and c.lease = ?
+order by c.partition_id

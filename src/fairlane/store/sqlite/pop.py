@@ -1,0 +1,183 @@
+"""Claiming ready lanes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import Final
+
+import apsw
+import msgspec
+
+from fairlane.errors import StoreCorrupt
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import POP_BYTES_MAX
+from fairlane.model.queue import QueueOptions
+from fairlane.model.segment import Segment
+from fairlane.store.sqlite import log
+from fairlane.store.sqlite.lanes import LEASE_EXPIRED, LaneRow, advance, bury, fail, load, parse_options, save
+from fairlane.store.sqlite.log import SQL
+from fairlane.store.sqlite.rows import first, rows, value
+from fairlane.store.sqlite.seeding import SQL as GROUPS
+from fairlane.store.sqlite.seeding import seed_partition
+from fairlane.store.values import Claim, Lane, PopCall, PopResult
+
+LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its first: look at a few before more
+
+
+class _Want(msgspec.Struct):
+    """What a claim may still get."""
+
+    claim: Claim
+    messages: int
+    lanes: list[Lane]
+    looked_at: set[int]
+    bytes: int = POP_BYTES_MAX
+
+    @property
+    def open(self) -> bool:
+        return self.messages > 0 and self.bytes > 0 and len(self.lanes) < self.claim.partitions
+
+
+def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
+    wants = [_Want(claim, claim.batch, [], set()) for claim in call.claims]
+    queue = first(db, SQL["queue_of_pop"], call.group_id, call.queue_id)
+    if queue is None:
+        return PopResult([want.lanes for want in wants], gone=True)
+    if call.partition is not None and queue[1]:
+        seed_partition(db, call.queue_id, call.partition.id, now)
+    popping = _Popping(db, now, call, parse_options(queue[0]))
+    popping.run(deque(want for want in wants if want.open))
+    lanes = [want.lanes for want in wants]
+    return PopResult(lanes, next_at=None if all(lanes) else popping.next_at())
+
+
+class _Popping:
+    def __init__(self, db: apsw.Connection, now: int, call: PopCall, options: QueueOptions) -> None:
+        self._db = db
+        self._now = now
+        self._call = call
+        self._options = options
+        seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
+        self._ends_at = now + seconds * 1_000_000
+
+    def run(self, wants: deque[_Want]) -> None:
+        """Serve ready lanes, some at a time, until no claim wants more or none is left."""
+        served = True
+        while wants and served:
+            served = False
+            # A lane finished at delivery may be ready again at once, in front of one not looked at yet.
+            limit = max(LANES_AT_ONCE, len(wants)) + len(wants[0].looked_at)
+            for lane in self._ready(limit):
+                if not wants:
+                    return
+                if lane.partition_id not in wants[0].looked_at:
+                    served = True
+                    wants[0].looked_at.add(lane.partition_id)
+                    self._serve(lane, wants[0])
+                    if not wants[0].open:
+                        wants.popleft()
+
+    def _ready(self, limit: int) -> list[LaneRow]:
+        if self._call.partition is None:
+            found = rows(self._db, SQL["ready_lanes"], self._call.group_id, self._now, limit)
+            return [LaneRow(*row) for row in found]
+        loaded = self._named()
+        ready = loaded is not None and loaded.ready_at is not None and loaded.ready_at <= self._now
+        return [loaded] if loaded is not None and ready else []
+
+    def _named(self) -> LaneRow | None:
+        partition = self._call.partition
+        if partition is None or partition.shard != 0:
+            return None
+        loaded = load(self._db, partition.id, self._call.group_id)
+        return loaded[0] if loaded else None
+
+    def _serve(self, lane: LaneRow, want: _Want) -> None:
+        if lane.lease is not None:
+            self._charge(lane)
+        attempts = self._attempts(lane) if lane.failing else 0
+        if lane.committed < lane.head:
+            self._claim(lane, want, attempts)
+        else:
+            lane.free(self._now)
+        save(self._db, lane)
+
+    def _charge(self, lane: LaneRow) -> None:
+        """The last lease ran out: its first message is charged, the lost batch is delivered one by one."""
+        lane.probe_until = max(lane.probe_until, lane.lease_end or 0)
+        lane.clear_lease()
+        fail(self._db, lane, lane.committed, LEASE_EXPIRED, self._now)
+
+    def _attempts(self, lane: LaneRow) -> int:
+        """Failed attempts of the first message; those that used theirs up are dead-lettered on the way."""
+        while lane.committed < lane.head:
+            failure = first(self._db, SQL["failure"], lane.partition_id, lane.group_id, lane.committed)
+            if failure is None:
+                return 0
+            attempts, error, _ = failure
+            if attempts <= self._options.retry_limit:
+                return int(attempts)
+            bury(self._db, lane, lane.committed, self._now, error=error)
+            advance(self._db, lane, lane.committed + 1, self._options)
+        return 0
+
+    def _stop(self, lane: LaneRow) -> int:
+        """A batch ends before a message whose attempts are used up: it falls when the cursor is there."""
+        key = (lane.partition_id, lane.group_id, lane.committed)
+        found = value(self._db, SQL["next_used_up"], *key, self._options.retry_limit)
+        return lane.head if found is None else int(found)
+
+    def _claim(self, lane: LaneRow, want: _Want, attempts: int) -> None:
+        first_pos = lane.committed
+        most = 1 if first_pos < lane.probe_until else want.messages
+        stop = self._stop(lane) if lane.failing else lane.head
+        segments, upto, size = self._read(lane, min(stop, first_pos + most), want.bytes)
+        want.messages -= upto - first_pos
+        want.bytes -= size
+        if self._call.auto_ack:
+            advance(self._db, lane, upto, self._options)
+            lane.free(self._now)
+        else:
+            lane.lease = want.claim.token.bytes
+            lane.lease_start, lane.lease_end = first_pos, upto
+            lane.leased_at, lane.ready_at = self._now, self._ends_at
+        want.lanes.append(
+            Lane(
+                partition=PartitionId(0, lane.partition_id),
+                name=lane.name,
+                first=first_pos,
+                upto=upto,
+                attempts=attempts,
+                lease_ends_at=self._ends_at,
+                segments=segments,
+            )
+        )
+
+    def _read(self, lane: LaneRow, upto: int, bytes_max: int) -> tuple[list[Segment], int, int]:
+        """The segments from the cursor to `upto` or `bytes_max`, where that ends, and the messages' size."""
+        found: list[Segment] = []
+        position, size = lane.committed, 0
+        for segment in log.segments(self._db, lane.partition_id, position, upto):
+            low, high = position - segment.first, min(len(segment.ends), upto - segment.first)
+            begin = segment.ends[low - 1] if low else 0
+            if size + segment.ends[high - 1] - begin > bytes_max:
+                fit = bisect_right(segment.ends, begin + bytes_max - size, low, high)
+                high = max(fit, low + 1) if not found else fit
+            if high <= low:
+                break
+            found.append(segment)
+            size += segment.ends[high - 1] - begin
+            position = segment.first + high
+            if size >= bytes_max:
+                break
+        if not found:
+            raise StoreCorrupt(f"position {position} of partition {lane.partition_id} is missing from the log")
+        return found, position, size
+
+    def next_at(self) -> int | None:
+        if self._call.partition is None:
+            at: int | None = value(self._db, GROUPS["next_ready_at"], self._call.group_id)
+            return at
+        lane = self._named()
+        return lane.ready_at if lane else None

@@ -1,0 +1,185 @@
+"""Queues and their partitions."""
+
+from __future__ import annotations
+
+import logging
+from builtins import list as List  # the family has a verb of that name
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import apsw
+import msgspec
+
+from fairlane.errors import NotFound, Unavailable
+from fairlane.model.ids import PartitionId
+from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions, labels_of
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.lanes import parse_options
+from fairlane.store.sqlite.rows import first, rows, value
+from fairlane.store.sqlite.seeding import QUEUES as SQL
+from fairlane.store.sqlite.seeding import SQL as GROUPS
+from fairlane.store.sqlite.seeding import recount_depth
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some milliseconds
+_TABLES = ("segments", "message_keys", "cursors", "failures", "dead_letters", "results")
+
+
+class SqliteQueues:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, tenant: str, name: str) -> Queue | None:
+        return await self._database.read(lambda db, now: _get(db, tenant, name))
+
+    async def ensure(self, tenant: str, name: str) -> Queue:
+        def work(db: apsw.Connection, now: int) -> Queue:
+            return _get(db, tenant, name) or _make(db, now, (tenant, name), QueueOptions(), labels_of(name))
+
+        return await self._database.write(work)
+
+    async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
+        def work(db: apsw.Connection, now: int) -> Queue:
+            queue = _get(db, tenant, name)
+            if queue is None:
+                return _make(db, now, (tenant, name), options, (namespace, task))
+            db.execute(SQL["configure"], (_text(options), namespace, task, queue.id))
+            if options.max_size and not queue.options.max_size:
+                recount_depth(db, queue.id)
+            return msgspec.structs.replace(queue, options=options, namespace=namespace, task=task)
+
+        return await self._database.write(work)
+
+    async def list(self, tenant: str) -> List[Queue]:
+        return await self._database.read(lambda db, now: [_queue(*row) for row in rows(db, SQL["list"], tenant)])
+
+    async def delete(self, tenant: str, name: str) -> bool:
+        def work(db: apsw.Connection, now: int) -> bool:
+            queue = _get(db, tenant, name)
+            if queue is None:
+                return False
+            for statement in ("delete", "delete_groups", "insert_purge"):
+                db.execute(SQL[statement], (queue.id,))
+            return True
+
+        deleted = await self._database.write(work)
+        if deleted:
+            await self.purge()
+        return deleted
+
+    async def purge(self) -> None:
+        """Remove the rows of deleted queues, also of those that an earlier process was removing."""
+        try:
+            while await self._database.write(_purge_step):
+                pass
+        except Unavailable as error:
+            _log.warning("rows of deleted queues are left until the next start: %s", error)
+
+    async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
+        born = await self._database.write(lambda db, now: _born(db, now, queue_id, names))
+        return _there(queue_id, born)
+
+    async def partition(self, id: PartitionId) -> Partition | None:
+        def work(db: apsw.Connection, now: int) -> Partition | None:
+            row = first(db, SQL["partition"], id.id)
+            return Partition(PartitionId(0, row[0]), row[1], row[2]) if row else None
+
+        return await self._database.read(work) if id.shard == 0 else None
+
+    async def named(self, queue_id: int, name: str) -> Partition | None:
+        def work(db: apsw.Connection, now: int) -> Partition | None:
+            id = value(db, SQL["named"], queue_id, name)
+            return Partition(PartitionId(0, id), queue_id, name) if id is not None else None
+
+        return await self._database.read(work)
+
+    async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionState]:
+        def work(db: apsw.Connection, now: int) -> List[PartitionState]:
+            return [_partition_state(*row) for row in rows(db, SQL["partitions"], queue_id, after, limit)]
+
+        return await self._database.read(work)
+
+    async def depth(self, queue_id: int) -> int:
+        def work(db: apsw.Connection, now: int) -> int | None:
+            row = first(db, SQL["options_and_depth"], queue_id)
+            if row is None:
+                return None
+            return int(row[1] if parse_options(row[0]).max_size else value(db, SQL["count_depth"], queue_id))
+
+        return _there(queue_id, await self._database.read(work))
+
+
+def _there(queue_id: int, answer: T | None) -> T:
+    if answer is None:
+        raise NotFound(f"there is no queue with the id {queue_id}")
+    return answer
+
+
+def _purge_step(db: apsw.Connection, now: int) -> bool:
+    """Delete some rows of a deleted queue; False when none is left of any."""
+    budget = PURGE_ROWS
+    queue_id = value(db, SQL["next_purge"])
+    while queue_id is not None and budget > 0:
+        partition_id = value(db, SQL["next_purge_partition"], queue_id)
+        if partition_id is None:
+            db.execute(SQL["delete_purge"], (queue_id,))
+            queue_id = value(db, SQL["next_purge"])
+            continue
+        for table in _TABLES:
+            db.execute(SQL[f"purge_{table}"], (partition_id, budget))
+            budget -= db.changes()
+            if budget <= 0:
+                return True
+        db.execute(SQL["purge_partition"], (partition_id,))
+        budget -= 1
+    return queue_id is not None
+
+
+def _get(db: apsw.Connection, tenant: str, name: str) -> Queue | None:
+    row = first(db, SQL["get"], tenant, name)
+    return _queue(*row) if row else None
+
+
+def _make(db: apsw.Connection, now: int, key: tuple[str, str], options: QueueOptions, labels: tuple[str, str]) -> Queue:
+    tenant, name = key
+    tenant_id = value(db, SQL["tenant_id"], tenant) or value(db, SQL["insert_tenant"], tenant)
+    row = (tenant_id, name, *labels, _text(options), now)
+    return _queue(value(db, SQL["insert"], *row), tenant, name, *labels, _text(options), now)
+
+
+def _born(db: apsw.Connection, now: int, queue_id: int, names: Sequence[str]) -> List[Partition] | None:
+    if value(db, SQL["exists"], queue_id) is None:
+        return None
+    groups = [row[0] for row in rows(db, GROUPS["list"], queue_id)]
+    found = []
+    for name in names:
+        id = value(db, SQL["partition_id"], queue_id, name)
+        if id is None:
+            id = value(db, SQL["insert_partition"], queue_id, name, now)
+            db.executemany(GROUPS["insert_cursor"], [(id, group_id, 0, None) for group_id in groups])
+        found.append(Partition(PartitionId(0, id), queue_id, name))
+    return found
+
+
+def _text(options: QueueOptions) -> str:
+    return msgspec.json.encode(options).decode()
+
+
+def _queue(id: int, tenant: str, name: str, namespace: str, task: str, *rest: Any) -> Queue:
+    options, created_at = rest
+    return Queue(
+        id=id,
+        tenant=tenant,
+        name=name,
+        namespace=namespace,
+        task=task,
+        options=parse_options(options),
+        created_at=created_at,
+    )
+
+
+def _partition_state(id: int, name: str, start: int, head: int, last_at: int, created_at: int) -> PartitionState:
+    return PartitionState(
+        id=PartitionId(0, id), name=name, start=start, head=head, last_at=last_at, created_at=created_at
+    )

@@ -1,0 +1,106 @@
+-- name: tenant_id
+select id from tenants where name = ?
+
+-- name: insert_tenant
+insert into tenants (name) values (?) returning id
+
+-- name: get
+select q.id, t.name, q.name, q.namespace, q.task, q.options, q.created_at
+from queues q join tenants t on t.id = q.tenant_id
+where t.name = ? and q.name = ?
+
+-- name: list
+select q.id, t.name, q.name, q.namespace, q.task, q.options, q.created_at
+from queues q join tenants t on t.id = q.tenant_id
+where t.name = ?
+order by q.id desc
+
+-- name: insert
+insert into queues (tenant_id, name, namespace, task, options, created_at)
+values (?, ?, ?, ?, ?, ?)
+returning id
+
+-- name: configure
+update queues set options = ?, namespace = ?, task = ? where id = ?
+
+-- name: exists
+select 1 from queues where id = ?
+
+-- name: delete
+delete from queues where id = ?
+
+-- name: delete_groups
+delete from groups where queue_id = ?
+
+-- name: insert_purge
+insert into purges (queue_id) values (?)
+
+-- name: next_purge
+select queue_id from purges limit 1
+
+-- name: next_purge_partition
+select id from partitions where queue_id = ? limit 1
+
+-- name: delete_purge
+delete from purges where queue_id = ?
+
+-- name: purge_segments
+delete from segments where rowid in (select rowid from segments where partition_id = ? limit ?)
+
+-- name: purge_message_keys
+delete from message_keys
+where (partition_id, key) in (select partition_id, key from message_keys where partition_id = ? limit ?)
+
+-- name: purge_cursors
+delete from cursors
+where (partition_id, group_id) in (select partition_id, group_id from cursors where partition_id = ? limit ?)
+
+-- name: purge_failures
+delete from failures where rowid in (select rowid from failures where partition_id = ? limit ?)
+
+-- name: purge_dead_letters
+delete from dead_letters where rowid in (select rowid from dead_letters where partition_id = ? limit ?)
+
+-- name: purge_results
+delete from results where rowid in (select rowid from results where partition_id = ? limit ?)
+
+-- name: purge_partition
+delete from partitions where id = ?
+
+-- name: partition_id
+select id from partitions where queue_id = ? and name = ?
+
+-- name: insert_partition
+insert into partitions (queue_id, name, created_at) values (?, ?, ?) returning id
+
+-- name: partition
+select p.id, p.queue_id, p.name
+from partitions p join queues q on q.id = p.queue_id
+where p.id = ?
+
+-- name: named
+select p.id
+from partitions p join queues q on q.id = p.queue_id
+where p.queue_id = ? and p.name = ?
+
+-- name: partitions
+select p.id, p.name, p.start, p.head, p.last_at, p.created_at
+from partitions p join queues q on q.id = p.queue_id
+where p.queue_id = ? and p.name > ?
+order by p.name
+limit ?
+
+-- name: options_and_depth
+select options, depth from queues where id = ?
+
+-- name: count_depth
+select coalesce(sum(p.head - coalesce(
+    (select min(c.committed) from cursors c where c.partition_id = p.id), p.start)), 0)
+from partitions p
+where p.queue_id = ?
+
+-- name: set_depth
+update queues set depth = ? where id = ?
+
+-- name: add_depth
+update queues set depth = depth + ? where id = ?

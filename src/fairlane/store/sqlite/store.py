@@ -1,0 +1,66 @@
+"""The store on one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Self
+
+from fairlane.runtime.clock import Clock
+from fairlane.store.base import DeadLetters, Groups, Messages, Queues
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.dead_letters import SqliteDeadLetters
+from fairlane.store.sqlite.groups import SqliteGroups
+from fairlane.store.sqlite.messages import SqliteMessages
+from fairlane.store.sqlite.queues import SqliteQueues
+
+
+class SqliteStore:
+    """Open for one process at a time. A second opener of the same file gets StoreUnavailable."""
+
+    queues: Queues
+    messages: Messages
+    groups: Groups
+    dead_letters: DeadLetters
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        queues = SqliteQueues(database)
+        self._purging = asyncio.create_task(queues.purge(), name="fairlane-purge")
+        self.queues = queues
+        self.messages = SqliteMessages(database)
+        self.groups = SqliteGroups(database)
+        self.dead_letters = SqliteDeadLetters(database)
+
+    @classmethod
+    async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:
+        """`path` is a file, made if missing, or `:memory:`. StoreUnavailable if it cannot be had, StoreUnsafe
+        if commits would not be durable or the schema is not one this code knows."""
+        return cls(await Database.open(path, clock=clock))
+
+    async def now(self) -> int:
+        return self._database.clock()
+
+    def id_time(self) -> int:
+        return self._database.clock() // 1000
+
+    def flushes(self) -> int:
+        """Two: the next is prepared while the writer commits the one before."""
+        return 2
+
+    def listen(self, wake: Callable[[int], None]) -> None:
+        """No other broker can have the file open, so there is nobody to hear from."""
+
+    def hint(self, queue_id: int) -> None:
+        """Nor to tell."""
+
+    async def close(self) -> None:
+        self._purging.cancel()
+        await asyncio.wait([self._purging])
+        await self._database.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

@@ -1,0 +1,197 @@
+"""The one thread that writes: each turn it takes everything that waits and commits it with one fsync."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, TypeVar
+
+import apsw
+
+from fairlane.errors import ShuttingDown, StoreUnavailable
+from fairlane.runtime.clock import Clock
+from fairlane.store.sqlite.faults import translate
+
+T = TypeVar("T")
+Work = Callable[[apsw.Connection, int], T]
+"""One verb: a function of the database and the time. Kept free of state, for it may run again."""
+
+CLOCK_EVERY_US: Final = 1_000_000  # how far the stored time may lag behind the one handed out
+SAVE_CLOCK: Final = "insert or replace into meta (key, value) values ('clock', ?)"
+_log = logging.getLogger(__name__)
+
+
+class _Job(NamedTuple):
+    work: Work[Any]
+    future: asyncio.Future[Any]
+
+
+class _Done(NamedTuple):
+    future: asyncio.Future[Any]
+    result: Any
+    error: BaseException | None
+
+
+class Writer:
+    """Owns the writing connection from the first job to the close."""
+
+    def __init__(self, db: apsw.Connection, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._clock_saved_at = 0
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closing = False
+        self._lost: str | None = None
+        self._stopped: asyncio.Future[None] = self._loop.create_future()
+        threading.Thread(target=self._run, name="fairlane-writer", daemon=True).start()
+
+    async def run(self, work: Work[T]) -> T:
+        """The result of `work`, durable. Cancelling the caller does not undo it."""
+        self.check()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put(_Job(work, future))
+        return await future
+
+    def check(self) -> None:
+        """Raise what every call gets from now on, if anything."""
+        if self._closing:
+            raise ShuttingDown("the store is closed")
+        if self._lost is not None:
+            raise StoreUnavailable(self._lost)
+
+    async def close(self) -> None:
+        """Finish what waits, then close the database. Idempotent."""
+        if not self._closing:
+            self._closing = True
+            self._jobs.put(None)
+        await asyncio.shield(self._stopped)
+
+    def _run(self) -> None:
+        stop = False
+        while not stop:
+            jobs, stop = self._take()
+            self._deliver(self._turn(jobs))
+        try:
+            self._shut()
+        finally:
+            self._call(self._stop)
+
+    def _take(self) -> tuple[list[_Job], bool]:
+        jobs = []
+        job = self._jobs.get()
+        try:
+            while job is not None:
+                jobs.append(job)
+                job = self._jobs.get_nowait()
+        except Empty:
+            return jobs, False
+        return jobs, True
+
+    def _turn(self, jobs: list[_Job]) -> list[_Done]:
+        """All jobs in one transaction; when one of them fails, each in its own, so that it fails alone."""
+        if not jobs:
+            return []
+        try:
+            return self._commit(jobs)
+        except Exception as error:
+            if len(jobs) == 1:
+                return [_Done(jobs[0].future, None, error)]
+        return [done for job in jobs for done in self._turn([job])]
+
+    def _commit(self, jobs: list[_Job]) -> list[_Done]:
+        """Raises what a job raised, after a rollback. A failed commit is every job's own failure."""
+        db, clock = self._db, self._clock
+        try:
+            self._begin()
+        except (apsw.Error, StoreUnavailable) as error:
+            return _all_failed(jobs, error)
+        try:
+            before = db.total_changes()
+            done = [_Done(job.future, job.work(db, clock()), None) for job in jobs]
+            if db.total_changes() != before:
+                self._save_clock(clock())
+        except apsw.Error as error:
+            self._roll_back()
+            raise translate(error) from error
+        except BaseException:
+            self._roll_back()
+            raise
+        try:
+            db.execute("commit")
+        except apsw.Error as error:
+            return self._commit_failed(jobs, error)
+        return done
+
+    def _begin(self) -> None:
+        if self._lost is not None:
+            raise StoreUnavailable(self._lost)
+        self._db.execute("begin immediate")
+
+    def _save_clock(self, now: int) -> None:
+        if now - self._clock_saved_at >= CLOCK_EVERY_US:
+            self._db.execute(SAVE_CLOCK, (now,))
+            self._clock_saved_at = now
+
+    def _commit_failed(self, jobs: list[_Job], error: apsw.Error) -> list[_Done]:
+        if isinstance(error, apsw.IOError):
+            # The system may have dropped the pages it could not write and report the next fsync as good.
+            self._lose(f"the disk failed during a commit, restart the broker once it works: {error}")
+        self._roll_back()
+        return _all_failed(jobs, error, commit=True)
+
+    def _roll_back(self) -> None:
+        self._clock_saved_at = 0
+        try:
+            if self._db.in_transaction:  # some errors roll back by themselves
+                self._db.execute("rollback")
+        except apsw.Error as error:
+            self._lose(f"a transaction could not be rolled back: {error}")
+
+    def _lose(self, why: str) -> None:
+        _log.critical("the store stops: %s", why)
+        self._lost = why
+
+    def _deliver(self, done: list[_Done]) -> None:
+        if done:
+            self._call(_settle, done)
+
+    def _call(self, function: Callable[..., None], *values: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *values)
+        except RuntimeError:
+            _log.warning("the event loop ended before its store was closed")
+
+    def _shut(self) -> None:
+        try:
+            if self._lost is None:
+                self._db.execute(SAVE_CLOCK, (self._clock(),))
+                self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            else:
+                self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        except apsw.Error as error:
+            # Nothing is lost: the next start finds all commits in the log.
+            _log.warning("the log could not be written back at close: %s", error)
+        self._db.close()
+
+    def _stop(self) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+
+def _all_failed(jobs: list[_Job], error: Exception, *, commit: bool = False) -> list[_Done]:
+    """Each caller gets an exception of its own: one object raised twice would mix the tracebacks."""
+    return [_Done(job.future, None, translate(error, commit=commit)) for job in jobs]
+
+
+def _settle(done: list[_Done]) -> None:
+    for future, result, error in done:
+        if future.done():  # its caller was cancelled
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)

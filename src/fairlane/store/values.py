@@ -1,0 +1,195 @@
+"""What travels between the engine and a store: whole batches, one value per lane touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
+from fairlane.model.queue import QueueOptions
+from fairlane.model.segment import Segment
+
+NO_ID_TIME = -1
+"""In `Slice.id_times`: the id is not a UUIDv7, so it is kept in the keys table."""
+
+
+class Slice(msgspec.Struct):
+    """New messages of one partition, in the order they get their positions; at most one slice a partition and call."""
+
+    partition: PartitionId
+    queue_id: int
+    options: QueueOptions
+    """As the engine knows them; the store decides by its own where it matters (`max_size`)."""
+    fragments: list[bytes]
+    """Stored form of each message, see `model.segment`."""
+    transaction_ids: list[str]
+    keys: list[int]
+    """`id_key` of each transaction id."""
+    id_times: list[int]
+    """Milliseconds inside each UUIDv7 transaction id, NO_ID_TIME for other ids."""
+    given: list[bool]
+    """Whether the id may have been pushed before: the producer gave it, or this is a repeat after an unknown outcome.
+    Ids the broker just made cannot be duplicates and are not looked up."""
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """The message at `index` of the slice has the key of a stored one; the engine compares the ids."""
+
+    index: int
+    position: int
+    message_id: str
+    transaction_id: str
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """All messages of the slice are durable at `first`, `first` + 1, ... `depth` and `capacity` only with a
+    `max_size`."""
+
+    first: int
+    created_at: int
+    depth: int | None = None
+    capacity: int | None = None
+
+
+class Duplicates(msgspec.Struct, frozen=True):
+    """Nothing of the slice was stored: these of its messages may be there already."""
+
+    found: list[Duplicate]
+
+
+class Full(msgspec.Struct, frozen=True):
+    """Nothing of the slice was stored: the call's messages for its queue do not all fit below `capacity`."""
+
+    depth: int
+    capacity: int
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """Nothing of the slice was stored: the partition or its queue was deleted, or its options changed; look again."""
+
+
+PushResult = Stored | Duplicates | Full | Gone
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One pop: up to `batch` messages in all from up to `partitions` lanes, under one lease token."""
+
+    token: UUID
+    batch: int
+    partitions: int = 1
+
+
+class PopCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Pops that can be answered together: same queue, group and way of taking."""
+
+    queue_id: int
+    group_id: int
+    claims: Sequence[Claim]
+    auto_ack: bool = False
+    """Finish at delivery; no lease is kept."""
+    lease_seconds: int | None = None
+    """Instead of the queue's."""
+    partition: PartitionId | None = None
+    """Only this lane."""
+
+
+class Lane(msgspec.Struct, kw_only=True):
+    """A claimed batch: positions `first` to `upto` - 1 of one partition, inside `segments`."""
+
+    partition: PartitionId
+    name: str
+    first: int
+    upto: int
+    attempts: int
+    """Failed attempts of the message at `first`."""
+    lease_ends_at: int
+    segments: list[Segment]
+
+
+class PopResult(msgspec.Struct):
+    """The lanes of each claim, in the order of the claims; `next_at` is when a lane that sleeps is due, if any was
+    seen."""
+
+    lanes: list[list[Lane]]
+    next_at: int | None = None
+    gone: bool = False
+    """The queue or the group is not there any more."""
+
+
+class Nack(msgspec.Struct, frozen=True):
+    """The first message of a call that must come again: the cursor stops before it and the lease ends."""
+
+    position: int
+    charge: bool
+    """A failed attempt; after the last one the message is dead-lettered and the lane goes on behind it."""
+    error: str
+    delay_ms: int | None = None
+    """Sleep of the lane; None: by the queue's backoff if charged, else none."""
+
+
+class Bury(msgspec.Struct, frozen=True):
+    """A message to dead-letter at once."""
+
+    position: int
+    error: str
+
+
+class Settlement(msgspec.Struct, kw_only=True):
+    """All that one call says of one lane. At most one settlement per (partition, group) and call of the store."""
+
+    partition: PartitionId
+    group_id: int
+    token: UUID | None
+    """Of the lease it is fenced by; None: an ack without a lease."""
+    upto: int
+    """Everything below is finished; 0 finishes nothing."""
+    nack: Nack | None = None
+    bury: list[Bury] = msgspec.field(default_factory=list)
+    """Positions below `upto`."""
+    results: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
+    """Kept for the acked positions; see `Groups.results`."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was finished
+    by its holder and the cursor stands at or past `upto`. `before` and `after` are the cursor's positions; `gone`:
+    no such lane."""
+
+    state: Literal["ok", "lost", "gone"]
+    before: int = 0
+    after: int = 0
+    dead: bool = False
+    """The nacked message was dead-lettered."""
+    released: bool = False
+    repeated: bool = False
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    lease: LeaseId
+    seconds: int
+
+
+class Leased(msgspec.Struct, frozen=True):
+    """What a live lease covers in one partition: positions `first` to `upto` - 1, of which those below `committed`
+    are done."""
+
+    partition: PartitionId
+    first: int
+    upto: int
+    committed: int
+    ends_at: int
+
+
+class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters of a queue; None means any."""
+
+    group: str | None = None
+    partition: PartitionId | None = None
+    ids: list[str] | None = None
+    failed_from: int | None = None
+    failed_until: int | None = None
+    replayed: bool | None = None
