@@ -2,79 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 
+from fairlane.delivery import Batch, Delivery, batch_of
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.engine import Engine
-from fairlane.engine.pop import Popped, PopRequest
+from fairlane.engine.pop import PopRequest
 from fairlane.engine.push import PushRequest
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription
-from fairlane.model.ids import PartitionId
 from fairlane.model.limits import LEASE_SECONDS_MAX
 from fairlane.model.message import PushItem, check_items, check_payload
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, DeadLetter, PushOutcome, RenewOutcome, check_acks
 from fairlane.model.queue import Queue, queue_options
-from fairlane.model.segment import unpack
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
 from fairlane.store.values import DeadFilter
 
 _ALL = Subscription()
 _ANY = DeadFilter()
-
-
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One message in a consumer's hands. `data` is the producer's bytes; `json()` decodes them."""
-
-    id: str
-    transaction_id: str
-    data: msgspec.Raw
-    trace_id: str | None
-    type: str | None
-    headers: dict[str, str] | None
-    queue: str
-    partition: str
-    partition_id: PartitionId
-    group: str
-    lease: str
-    position: int
-    created_at: int
-    attempts: int
-    """Failed attempts so far, known of the first message of each lane."""
-
-    def json(self, type: Any = Any) -> Any:
-        return msgspec.json.decode(self.data, type=type)
-
-
-class Batch(Sequence[Delivery]):
-    """What one pop gave, in order. Empty when there was nothing."""
-
-    def __init__(self, lease: str, deliveries: list[Delivery]) -> None:
-        self.lease = lease
-        self._deliveries = deliveries
-
-    @overload
-    def __getitem__(self, index: int) -> Delivery: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Delivery]: ...
-    def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
-        return self._deliveries[index]
-
-    def __len__(self) -> int:
-        return len(self._deliveries)
-
-    def __iter__(self) -> Iterator[Delivery]:
-        return iter(self._deliveries)
-
-    def __repr__(self) -> str:
-        return f"Batch({len(self)} messages, lease={self.lease!r})"
 
 
 class Broker:
@@ -153,7 +105,7 @@ class Broker:
             wait_seconds=wait,
             subscription=subscription,
         )
-        return _batch(await self.engine.pop(request.check()))
+        return batch_of(await self.engine.pop(request.check()))
 
     async def ack(
         self,
@@ -166,11 +118,14 @@ class Broker:
     ) -> list[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
         some = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        if not all(type(delivery) is Delivery for delivery in some):
+            raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
         groups = {delivery.group for delivery in some}
         if len(groups) > 1:
             raise InvalidRequest("one ack is about messages of one group")
         items = [_ack_item(delivery, status, error, delay_ms, result) for delivery in some]
-        return await self.ack_many(items, group=groups.pop() if groups else QUEUE_MODE)
+        check_acks(items[:1])
+        return await self.engine.ack(AckRequest(self._tenant, groups.pop() if groups else QUEUE_MODE, items))
 
     async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> list[AckOutcome]:
         """Say different things of messages; one outcome each."""
@@ -374,37 +329,9 @@ def _ack_item(delivery: Delivery, status: AckStatus, error: str | None, delay_ms
         error=error,
         delay_ms=delay_ms,
         result=None if result is msgspec.UNSET else msgspec.json.encode(result),
+        position=delivery.position,
     )
 
 
 def _lease(lease: str | Batch) -> str:
     return lease.lease if isinstance(lease, Batch) else lease
-
-
-def _batch(popped: Popped) -> Batch:
-    lease = str(popped.lease) if popped.lease else ""
-    deliveries = []
-    for taken in popped.lanes:
-        lane = taken.lane
-        times = [at for count, at in taken.created_at for _ in range(count)]
-        for offset, (fragment, created_at) in enumerate(zip(taken.fragments, times, strict=True)):
-            message = unpack(fragment, position=lane.first + offset, created_at=created_at)
-            deliveries.append(
-                Delivery(
-                    id=message.id,
-                    transaction_id=message.transaction_id,
-                    data=message.data,
-                    trace_id=message.trace_id,
-                    type=message.type,
-                    headers=message.headers,
-                    queue=popped.queue,
-                    partition=lane.name,
-                    partition_id=lane.partition,
-                    group=popped.group,
-                    lease=lease,
-                    position=message.position,
-                    created_at=created_at,
-                    attempts=lane.attempts if offset == 0 else 0,
-                )
-            )
-    return Batch(lease, deliveries)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -42,7 +41,7 @@ class Acker:
         self._waiters = waiters
 
     async def flush(self, requests: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
-        outcomes: list[list[AckOutcome]] = [_blank(request.items) for request in requests]
+        outcomes: list[list[AckOutcome]] = [blank(request.items) for request in requests]
         waiting: list[tuple[int, Plan]] = []
         for number, request in enumerate(requests):
             plans = await self.plan(request, outcomes[number], in_transaction=False)
@@ -57,11 +56,8 @@ class Acker:
 
     async def plan(self, request: AckRequest, outcomes: list[AckOutcome], *, in_transaction: bool) -> list[Plan]:
         """Settlements for all items that name a message; the others are answered in `outcomes`."""
-        lanes: dict[tuple[PartitionId, str | None], list[int]] = defaultdict(list)
-        for index, item in enumerate(request.items):
-            lanes[item.partition, item.lease or None].append(index)
         plans = []
-        for (partition, lease_text), indexes in lanes.items():
+        for (partition, lease_text), indexes in _lanes(request.items).items():
             home = await self._catalogue.partition(partition)
             group_id = await self._catalogue.group_id(home.queue_id, request.group) if home else None
             lease = LeaseId.parse(lease_text) if lease_text is not None else None
@@ -84,8 +80,10 @@ class Acker:
         self, items: Sequence[AckItem], indexes: list[int], partition: PartitionId, lease: LeaseId | None
     ) -> dict[int, int]:
         """Position of each item that names a message of the lease, or one that was finished before."""
+        found = {index: position for index in indexes if (position := items[index].position) is not None}
+        if len(found) == len(indexes):
+            return found
         leased = await self._leases.positions(lease, partition) if lease else {}
-        found: dict[int, int] = {}
         for index in indexes:
             position = leased.get(items[index].transaction_id)
             if position is None:
@@ -99,9 +97,13 @@ class Acker:
     async def answer(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: list[AckOutcome]) -> None:
         """Tell each item what became of it, and waiting polls that the lane may be ready."""
         settlement = plan.settlement
+        plain = settled.state == "ok" and settlement.nack is None and not settlement.bury
         for index, position in plan.items:
-            outcome = _outcome(items[index], position, settlement, settled)
-            outcomes[index] = outcome
+            if plain and position >= settled.before:
+                outcome = outcomes[index]
+                outcome.success, outcome.lease_released = True, settled.released
+                continue
+            outcome = outcomes[index] = _outcome(items[index], position, settlement, settled)
             if outcome.noop:
                 outcome.result = await self._store.groups.result(settlement.group_id, settlement.partition, position)
         if settled.state == "lost" or settled.released:
@@ -110,8 +112,22 @@ class Acker:
             self._waiters.wake(plan.queue_id, 1, group_id=settlement.group_id)
 
 
-def _blank(items: Sequence[AckItem]) -> list[AckOutcome]:
-    return [AckOutcome(success=False, transaction_id=item.transaction_id) for item in items]
+def _lanes(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], list[int]]:
+    """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
+    lanes: dict[tuple[PartitionId, str | None], list[int]] = {}
+    partition: PartitionId | None = None
+    lease: str | None = None
+    indexes: list[int] = []
+    for index, item in enumerate(items):
+        if item.partition != partition or item.lease != lease:
+            partition, lease = item.partition, item.lease
+            indexes = lanes.setdefault((partition, lease or None), [])
+        indexes.append(index)
+    return lanes
+
+
+def blank(items: Sequence[AckItem]) -> list[AckOutcome]:
+    return [AckOutcome(False, item.transaction_id) for item in items]
 
 
 def _refuse(outcomes: list[AckOutcome], indexes: list[int], code: str, error: str) -> None:
@@ -169,9 +185,6 @@ def _outcome(item: AckItem, position: int, settlement: Settlement, settled: Sett
         outcome.error = "an earlier message of this call failed, so this one is delivered again"
     else:
         outcome.lease_released = settled.released
-        outcome.dead_lettered = item.status == "dlq" or (
-            nack is not None and position == nack.position and settled.dead
-        )
-        if any(bury.position == position for bury in settlement.bury):
-            outcome.dead_lettered = True
+        buried = any(bury.position == position for bury in settlement.bury)
+        outcome.dead_lettered = buried or (nack is not None and position == nack.position and settled.dead)
     return outcome

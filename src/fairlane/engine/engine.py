@@ -29,7 +29,8 @@ class Engine:
         self.catalogue = Catalogue(store)
         self.waiters = Waiters()
         leases = Leases(store)
-        self._pusher = Pusher(store, self.catalogue)
+        self._ready: dict[int, int] = {}
+        self._pusher = Pusher(store, self.catalogue, self._got_messages)
         self._popper = Popper(store, self.catalogue, leases, self.waiters)
         self._acker = Acker(store, self.catalogue, leases, self.waiters)
         self._transactor = Transactor(store, self._pusher, self._acker)
@@ -49,18 +50,19 @@ class Engine:
 
     async def _push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception]:
         outcomes = await self._pusher.flush(requests)
-        lanes: dict[tuple[str, str], set[str]] = {}
-        for request, answers in zip(requests, outcomes, strict=True):
-            if not isinstance(answers, Exception):
-                for item in request.items:
-                    lanes.setdefault((request.tenant, item.queue), set()).add(item.partition)
-        self.waiters.wake(NOT_MADE_YET, len(self.waiters))
-        for (tenant, name), partitions in lanes.items():
-            queue = await self.catalogue.queue(tenant, name, make=False)
-            if queue is not None:
-                self.waiters.wake(queue.id, len(partitions))
-                self.store.hint(queue.id)
+        self._announce()
         return outcomes
+
+    def _got_messages(self, queue_id: int) -> None:
+        self._ready[queue_id] = self._ready.get(queue_id, 0) + 1
+
+    def _announce(self) -> None:
+        """Wake polls, here and at other brokers, once for all lanes that a flush filled."""
+        ready, self._ready = self._ready, {}
+        self.waiters.wake(NOT_MADE_YET, len(self.waiters))
+        for queue_id, lanes in ready.items():
+            self.waiters.wake(queue_id, lanes)
+            self.store.hint(queue_id)
 
     async def pop(self, request: PopRequest) -> Popped:
         if self._stopped:
@@ -89,7 +91,7 @@ class Engine:
         if self._stopped:
             raise ShuttingDown("the broker is stopping")
         outcomes = await self._transactor.transact(tenant, steps)
-        self.waiters.wake_all()
+        self._announce()
         return outcomes
 
     async def stop(self) -> None:

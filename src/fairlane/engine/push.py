@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -32,15 +32,34 @@ class PushRequest(msgspec.Struct):
     items: Sequence[PushItem]
 
 
-class Draft(msgspec.Struct):
+class Draft:
     """A slice in the making and whose messages it holds: the n-th is item `owners[n]` = (request, index)."""
 
-    address: Address
-    slice: Slice
-    owners: list[tuple[int, int]]
-    message_ids: list[str]
-    repeats: dict[str, list[tuple[int, int]]]
-    """Given transactionId -> further items of this flush that carry it."""
+    __slots__ = ("address", "message_ids", "owners", "repeats", "rows", "slice")
+
+    def __init__(self, address: Address, part: Slice) -> None:
+        self.address = address
+        self.slice = part
+        self.owners: list[tuple[int, int]] = []
+        self.message_ids: list[str] = []
+        self.repeats: dict[str, list[tuple[int, int]]] = {}
+        """Given transactionId -> further items of this flush that carry it."""
+        self.rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
+        """What `seal` makes the columns of."""
+
+    def seal(self) -> None:
+        part = self.slice
+        columns = map(list, zip(*self.rows, strict=True))
+        (
+            part.fragments,
+            part.transaction_ids,
+            part.keys,
+            part.id_times,
+            part.given,
+            self.message_ids,
+            self.owners,
+        ) = columns
+        self.rows.clear()
 
     def drop(self, index: int) -> tuple[int, int]:
         """Take one message out; its owner."""
@@ -66,14 +85,15 @@ class Flush:
         self.drafts.clear()
 
     def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
-        self._put(owner, outcome)
+        self.put(owner, outcome)
         for repeat in draft.repeats.pop(outcome.transaction_id, ()):
-            self._put(repeat, outcome if outcome.status == "refused" else _as_duplicate(outcome))
+            self.put(repeat, outcome if outcome.status == "refused" else _as_duplicate(outcome))
 
-    def _put(self, owner: tuple[int, int], outcome: PushOutcome) -> None:
-        answers = self.outcomes[owner[0]]
-        if not isinstance(answers, Exception):
-            answers[owner[1]] = outcome
+    def put(self, owner: tuple[int, int], outcome: PushOutcome) -> None:
+        request, index = owner
+        answers = self.outcomes[request]
+        if type(answers) is list:
+            answers[index] = outcome
 
 
 def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
@@ -81,9 +101,11 @@ def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
 
 
 class Pusher:
-    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, ready: Callable[[int], None]) -> None:
+        """`ready(queue_id)` is called for each lane that got messages."""
         self._store = store
         self._catalogue = catalogue
+        self._ready = ready
         self._ids = Uuid7(store.id_time)
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
@@ -128,6 +150,8 @@ class Pusher:
                 flush.outcomes[number] = errors[0]
             else:
                 self._pack(flush, number, request, homes)
+        for draft in flush.drafts.values():
+            draft.seal()
 
     async def _homes(self, tenant: str, name: str, partitions: Iterable[str]) -> dict[Address, tuple[Queue, Partition]]:
         """Queue and partition of each name, made where missing."""
@@ -159,27 +183,23 @@ class Pusher:
             if draft is None:
                 queue, partition = homes[address]
                 part = Slice(partition.id, queue.id, queue.options, [], [], [], [], [])
-                draft = drafts[address] = Draft(address, part, [], [], {})
+                draft = drafts[address] = Draft(address, part)
             message_id, given_id = message_ids[index], item.transaction_id
-            part = draft.slice
             if given_id is None:
                 transaction_id, key, id_time = message_id, keys[index], made_at
             else:
                 transaction_id = given_id
-                if part.options.dedup_seconds:
+                if draft.slice.options.dedup_seconds:
                     if given_id in draft.repeats:
                         draft.repeats[given_id].append((number, index))
                         continue
                     draft.repeats[given_id] = []
                 key, maybe_time = id_facts(given_id)
                 id_time = NO_ID_TIME if maybe_time is None else maybe_time
-            part.fragments.append(pack(message_id, transaction_id, item))
-            part.transaction_ids.append(transaction_id)
-            part.keys.append(key)
-            part.id_times.append(id_time)
-            part.given.append(given_id is not None)
-            draft.owners.append((number, index))
-            draft.message_ids.append(message_id)
+            fragment = pack(message_id, transaction_id, item)
+            draft.rows.append(
+                (fragment, transaction_id, key, id_time, given_id is not None, message_id, (number, index))
+            )
 
     async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
@@ -198,19 +218,19 @@ class Pusher:
         flush.drafts = {address: draft for address, draft in flush.drafts.items() if draft.owners}
 
     def _stored(self, flush: Flush, draft: Draft, result: Stored) -> None:
-        part = draft.slice
-        for offset, owner in enumerate(draft.owners):
-            outcome = PushOutcome(
-                status="queued",
-                transaction_id=part.transaction_ids[offset],
-                message_id=draft.message_ids[offset],
-                partition=part.partition,
-                position=result.first + offset,
-                depth=result.depth,
-                capacity=result.capacity,
-            )
-            flush.settle(draft, owner, outcome)
+        part, position = draft.slice, result.first
+        where, depth, capacity = part.partition, result.depth, result.capacity
+        for owner, transaction_id, message_id in zip(
+            draft.owners, part.transaction_ids, draft.message_ids, strict=True
+        ):
+            outcome = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
+            position += 1
+            if draft.repeats:
+                flush.settle(draft, owner, outcome)
+            else:
+                flush.put(owner, outcome)
         del flush.drafts[draft.address]
+        self._ready(part.queue_id)
 
     async def _move(self, draft: Draft) -> None:
         """The queue was deleted or changed: look where its messages belong now."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlane.engine.ack import Acker, AckRequest, Plan
+from fairlane.engine.ack import Acker, AckRequest, Plan, blank
 from fairlane.engine.push import Draft, Flush, Pusher, PushRequest, doubt
 from fairlane.errors import InvalidRequest, OutcomeUnknown, QueueFull, StoreUnavailable, TransactionRefused
 from fairlane.model.message import PushItem
@@ -43,7 +43,7 @@ class Transactor:
         A push whose transactionId is known is a repeat of this transaction, or of a part of it, and counts as done.
         """
         acks, ack_indexes = self._acks(tenant, steps)
-        ack_outcomes = {group: _blank(request) for group, request in acks.items()}
+        ack_outcomes = {group: blank(request.items) for group, request in acks.items()}
         plans = {}
         for group, request in acks.items():
             plans[group] = await self._acker.plan(request, ack_outcomes[group], in_transaction=True)
@@ -136,10 +136,6 @@ class Transactor:
             (draft, result) for draft, result in zip(drafts, pushed, strict=True) if not isinstance(result, Stored)
         ]
         await self._pusher.apply(flush, [draft for draft, _ in undecided], [result for _, result in undecided])
-
-
-def _blank(request: AckRequest) -> list[AckOutcome]:
-    return [AckOutcome(success=False, transaction_id=item.transaction_id) for item in request.items]
 
 
 def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_indexes: dict[str, list[int]]) -> None:

@@ -49,8 +49,8 @@ class Uuid7:
     def reserve(self, count: int) -> int:
         """The first of `count` consecutive values for `format_uuid7`."""
         with self._lock:
-            fresh = (self._clock_ms() << 74) | (secrets.randbits(73))
-            first = fresh if fresh > self._last else self._last + 1
+            now = self._clock_ms()
+            first = (now << 74) | secrets.randbits(73) if now > self._last >> 74 else self._last + 1
             self._last = first + count - 1
             return first
 

@@ -17,7 +17,7 @@ from fairlane.model.limits import (
     REQUEST_BYTES_MAX,
     TYPE_CHARS_MAX,
 )
-from fairlane.model.names import DEFAULT_PARTITION, check_name
+from fairlane.model.names import DEFAULT_PARTITION, check_name, is_plain
 
 
 class PushItem(msgspec.Struct, kw_only=True):
@@ -34,9 +34,11 @@ class PushItem(msgspec.Struct, kw_only=True):
     def check(self) -> None:
         """InvalidRequest when a store or a reader could not hold this item. The payload's syntax is the caller's to
         check."""
-        check_name("queue", self.queue)
-        check_name("partition", self.partition)
-        if self.transaction_id is not None:
+        if not is_plain(self.queue):
+            check_name("queue", self.queue)
+        if not is_plain(self.partition):
+            check_name("partition", self.partition)
+        if self.transaction_id is not None and not is_plain(self.transaction_id):
             check_name("transactionId", self.transaction_id)
         if self.trace_id is not None and not is_uuid(self.trace_id):
             raise InvalidRequest(f"traceId must be a UUID, not {self.trace_id!r:.80}")
@@ -44,7 +46,7 @@ class PushItem(msgspec.Struct, kw_only=True):
             check_name("type", self.type, chars_max=TYPE_CHARS_MAX)
         if self.headers is not None:
             check_headers(self.headers)
-        if not isinstance(self.payload, bytes | msgspec.Raw):
+        if type(self.payload) is not bytes and not isinstance(self.payload, msgspec.Raw):
             raise InvalidRequest(f"payload must be JSON as bytes, not {type(self.payload).__name__}")
         if len(self.payload) > MESSAGE_BYTES_MAX:
             raise InvalidRequest(f"payload has {len(self.payload)} bytes; at most {MESSAGE_BYTES_MAX} are allowed")
@@ -67,12 +69,14 @@ def check_headers(headers: object) -> None:
 
 def check_items(items: Sequence[PushItem]) -> None:
     """InvalidRequest unless these items can be one request; it names the first bad item's index."""
-    if not isinstance(items, Sequence) or not all(isinstance(item, PushItem) for item in items):
+    if not isinstance(items, Sequence):
         raise InvalidRequest("a push takes a list of PushItem")
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
     size = 0
     for index, item in enumerate(items):
+        if type(item) is not PushItem and not isinstance(item, PushItem):
+            raise InvalidRequest(f"item {index} is not a PushItem but {type(item).__name__}")
         try:
             item.check()
         except InvalidRequest as error:
@@ -82,12 +86,16 @@ def check_items(items: Sequence[PushItem]) -> None:
         raise InvalidRequest(f"a push may have {REQUEST_BYTES_MAX} bytes of payload, not {size}")
 
 
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
+
 def check_payload(payload: bytes | msgspec.Raw) -> None:
     """InvalidRequest unless `payload` is one JSON value in UTF-8, no deeper than the limit.
 
     One stored payload that is none of this would spoil every answer it is joined into.
     """
-    payload = bytes(payload)
+    if type(payload) is not bytes:
+        payload = bytes(payload)
     try:
         if not payload.isascii():
             payload.decode()
@@ -96,7 +104,7 @@ def check_payload(payload: bytes | msgspec.Raw) -> None:
     if payload.count(b"[") + payload.count(b"{") > JSON_DEPTH_MAX and _depth(payload) > JSON_DEPTH_MAX:
         raise InvalidRequest(f"payload is nested deeper than {JSON_DEPTH_MAX} levels")
     try:
-        msgspec.json.decode(payload, type=msgspec.Raw)
+        _decode_raw(payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"payload is not JSON: {error}") from None
 

@@ -11,6 +11,11 @@ QUEUE_MODE = "__QUEUE_MODE__"
 """The implicit group of a pop that names none."""
 
 
+def is_plain(name: object) -> bool:
+    """Whether `name` is of the kind that nearly all names are, and needs no closer look."""
+    return type(name) is str and 0 < len(name) <= NAME_CHARS_MAX and name.isascii() and "\0" not in name
+
+
 def check_name(what: str, name: object, *, chars_max: int = NAME_CHARS_MAX) -> str:
     """`name`, or InvalidRequest with a sentence that says what is wrong with it."""
     if not isinstance(name, str):

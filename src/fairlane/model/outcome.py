@@ -10,12 +10,13 @@ import msgspec
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
-from fairlane.model.names import check_count, check_name
+from fairlane.model.names import check_count, check_name, is_plain
 
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
+_STATUSES: tuple[str, ...] = get_args(AckStatus)
 
 
-class PushOutcome(msgspec.Struct, kw_only=True):
+class PushOutcome(msgspec.Struct, gc=False):
     """`error` is set when the item met something in the store (a full queue); then nothing was stored for it."""
 
     status: Literal["queued", "duplicate", "refused"]
@@ -28,7 +29,7 @@ class PushOutcome(msgspec.Struct, kw_only=True):
     error: FairlaneError | None = None
 
 
-class AckItem(msgspec.Struct, kw_only=True):
+class AckItem(msgspec.Struct, kw_only=True, gc=False):
     """What a consumer says of one message. Without a lease it may only finish what is not yet committed."""
 
     transaction_id: str
@@ -40,14 +41,17 @@ class AckItem(msgspec.Struct, kw_only=True):
     """With `failed` and `retry`: sleep this long instead of the queue's backoff."""
     result: bytes | None = None
     """JSON kept with the acked message and returned to whoever acks it again."""
+    position: int | None = None
+    """Of the message, if the caller has it at hand; otherwise its id is looked up."""
 
     def check(self) -> None:
         """InvalidRequest when this item could mean nothing; a text that no store can hold is made one that it can."""
-        check_name("transactionId", self.transaction_id)
-        if not isinstance(self.partition, PartitionId):
+        if not is_plain(self.transaction_id):
+            check_name("transactionId", self.transaction_id)
+        if type(self.partition) is not PartitionId:
             raise InvalidRequest("an ack names the partition by the id that the pop returned")
-        if self.status not in get_args(AckStatus):
-            raise InvalidRequest(f"status must be one of {', '.join(get_args(AckStatus))}, not {self.status!r:.40}")
+        if self.status not in _STATUSES:
+            raise InvalidRequest(f"status must be one of {', '.join(_STATUSES)}, not {self.status!r:.40}")
         if self.lease is not None and not isinstance(self.lease, str):
             raise InvalidRequest(f"a lease id is a string, not {type(self.lease).__name__}")
         if self.delay_ms is not None:
@@ -62,18 +66,20 @@ class AckItem(msgspec.Struct, kw_only=True):
 
 def check_acks(items: Sequence[AckItem]) -> None:
     """InvalidRequest unless these items can be one call; it names the first bad item's index."""
-    if not isinstance(items, Sequence) or not all(isinstance(item, AckItem) for item in items):
+    if not isinstance(items, Sequence):
         raise InvalidRequest("an ack takes a list of AckItem")
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(items)}")
     for index, item in enumerate(items):
+        if type(item) is not AckItem and not isinstance(item, AckItem):
+            raise InvalidRequest(f"item {index} is not an AckItem but {type(item).__name__}")
         try:
             item.check()
         except InvalidRequest as error:
             raise InvalidRequest(f"item {index}: {error}") from None
 
 
-class AckOutcome(msgspec.Struct, kw_only=True):
+class AckOutcome(msgspec.Struct, gc=False):
     """`code` and `error` say why when `success` is false.
 
     Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late),

@@ -83,11 +83,16 @@ def ids_of(fragment: bytes) -> tuple[str, str]:
     return match[1].decode(), msgspec.json.decode(match[2], type=str)
 
 
+def closed(fragments: Sequence[bytes]) -> bytes:
+    """Fragments, at least one, as a JSON array of whole objects."""
+    return b"[" + b"},".join(fragments) + b"}]"
+
+
 def transaction_ids(fragments: Sequence[bytes]) -> list[str]:
     """The transactionIds of whole fragments, in order."""
     if not fragments:
         return []
-    return [head.transaction_id for head in _decode_heads(b"[" + b"},".join(fragments) + b"}]")]
+    return [head.transaction_id for head in _decode_heads(closed(fragments))]
 
 
 def checksum(body: bytes) -> int:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
@@ -171,7 +170,8 @@ class Messages:
     ) -> None:
         """Take all locks of a transaction in the one order, before its parts take theirs each in its own."""
         ids: dict[int, set[int]] = defaultdict(set)
-        for item in chain(settlements, slices):
+        places: list[_Placed] = [*settlements, *slices]
+        for item in places:
             ids[item.partition.shard].add(item.partition.id)
         limited = {part.queue_id for part in slices if part.options.max_size > 0}
         for shard in sorted(ids):

@@ -1,5 +1,7 @@
 -- name: push
-SELECT * FROM fairlane.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22);
+-- What has one value per message travels as text: the driver takes a microsecond for each element of an array.
+SELECT * FROM fairlane.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::bigint[], $12::text::bigint[],
+                            $13::text::int[], $14, $15, $16, $17, $18, $19, $20, $21);
 
 -- name: pop
 SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);

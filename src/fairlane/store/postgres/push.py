@@ -27,7 +27,6 @@ def arguments(
     given_oldest: list[int] = []
     keys: list[int] = []
     times: list[int] = []
-    given: list[bool] = []
     ends: list[int] = []
     cuts: Cuts = ([], [], [], [], [])
     for number, part in enumerate(slices, 1):
@@ -42,7 +41,6 @@ def arguments(
         _cut(number, len(keys), part.fragments, lengths, ends, cuts)
         keys += part.keys
         times += part.id_times
-        given += part.given
         upto.append(len(keys))
     return (
         shard,
@@ -55,15 +53,19 @@ def arguments(
         newest,
         given_oldest,
         [part.options.dedup_seconds for part in slices],
-        keys,
-        times,
-        given,
-        ends,
+        _array(keys),
+        _array(times),
+        _array(ends),
         *cuts,
         [fragment[7:43].decode() for part in slices for fragment in part.fragments] if texts else [],
         [text for part in slices for text in part.transaction_ids] if texts else [],
         now,
     )
+
+
+def _array(numbers: list[int]) -> str:
+    """A PostgreSQL array literal."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _cut(

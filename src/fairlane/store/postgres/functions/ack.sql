@@ -119,7 +119,7 @@ BEGIN
                 v_buried := v_buried + 1;
             ELSE
                 v_sleep := least((o ->> 'retry_delay_ms')::bigint * 2 ^ least(v_attempts - 1, 40),
-                                 (o ->> 'retry_delay_max_ms')::bigint)::bigint;
+                                 nullif((o ->> 'retry_delay_max_ms')::bigint, 0))::bigint;
                 IF (o ->> 'retry_jitter')::boolean THEN
                     v_sleep := (v_sleep * (0.5 + random() / 2))::bigint;
                 END IF;

@@ -18,7 +18,6 @@ CREATE OR REPLACE FUNCTION fairlane.push(
     p_window int[],                -- seconds for which ids are remembered
     p_keys bigint[],
     p_id_times bigint[],
-    p_given boolean[],
     p_ends int[],
     p_cut_slice int[],
     p_cut_first int[],             -- index of the segment's first message in the flat arrays
@@ -82,7 +81,7 @@ BEGIN
         END IF;
         lo := coalesce(p_upto[i - 1], 0) + 1;
         FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
-                                                p_given[lo : p_upto[i]], v_newest[i], v_keyed[i], t, p_window[i])
+                                                v_newest[i], v_keyed[i], t, p_window[i])
         LOOP
             v_skip[i] := true;
             RETURN QUERY SELECT 'd'::"char", i, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, r.head,

@@ -1,0 +1,111 @@
+"""What a pop gives a consumer in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import msgspec
+
+from fairlane.engine.pop import Popped
+from fairlane.model.ids import PartitionId
+from fairlane.model.segment import closed
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """Where some deliveries come from."""
+
+    queue: str
+    group: str
+    lease: str
+    partition: str
+    partition_id: PartitionId
+
+
+_NOWHERE = Lane("", "", "", "", PartitionId(0, 0))
+
+
+class Delivery(msgspec.Struct, rename="camel"):
+    """One message in a consumer's hands. `data` is the producer's bytes; `json()` decodes them."""
+
+    id: str
+    transaction_id: str
+    data: msgspec.Raw
+    trace_id: str | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+    position: int = 0
+    created_at: int = 0
+    attempts: int = 0
+    """Failed attempts so far; known of the first message of each lane."""
+    lane: Lane = _NOWHERE
+
+    @property
+    def queue(self) -> str:
+        return self.lane.queue
+
+    @property
+    def partition(self) -> str:
+        return self.lane.partition
+
+    @property
+    def partition_id(self) -> PartitionId:
+        return self.lane.partition_id
+
+    @property
+    def group(self) -> str:
+        return self.lane.group
+
+    @property
+    def lease(self) -> str:
+        return self.lane.lease
+
+    def json(self, type: Any = Any) -> Any:
+        """The payload decoded, into `type` if one is given."""
+        return msgspec.json.decode(self.data, type=type)
+
+
+_decode = msgspec.json.Decoder(list[Delivery]).decode
+
+
+class Batch(Sequence[Delivery]):
+    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack."""
+
+    def __init__(self, lease: str, deliveries: list[Delivery]) -> None:
+        self.lease = lease
+        self._deliveries = deliveries
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Delivery]: ...
+    def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
+        return self._deliveries[index]
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self._deliveries)
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} messages, lease={self.lease!r})"
+
+
+def batch_of(popped: Popped) -> Batch:
+    lease = str(popped.lease) if popped.lease else ""
+    deliveries: list[Delivery] = []
+    for taken in popped.lanes:
+        source = taken.lane
+        lane = Lane(popped.queue, popped.group, lease, source.name, source.partition)
+        some = _decode(closed(taken.fragments))
+        times = iter(taken.created_at)
+        left, created_at = next(times)
+        for position, delivery in enumerate(some, source.first):
+            while not left:
+                left, created_at = next(times)
+            left -= 1
+            delivery.position, delivery.created_at, delivery.lane = position, created_at, lane
+        some[0].attempts = source.attempts
+        deliveries += some
+    return Batch(lease, deliveries)
