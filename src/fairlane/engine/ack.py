@@ -68,7 +68,15 @@ class Acker:
                 _refuse(outcomes, indexes, "unresolvable", _UNRESOLVABLE)
                 continue
             found = await self._resolve(request.items, indexes, partition, lease)
-            _refuse(outcomes, [index for index in indexes if index not in found], "unresolvable", _UNRESOLVABLE)
+            unknown = [index for index in indexes if index not in found]
+            if (
+                unknown
+                and lease
+                and not any(leased.partition == partition for leased in await self._store.messages.leased(lease))
+            ):
+                _refuse(outcomes, unknown, "lease_lost", _LOST)
+            else:
+                _refuse(outcomes, unknown, "unresolvable", _UNRESOLVABLE)
             if found:
                 settlement = _settlement(request.items, found, in_transaction=in_transaction)
                 settlement.partition, settlement.group_id = partition, group_id

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from fairlane.errors import InvalidRequest, NotFound
+from fairlane.errors import NotFound
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions, labels_of
 from fairlane.store.postgres.connection import Database
@@ -145,8 +145,6 @@ class Queues:
         return Partition(PartitionId(shard, rows[0]["id"]), queue_id, name) if rows else None
 
     async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionState]:
-        if limit < 1:
-            raise InvalidRequest(f"limit is {limit}; it must be at least 1")
         rows = await self._database.read(SQL["partitions"], self._shards, queue_id, after, limit)
         return [
             PartitionState(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Final, TypeVar
 
 import apsw
 
-from fairlane.errors import FairlaneError, ShuttingDown
+from fairlane.errors import ShuttingDown
 from fairlane.runtime.clock import Clock, SteadyClock
 from fairlane.store.sqlite import rows
 from fairlane.store.sqlite.connection import MEMORY, LockFile, open_reader, open_writer
@@ -99,15 +100,19 @@ class Readers:
 
 def _open(path: str) -> tuple[apsw.Connection, Readers | None, LockFile | None, int]:
     """Connections, lock, and the last time stored."""
-    lock = None
-    try:
+    with contextlib.ExitStack() as undo:
+        lock = readers = None
         if path != MEMORY:
             path = os.path.realpath(path)
             lock = LockFile(path)
-        db = open_writer(path)
-        last_at = rows.value(db, "select value from meta where key = 'clock'") or 0
-        return db, Readers(path) if lock else None, lock, last_at
-    except (apsw.Error, FairlaneError) as error:
-        if lock is not None:
-            lock.release()
-        raise translate(error) from error
+            undo.callback(lock.release)
+        try:
+            db = open_writer(path)
+            undo.callback(db.close)
+            last_at = rows.value(db, "select value from meta where key = 'clock'") or 0
+            if lock is not None:
+                readers = Readers(path)
+        except apsw.Error as error:
+            raise translate(error) from error
+        undo.pop_all()
+        return db, readers, lock, last_at

@@ -30,7 +30,7 @@ _OLDEST = "\n".join((_SQL["letters"], _SQL["matching"], _SQL["oldest_first"]))
 _COUNT = "\n".join((_SQL["count"], _SQL["matching"]))
 
 
-class SqliteDeadLetters:
+class DeadLetters:
     def __init__(self, database: Database) -> None:
         self._database = database
 

@@ -16,7 +16,7 @@ from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, SQL, group_of, recount_depth, seed_partition, seed_step
 
 
-class SqliteGroups:
+class Groups:
     def __init__(self, database: Database) -> None:
         self._database = database
 

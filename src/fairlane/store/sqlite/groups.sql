@@ -84,6 +84,8 @@ from results r join groups g on g.id = r.group_id
 where r.partition_id = ? and r.group_id = ? and r.position = ?
 
 -- name: next_ready_at
-select min(c.ready_at)
-from groups g join cursors c on c.group_id = g.id
-where g.id = ? and c.ready_at is not null
+select ready_at
+from cursors
+where group_id = ?1 and ready_at is not null and exists (select 1 from groups where id = ?1)
+order by ready_at
+limit 1

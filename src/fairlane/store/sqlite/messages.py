@@ -31,7 +31,7 @@ from fairlane.store.values import (
 )
 
 
-class SqliteMessages:
+class Messages:
     def __init__(self, database: Database) -> None:
         self._database = database
 

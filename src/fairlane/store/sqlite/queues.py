@@ -26,7 +26,7 @@ PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some millis
 _TABLES = ("segments", "message_keys", "cursors", "failures", "dead_letters", "results")
 
 
-class SqliteQueues:
+class Queues:
     def __init__(self, database: Database) -> None:
         self._database = database
 

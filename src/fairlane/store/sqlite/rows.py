@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -22,7 +21,3 @@ def value(db: apsw.Connection, sql: str, *values: Any) -> Any:
     """The first column of the first row, None without one."""
     found = db.execute(sql, values).fetchall()
     return found[0][0] if found else None
-
-
-def run_each(db: apsw.Connection, sql: str, bindings: Sequence[tuple[Any, ...]]) -> None:
-    db.executemany(sql, bindings)

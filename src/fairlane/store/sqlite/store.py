@@ -7,30 +7,30 @@ from collections.abc import Callable
 from typing import Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store.base import DeadLetters, Groups, Messages, Queues
+from fairlane.store import base
 from fairlane.store.sqlite.database import Database
-from fairlane.store.sqlite.dead_letters import SqliteDeadLetters
-from fairlane.store.sqlite.groups import SqliteGroups
-from fairlane.store.sqlite.messages import SqliteMessages
-from fairlane.store.sqlite.queues import SqliteQueues
+from fairlane.store.sqlite.dead_letters import DeadLetters
+from fairlane.store.sqlite.groups import Groups
+from fairlane.store.sqlite.messages import Messages
+from fairlane.store.sqlite.queues import Queues
 
 
 class SqliteStore:
     """Open for one process at a time. A second opener of the same file gets StoreUnavailable."""
 
-    queues: Queues
-    messages: Messages
-    groups: Groups
-    dead_letters: DeadLetters
+    queues: base.Queues
+    messages: base.Messages
+    groups: base.Groups
+    dead_letters: base.DeadLetters
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        queues = SqliteQueues(database)
+        queues = Queues(database)
         self._purging = asyncio.create_task(queues.purge(), name="fairlane-purge")
         self.queues = queues
-        self.messages = SqliteMessages(database)
-        self.groups = SqliteGroups(database)
-        self.dead_letters = SqliteDeadLetters(database)
+        self.messages = Messages(database)
+        self.groups = Groups(database)
+        self.dead_letters = DeadLetters(database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

@@ -25,7 +25,7 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_t
 DECLARE
     t timestamptz;
     o jsonb;
-    v_plain boolean[] := array_fill(false, ARRAY[cardinality(p_partitions)]);
+    v_done boolean[] := array_fill(false, ARRAY[cardinality(p_partitions)]);
     v_limited bigint[];
     v_now_limited bigint[];
     v_before bigint[] := '{}';
@@ -70,12 +70,12 @@ BEGIN
           AND b.shard = p_shard AND b.partition_id = a.id AND b.group_id = a.grp
         RETURNING a.i::int, b.committed AS before, k.committed AS after, k.lease IS NULL AS released
     LOOP
-        v_plain[c.i] := true;
+        v_done[c.i] := true;
         RETURN QUERY SELECT c.i, 'o'::"char", c.before, c.after, false, c.released, false;
     END LOOP;
 
     FOR i IN 1 .. cardinality(p_partitions) LOOP
-        CONTINUE WHEN v_plain[i];
+        CONTINUE WHEN v_done[i];
         SELECT k.*, p.head, p.queue_id INTO c
         FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
         WHERE k.shard = p_shard AND k.partition_id = p_partitions[i] AND k.group_id = p_groups[i] FOR UPDATE OF k;
@@ -92,7 +92,8 @@ BEGIN
                                 c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND c.committed >= p_upto[i];
             CONTINUE;
         END IF;
-        v_upto := greatest(c.committed, least(p_upto[i], CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END));
+        v_upto := greatest(c.committed, least(p_upto[i], CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END,
+                                              CASE WHEN p_nack[i] >= c.committed THEN p_nack[i] END));
         v_buried := 0;
         FOR b IN 1 .. cardinality(p_bury_lane) LOOP
             CONTINUE WHEN p_bury_lane[b] <> i OR p_bury_at[b] < c.committed OR p_bury_at[b] >= v_upto;
@@ -145,6 +146,7 @@ BEGIN
             failing = EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
                               AND f.group_id = c.group_id)
         WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id;
+        v_done[i] := true;
         RETURN QUERY SELECT i, 'o'::"char", c.committed, v_upto, v_dead,
                             v_live AND (v_nack OR v_upto >= c.lease_end), false;
     END LOOP;
@@ -152,9 +154,10 @@ BEGIN
     INSERT INTO fairlane.results AS r (shard, partition_id, group_id, position, result, created_at)
     SELECT p_shard, p_partitions[x.lane], p_groups[x.lane], x.at, x.result, t
     FROM unnest(p_result_lane, p_result_at, p_results) x(lane, at, result)
-    WHERE EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
+    WHERE v_done[x.lane] AND EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
                   AND k.group_id = p_groups[x.lane] AND k.committed > x.at)
-    ON CONFLICT DO NOTHING;
+    ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+    SET result = excluded.result, created_at = excluded.created_at;
 
     FOR i IN 1 .. cardinality(v_limited) LOOP
         v_upto := fairlane.finished(p_shard, ARRAY(

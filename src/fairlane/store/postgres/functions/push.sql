@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION fairlane.push(
     p_bytes_max int[],             -- largest message of each slice
     p_id_oldest bigint[],          -- earliest and latest time inside a UUIDv7 id of the slice, in ms since 1970;
     p_id_newest bigint[],          -- an id that is not a UUIDv7 has the time -1
-    p_given_oldest bigint[],       -- earliest of those that may be duplicates, far in the future if none may be
+    p_given_oldest bigint[],       -- earliest of those that may be duplicates, 2^62 if none may be
     p_window int[],                -- seconds for which ids are remembered
     p_keys bigint[],
     p_id_times bigint[],
@@ -34,6 +34,7 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_t
 DECLARE
     t timestamptz;
     t_ms bigint;
+    v_none bigint := 4611686018427387904;
     v_ids bigint[];
     v_head bigint[];
     v_last timestamptz[];
@@ -68,7 +69,6 @@ BEGIN
     t_ms := floor(extract(epoch FROM t) * 1000);
 
     FOR i IN 1 .. cardinality(p_ids) LOOP
-        CONTINUE WHEN p_window[i] = 0;
         IF p_id_newest[i] > t_ms OR p_id_oldest[i] < t_ms - 60000 THEN
             v_texts := true;
             IF p_message_ids = '{}' THEN
@@ -76,9 +76,8 @@ BEGIN
                                     NULL::text, NULL::text;
                 RETURN;
             END IF;
-        ELSIF p_given_oldest[i] > v_newest[i] THEN
-            CONTINUE;
         END IF;
+        CONTINUE WHEN p_window[i] = 0 OR p_given_oldest[i] = v_none OR p_given_oldest[i] > v_newest[i] AND NOT v_texts;
         lo := coalesce(p_upto[i - 1], 0) + 1;
         FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
                                                 v_newest[i], v_keyed[i], t, p_window[i])
@@ -119,13 +118,15 @@ BEGIN
     IF v_texts THEN
         INSERT INTO fairlane.message_keys AS k
                (shard, partition_id, key, position, created_at, message_id, transaction_id)
-        SELECT p_shard, p_ids[m.s], m.key, v_head[m.s] + m.i - 1 - coalesce(p_upto[m.s - 1], 0), greatest(v_last[m.s], t),
+        SELECT DISTINCT ON (m.s, m.key)
+               p_shard, p_ids[m.s], m.key, v_head[m.s] + m.i - 1 - coalesce(p_upto[m.s - 1], 0), greatest(v_last[m.s], t),
                p_message_ids[m.i], p_transaction_ids[m.i]
         FROM (SELECT s.i::int AS s, j AS i, p_keys[j] AS key, p_id_times[j] AS id_at
-              FROM unnest(p_upto, v_skip, p_window) WITH ORDINALITY s(upto, skip, wnd, i)
+              FROM unnest(p_upto, v_skip) WITH ORDINALITY s(upto, skip, i)
               CROSS JOIN LATERAL generate_series(coalesce(p_upto[s.i::int - 1], 0) + 1, s.upto) j
-              WHERE NOT s.skip AND s.wnd > 0) m
+              WHERE NOT s.skip) m
         WHERE m.id_at > t_ms OR m.id_at < t_ms - 60000
+        ORDER BY m.s, m.key, m.i DESC
         ON CONFLICT (shard, partition_id, key) DO UPDATE
         SET position = excluded.position, created_at = excluded.created_at, message_id = excluded.message_id,
             transaction_id = excluded.transaction_id;
