@@ -35,7 +35,7 @@ class Broker:
     def __init__(self, store: Store, *, tenant: str = DEFAULT_TENANT) -> None:
         self.store = store
         self.engine = Engine(store)
-        self._tenant = tenant
+        self.tenant = tenant
 
     @classmethod
     @asynccontextmanager
@@ -67,7 +67,7 @@ class Broker:
         """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`."""
         item = _item(queue, data, partition, transaction_id, trace_id, type, headers)
         check_items([item])
-        [outcome] = await self.engine.push(PushRequest(self._tenant, [item]))
+        [outcome] = await self.engine.push(PushRequest(self.tenant, [item]))
         if outcome.error is not None:
             raise outcome.error
         return outcome
@@ -77,7 +77,7 @@ class Broker:
         check_items(items)
         for item in items:
             check_payload(item.payload)
-        return await self.engine.push(PushRequest(self._tenant, items))
+        return await self.engine.push(PushRequest(self.tenant, items))
 
     async def pop(
         self,
@@ -94,7 +94,7 @@ class Broker:
     ) -> Batch:
         """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first."""
         request = PopRequest(
-            tenant=self._tenant,
+            tenant=self.tenant,
             queue=queue,
             group=group,
             batch=batch,
@@ -125,13 +125,13 @@ class Broker:
             raise InvalidRequest("one ack is about messages of one group")
         items = [_ack_item(delivery, status, error, delay_ms, result) for delivery in some]
         check_acks(items[:1])
-        return await self.engine.ack(AckRequest(self._tenant, groups.pop() if groups else QUEUE_MODE, items))
+        return await self.engine.ack(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
 
     async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> list[AckOutcome]:
         """Say different things of messages; one outcome each."""
         check_name("group", group)
         check_acks(items)
-        return await self.engine.ack(AckRequest(self._tenant, group, items))
+        return await self.engine.ack(AckRequest(self.tenant, group, items))
 
     async def nack(
         self, deliveries: Delivery | Sequence[Delivery], *, error: str | None = None, delay_ms: int | None = None
@@ -163,7 +163,7 @@ class Broker:
                 check_acks([step.item])
             else:
                 raise InvalidRequest(f"a transaction takes pushes and acks, not {type(step).__name__}")
-        return await self.engine.transact(self._tenant, steps)
+        return await self.engine.transact(self.tenant, steps)
 
     async def configure(
         self, queue: str, *, namespace: str | None = None, task: str | None = None, **options: Any
@@ -174,18 +174,18 @@ class Broker:
         if checked.ordering == "unordered":
             raise InvalidRequest("unordered queues are not available yet")
         configured = await self.store.queues.configure(
-            self._tenant, queue, checked, namespace=namespace or "", task=task or ""
+            self.tenant, queue, checked, namespace=namespace or "", task=task or ""
         )
         self.engine.catalogue.forget(configured.id)
         self.engine.catalogue.remember(configured)
         return configured
 
     async def queues(self) -> list[Queue]:
-        return await self.store.queues.list(self._tenant)
+        return await self.store.queues.list(self.tenant)
 
     async def delete_queue(self, queue: str) -> bool:
-        known = await self.store.queues.get(self._tenant, check_name("queue", queue))
-        deleted = await self.store.queues.delete(self._tenant, queue)
+        known = await self.store.queues.get(self.tenant, check_name("queue", queue))
+        deleted = await self.store.queues.delete(self.tenant, queue)
         if known is not None:
             self.engine.catalogue.forget(known.id)
         return deleted
@@ -239,7 +239,7 @@ class Broker:
         return await self.store.dead_letters.purge((await self._queue(queue)).id, where)
 
     async def _queue(self, name: str) -> Queue:
-        return await self.engine.catalogue.existing(self._tenant, check_name("queue", name))
+        return await self.engine.catalogue.existing(self.tenant, check_name("queue", name))
 
     async def _group(self, queue: str, name: str) -> Group:
         found = await self._queue(queue)

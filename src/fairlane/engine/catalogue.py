@@ -37,6 +37,7 @@ class Catalogue:
         self._partitions: dict[tuple[int, str], Partition] = {}
         self._by_id: dict[PartitionId, Partition] = {}
         self._groups: dict[tuple[int, str], Group] = {}
+        self._names: dict[int, str] = {}
 
     async def queue(self, tenant: str, name: str, *, make: bool) -> Queue | None:
         """The queue; if it is missing, made or None."""
@@ -51,6 +52,7 @@ class Catalogue:
 
     def remember(self, queue: Queue) -> None:
         _remember(self._queues, (queue.tenant, queue.name), (queue, time.monotonic() + _QUEUE_SECONDS))
+        _remember(self._names, queue.id, queue.name)
 
     async def existing(self, tenant: str, name: str) -> Queue:
         queue = await self.queue(tenant, name, make=False)
@@ -78,6 +80,13 @@ class Catalogue:
             if known is not None:
                 self._add(known)
         return known
+
+    async def names(self, id: PartitionId) -> tuple[str | None, str | None]:
+        """Names of a partition's queue and of the partition itself, as far as they are known."""
+        partition = await self.partition(id)
+        if partition is None:
+            return None, None
+        return self._names.get(partition.queue_id), partition.name
 
     def _add(self, partition: Partition) -> None:
         _remember(self._partitions, (partition.queue_id, partition.name), partition)

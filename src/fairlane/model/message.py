@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -86,6 +87,7 @@ def check_items(items: Sequence[PushItem]) -> None:
         raise InvalidRequest(f"a push may have {REQUEST_BYTES_MAX} bytes of payload, not {size}")
 
 
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -101,32 +103,27 @@ def check_payload(payload: bytes | msgspec.Raw) -> None:
             payload.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"payload is not valid UTF-8 at byte {error.start}") from None
-    if payload.count(b"[") + payload.count(b"{") > JSON_DEPTH_MAX and _depth(payload) > JSON_DEPTH_MAX:
-        raise InvalidRequest(f"payload is nested deeper than {JSON_DEPTH_MAX} levels")
+    check_depth(payload)
     try:
         _decode_raw(payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"payload is not JSON: {error}") from None
 
 
+def check_depth(payload: bytes) -> None:
+    """InvalidRequest when JSON is nested deeper than readers can be expected to follow."""
+    if payload.count(b"[") + payload.count(b"{") > JSON_DEPTH_MAX and _depth(payload) > JSON_DEPTH_MAX:
+        raise InvalidRequest(f"payload is nested deeper than {JSON_DEPTH_MAX} levels")
+
+
 def _depth(payload: bytes) -> int:
     """The deepest nesting of brackets outside strings."""
     depth = deepest = 0
-    quoted = escaped = False
-    for byte in payload:
-        if quoted:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                quoted = False
-        elif byte == 0x22:
-            quoted = True
-        elif byte in b"[{":
+    for token in _STRUCTURE.findall(payload):
+        if token in b"[{":
             depth += 1
             deepest = max(deepest, depth)
-        elif byte in b"]}":
+        elif token in b"]}":
             depth -= 1
     return deepest
 

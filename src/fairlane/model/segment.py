@@ -47,9 +47,8 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
     else:
         head = b'{"id":"%b","transactionId":%b' % (message_id.encode(), encode(transaction_id))
     if item.trace_id is None and item.type is None and item.headers is None:
-        return b'%b,"data":%b' % (head, item.payload)
-    if item.trace_id is not None:
-        head += b',"traceId":"%b"' % item.trace_id.encode()
+        return b'%b,"traceId":null,"data":%b' % (head, item.payload)
+    head += b',"traceId":null' if item.trace_id is None else b',"traceId":"%b"' % item.trace_id.encode()
     if item.type is not None:
         head += b',"type":' + encode(item.type)
     if item.headers is not None:

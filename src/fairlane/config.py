@@ -1,0 +1,60 @@
+"""Settings of the broker process: flags, `FAIRLANE_*` in the environment, an optional TOML file, in this order of
+weight."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    store: str = "sqlite:///fairlane.db"
+    host: str = "127.0.0.1"
+    port: int = 6632
+    workers: int = 1
+    log_format: Literal["text", "json"] = "text"
+    data_dir: str = "fairlane-data"
+    listen_url: str | None = None
+    """PostgreSQL itself, when `store` leads to a pooler."""
+    cors_origin: str | None = None
+    allow_unsafe: bool = False
+
+
+def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Settings:
+    """Settings from everywhere; InvalidRequest names what is wrong and where it was said."""
+    values: dict[str, Any] = {}
+    if config_file is not None:
+        values |= _checked(_read(config_file), str(config_file))
+    for name in Settings.__struct_fields__:
+        said = os.environ.get(f"FAIRLANE_{name.upper()}")
+        if said is not None:
+            values |= _checked({name: said}, f"FAIRLANE_{name.upper()}")
+    return Settings(**values | {name: value for name, value in flags.items() if value is not None})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path} is not TOML: {error}") from None
+
+
+def _checked(values: dict[str, Any], where: str) -> dict[str, Any]:
+    unknown = sorted(set(values) - set(Settings.__struct_fields__))
+    if unknown:
+        raise InvalidRequest(
+            f"{where}: unknown setting {unknown[0]!r}; known are {', '.join(Settings.__struct_fields__)}"
+        )
+    try:
+        settings = msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{where}: {error}") from None
+    return {name: getattr(settings, name) for name in values}

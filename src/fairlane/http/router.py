@@ -1,0 +1,117 @@
+"""Finds the route of a request by its raw path, so that a name with an encoded slash stays one name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.http.message import Request, Response, error_response
+
+Endpoint = Callable[[Any, Request], Awaitable[Response]]
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One endpoint, with what its OpenAPI page says of it."""
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    summary: str
+    tag: str
+    body: Any = None
+    """Type of the request's body, None without one."""
+    body_required: bool = True
+    answer: Any = None
+    """Type of the answer's body on success."""
+    query: Any = None
+    """A struct whose fields are the query parameters."""
+    statuses: tuple[int, ...] = (200,)
+
+
+class _Node:
+    __slots__ = ("children", "name", "parameter", "routes")
+
+    def __init__(self) -> None:
+        self.children: dict[bytes, _Node] = {}
+        self.parameter: _Node | None = None
+        self.name = ""
+        self.routes: dict[str, Route] = {}
+
+
+class Router:
+    def __init__(self, routes: list[Route]) -> None:
+        self.routes = routes
+        self._root = _Node()
+        self._static: dict[tuple[str, bytes], Route] = {}
+        for route in routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        if "{" not in route.path:
+            self._static[route.method, route.path.encode()] = route
+        node = self._root
+        for part in route.path.split("/")[1:]:
+            if part.startswith("{"):
+                node.parameter = node.parameter or _Node()
+                node = node.parameter
+                node.name = part[1:-1]
+            else:
+                node = node.children.setdefault(part.encode(), _Node())
+        assert route.method not in node.routes, f"{route.method} {route.path} is there twice"
+        node.routes[route.method] = route
+
+    def match(self, request: Request) -> Route | Response:
+        """The route, with `request.params` filled in; or the answer for a path or method that has none."""
+        method = "GET" if request.method == "HEAD" else request.method
+        static = self._static.get((method, request.path))
+        if static is not None:
+            return static
+        params: dict[str, str] = {}
+        node = self._walk(self._root, request.path.split(b"/")[1:], params)
+        if node is None:
+            return error_response(
+                404, "no_such_route", f"there is no {_shown(request.path)}; /docs lists what there is"
+            )
+        route = node.routes.get(method)
+        if route is None:
+            allowed = ", ".join(sorted(node.routes))
+            return error_response(
+                405,
+                "method_not_allowed",
+                f"{_shown(request.path)} takes {allowed}",
+                headers=((b"allow", allowed.encode()),),
+            )
+        request.params = params
+        return route
+
+    def _walk(self, node: _Node, parts: list[bytes], params: dict[str, str]) -> _Node | None:
+        for index, part in enumerate(parts):
+            child = node.children.get(part)
+            if child is not None and node.parameter is not None:
+                # A name may be the word of a sibling route: try that first, then as a name.
+                found = self._walk(child, parts[index + 1 :], params)
+                if found is not None:
+                    return found
+                child = None
+            if child is None:
+                child = node.parameter
+                if child is None or not part:
+                    return None
+                params[child.name] = decoded(part)
+            node = child
+        return node if node.routes else None
+
+
+def decoded(part: bytes) -> str:
+    try:
+        return unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{_shown(part)} in the path is not valid UTF-8") from None
+
+
+def _shown(path: bytes) -> str:
+    return path[:200].decode("latin-1")

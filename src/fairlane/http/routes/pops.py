@@ -1,0 +1,143 @@
+"""GET /api/v1/pop/...: lease messages, waiting for them if asked to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlane.engine.pop import Popped, PopRequest
+from fairlane.errors import InvalidRequest
+from fairlane.http.message import Request, Response
+from fairlane.http.query import flag, number, text
+from fairlane.http.router import Route
+from fairlane.http.routes.pushes import name_json
+from fairlane.http.wire import timestamp
+from fairlane.model.group import Subscription
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
+from fairlane.model.names import QUEUE_MODE
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+_AUTOPILOT_BATCH = 200
+
+
+class PopQuery(msgspec.Struct, rename="camel"):
+    """What a pop may ask for."""
+
+    batch: int = 1
+    wait: bool = False
+    timeout: int = 30_000
+    """Milliseconds that a waiting pop waits at most."""
+    consumer_group: str = QUEUE_MODE
+    partitions: int = 1
+    auto_ack: bool = False
+    subscription_mode: str = ""
+    subscription_from: str = ""
+    lease_seconds: int | None = None
+    autopilot: bool = False
+
+
+async def pop(app: App, request: Request) -> Response:
+    asked = pop_request(app.tenant, request)
+    popped = await app.engine.pop(asked.check())
+    if not popped.lanes:
+        return Response(204)
+    return Response(200, pop_answer(popped))
+
+
+def pop_request(tenant: str, request: Request) -> PopRequest:
+    query = request.query
+    autopilot = flag(query, "autopilot")
+    wait = flag(query, "wait")
+    timeout_ms = number(query, "timeout", 30_000, least=0, most=WAIT_SECONDS_MAX * 1000)
+    lease = number(query, "leaseSeconds", 0, least=0, most=LEASE_SECONDS_MAX)
+    partition = request.params.get("partition")
+    return PopRequest(
+        tenant=tenant,
+        queue=request.params["queue"],
+        group=text(query, "consumerGroup", QUEUE_MODE),
+        batch=max(
+            1, number(query, "batch", _AUTOPILOT_BATCH if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)
+        ),
+        partitions=max(1, number(query, "partitions", 10 if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)),
+        partition=partition,
+        auto_ack=flag(query, "autoAck"),
+        lease_seconds=lease or None,
+        wait_seconds=timeout_ms / 1000 if wait else 0.0,
+        subscription=subscription(text(query, "subscriptionMode", ""), text(query, "subscriptionFrom", "")),
+    )
+
+
+def subscription(mode: str, start: str) -> Subscription:
+    """`new` or from `now`: only what comes; a time: from then; anything else: everything."""
+    if start and start != "now":
+        try:
+            at = datetime.fromisoformat(start)
+        except ValueError:
+            raise InvalidRequest(
+                f"subscriptionFrom is {start!r:.80}; it must be `now` or a time like 2026-01-31T12:00:00Z"
+            ) from None
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        return Subscription("time", max(0, int(at.timestamp() * 1_000_000)))
+    return Subscription("new") if mode == "new" or start == "now" else Subscription()
+
+
+def pop_answer(popped: Popped) -> bytes:
+    """The answer joined from stored bytes: each message is its fragment and what only this pop knows."""
+    lease = str(popped.lease).encode() if popped.lease else b""
+    group = name_json(popped.group)
+    parts: list[bytes] = []
+    for taken in popped.lanes:
+        lane = taken.lane
+        where = b'","partitionId":"%b","partition":%b,"leaseId":"%b","consumerGroup":%b,"producerSub":null}' % (
+            str(lane.partition).encode(),
+            name_json(lane.name),
+            lease,
+            group,
+        )
+        start = 0
+        for count, created_at in taken.created_at:
+            if count:
+                suffix = b',"createdAt":"' + timestamp(created_at).encode() + where
+                parts.append((suffix + b",").join(taken.fragments[start : start + count]) + suffix)
+                start += count
+    first = popped.lanes[0].lane
+    return (
+        b'{"success":true,"queue":%b,"partition":%b,"partitionId":"%b","leaseId":"%b","consumerGroup":%b,'
+        b'"partitionsClaimed":%d,"messages":[%b]}'
+        % (
+            name_json(popped.queue),
+            name_json(first.name),
+            str(first.partition).encode(),
+            lease,
+            group,
+            len(popped.lanes),
+            b",".join(parts),
+        )
+    )
+
+
+ROUTES = [
+    Route(
+        method="GET",
+        path="/api/v1/pop/queue/{queue}",
+        endpoint=pop,
+        summary="Lease messages of any partition.",
+        tag="messages",
+        query=PopQuery,
+        statuses=(200, 204),
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/pop/queue/{queue}/partition/{partition}",
+        endpoint=pop,
+        summary="Lease messages of one partition.",
+        tag="messages",
+        query=PopQuery,
+        statuses=(200, 204),
+    ),
+]
