@@ -16,7 +16,7 @@ from fairlane.engine.push import PushRequest
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription
-from fairlane.model.limits import LEASE_SECONDS_MAX
+from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX
 from fairlane.model.message import PushItem, check_items, check_payload
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, DeadLetter, PushOutcome, RenewOutcome, check_acks
@@ -117,8 +117,8 @@ class Broker:
         result: Any = msgspec.UNSET,
     ) -> list[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
-        some = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
-        if not all(type(delivery) is Delivery for delivery in some):
+        some = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries or ())
+        if deliveries is None or not all(type(delivery) is Delivery for delivery in some):
             raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
         groups = {delivery.group for delivery in some}
         if len(groups) > 1:
@@ -154,6 +154,8 @@ class Broker:
             transaction.outcomes = await self.transact(transaction.steps)
 
     async def transact(self, steps: Sequence[Step]) -> list[Outcome]:
+        if not isinstance(steps, Sequence):
+            raise InvalidRequest("a transaction takes a list of pushes and acks")
         check_items([step for step in steps if isinstance(step, PushItem)])
         for step in steps:
             if isinstance(step, PushItem):
@@ -170,6 +172,11 @@ class Broker:
     ) -> Queue:
         """Make a queue or replace its options; what is not named goes back to its default."""
         check_name("queue", queue)
+        for label, given in (("namespace", namespace), ("task", task)):
+            if given:
+                check_name(label, given)
+            elif given is not None and not isinstance(given, str):
+                raise InvalidRequest(f"{label} must be a string, not {type(given).__name__}")
         checked = queue_options(**options)
         if checked.ordering == "unordered":
             raise InvalidRequest("unordered queues are not available yet")
@@ -197,10 +204,13 @@ class Broker:
         return await self.store.groups.list((await self._queue(queue)).id)
 
     async def lanes(self, queue: str, group: str = QUEUE_MODE, *, limit: int = 1000) -> list[LaneState]:
+        check_count("limit", limit, least=1, most=COUNT_MAX)
         return await self.store.groups.lanes((await self._group(queue, group)).id, limit=limit)
 
     async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
         """Send a group to the beginning, the end, a time or a position; how many lanes moved."""
+        if not isinstance(seek, Seek):
+            raise InvalidRequest("say where to with a Seek")
         seek.check()
         found = await self._group(queue, group)
         lane = None
@@ -226,17 +236,18 @@ class Broker:
         *,
         limit: int = 100,
     ) -> list[DeadLetter]:
-        return await self.store.dead_letters.list((await self._queue(queue)).id, where, limit=limit)
+        check_count("limit", limit, least=1, most=COUNT_MAX)
+        return await self.store.dead_letters.list((await self._queue(queue)).id, _filter(where), limit=limit)
 
     async def replay(self, queue: str, where: DeadFilter = _ANY) -> list[tuple[str, str]]:
         """Push dead letters again; (dead letter, new message) ids. A dead letter is replayed once."""
         found = await self._queue(queue)
-        replayed = await self.store.dead_letters.replay(found.id, where)
+        replayed = await self.store.dead_letters.replay(found.id, _filter(where))
         self.engine.waiters.wake(found.id, len(replayed))
         return replayed
 
     async def purge(self, queue: str, where: DeadFilter = _ANY) -> int:
-        return await self.store.dead_letters.purge((await self._queue(queue)).id, where)
+        return await self.store.dead_letters.purge((await self._queue(queue)).id, _filter(where))
 
     async def _queue(self, name: str) -> Queue:
         return await self.engine.catalogue.existing(self.tenant, check_name("queue", name))
@@ -305,10 +316,7 @@ def _item(
     type: str | None,
     headers: dict[str, str] | None,
 ) -> PushItem:
-    try:
-        payload = msgspec.json.encode(data)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InvalidRequest(f"the data cannot be written as JSON: {error}") from None
+    payload = _encoded("the data", data)
     return PushItem(
         queue=queue,
         payload=payload,
@@ -320,6 +328,16 @@ def _item(
     )
 
 
+def _encoded(what: str, value: Any) -> bytes:
+    """`value` as JSON. Raw parts of it are bytes that nobody has looked at yet, and objects may be nested without end."""
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidRequest(f"{what} cannot be written as JSON: {error}") from None
+    check_payload(encoded)
+    return encoded
+
+
 def _ack_item(delivery: Delivery, status: AckStatus, error: str | None, delay_ms: int | None, result: Any) -> AckItem:
     return AckItem(
         transaction_id=delivery.transaction_id,
@@ -328,9 +346,15 @@ def _ack_item(delivery: Delivery, status: AckStatus, error: str | None, delay_ms
         lease=delivery.lease or None,
         error=error,
         delay_ms=delay_ms,
-        result=None if result is msgspec.UNSET else msgspec.json.encode(result),
+        result=None if result is msgspec.UNSET else _encoded("the result", result),
         position=delivery.position,
     )
+
+
+def _filter(where: DeadFilter) -> DeadFilter:
+    if not isinstance(where, DeadFilter):
+        raise InvalidRequest("choose dead letters with a DeadFilter")
+    return where.check()
 
 
 def _lease(lease: str | Batch) -> str:

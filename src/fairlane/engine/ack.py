@@ -61,6 +61,10 @@ class Acker:
             home = await self._catalogue.partition(partition)
             group_id = await self._catalogue.group_id(home.queue_id, request.group) if home else None
             lease = LeaseId.parse(lease_text) if lease_text is not None else None
+            if home and lease and lease.group_id != group_id:
+                # Another broker may have made the group anew.
+                self._catalogue.forget_group(home.queue_id, request.group)
+                group_id = await self._catalogue.group_id(home.queue_id, request.group)
             if lease_text is not None and (lease is None or lease.group_id != group_id):
                 _refuse(outcomes, indexes, "lease_lost", _LOST)
                 continue
@@ -88,9 +92,12 @@ class Acker:
         self, items: Sequence[AckItem], indexes: list[int], partition: PartitionId, lease: LeaseId | None
     ) -> dict[int, int]:
         """Position of each item that names a message of the lease, or one that was finished before."""
-        found = {index: position for index in indexes if (position := items[index].position) is not None}
-        if len(found) == len(indexes):
-            return found
+        given = {index: position for index in indexes if (position := items[index].position) is not None}
+        if lease and len(given) == len(indexes):
+            held = await self._leases.holds(lease, partition)
+            # Of a lease that ended the store says whether these were its last acks, repeated.
+            return {index: position for index, position in given.items() if position in held} if held else given
+        found: dict[int, int] = {}
         leased = await self._leases.positions(lease, partition) if lease else {}
         for index in indexes:
             position = leased.get(items[index].transaction_id)

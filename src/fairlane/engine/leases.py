@@ -23,10 +23,11 @@ LaneKey = tuple[UUID, PartitionId]
 class _Batch:
     """The messages of one lane of a lease, unpacked when first asked for."""
 
-    __slots__ = ("_fragments", "_positions", "first", "size")
+    __slots__ = ("_fragments", "_positions", "count", "first", "size")
 
     def __init__(self, first: int, fragments: list[bytes]) -> None:
         self.first = first
+        self.count = len(fragments)
         self.size = sum(map(len, fragments)) + _LANE_OVERHEAD
         self._fragments: list[bytes] | None = fragments
         self._positions: dict[str, int] = {}
@@ -57,6 +58,16 @@ class Leases:
         batch = self._batches.pop((token, partition), None)
         if batch is not None:
             self._bytes -= batch.size
+
+    async def holds(self, lease: LeaseId, partition: PartitionId) -> range:
+        """The positions that the lease was given in this lane; none if it does not hold the lane (any more)."""
+        batch = self._batches.get((lease.token, partition))
+        if batch is not None:
+            return range(batch.first, batch.first + batch.count)
+        for leased in await self._store.messages.leased(lease):
+            if leased.partition == partition:
+                return range(leased.first, leased.upto)
+        return range(0)
 
     async def positions(self, lease: LeaseId, partition: PartitionId) -> dict[str, int]:
         """Position of each transactionId in the lane's batch; empty if the lease does not hold the lane (any more)."""

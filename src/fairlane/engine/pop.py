@@ -29,7 +29,7 @@ from fairlane.model.group import Group, Subscription
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.lease import LeaseId
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
-from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
 from fairlane.model.queue import Queue
 from fairlane.store.base import Store
 from fairlane.store.values import Claim, Lane, Nack, PopCall, PopResult, Settlement
@@ -61,6 +61,7 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
         check_count("partitions", self.partitions, least=1, most=BATCH_ITEMS_MAX)
         if self.partition is not None:
             check_name("partition", self.partition)
+        check_flag("auto_ack", self.auto_ack)
         if self.lease_seconds is not None:
             check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
         if not isinstance(self.wait_seconds, int | float) or not 0 <= self.wait_seconds <= WAIT_SECONDS_MAX:

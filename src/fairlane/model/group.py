@@ -8,6 +8,8 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
+from fairlane.model.limits import COUNT_MAX
+from fairlane.model.names import check_count
 
 Mode = Literal["all", "new", "time"]
 
@@ -23,8 +25,8 @@ class Subscription(msgspec.Struct, frozen=True):
             raise InvalidRequest(f"subscription mode must be all, new or time, not {self.mode!r:.40}")
         if (self.mode == "time") != (self.from_at is not None):
             raise InvalidRequest("subscription mode `time` needs from_at, and no other mode takes it")
-        if self.from_at is not None and not 0 <= self.from_at < 2**53:
-            raise InvalidRequest(f"from_at is {self.from_at}; it must be microseconds since 1970, before the year 2255")
+        if self.from_at is not None:
+            check_count("from_at (microseconds since 1970)", self.from_at, least=0, most=COUNT_MAX)
         return self
 
 
@@ -47,8 +49,7 @@ class Seek(msgspec.Struct, frozen=True):
     def check(self) -> Seek:
         if self.to not in ("beginning", "end", "time", "position"):
             raise InvalidRequest(f"seek to beginning, end, time or position, not {self.to!r:.40}")
-        if isinstance(self.at, bool) or not isinstance(self.at, int) or not 0 <= self.at < 2**53:
-            raise InvalidRequest(f"the target of a seek must be a number from 0 to 2^53, not {self.at!r:.40}")
+        check_count("the target of a seek", self.at, least=0, most=COUNT_MAX)
         return self
 
 

@@ -96,18 +96,26 @@ def check_payload(payload: bytes | msgspec.Raw) -> None:
 
     One stored payload that is none of this would spoil every answer it is joined into.
     """
-    if type(payload) is not bytes:
-        payload = bytes(payload)
+    check_json("payload", payload, bytes_max=MESSAGE_BYTES_MAX)
+
+
+def check_json(what: str, text: bytes | msgspec.Raw, *, bytes_max: int) -> None:
+    """InvalidRequest unless `text` is one JSON value in UTF-8, within its bounds."""
+    if type(text) is not bytes:
+        if not isinstance(text, msgspec.Raw):
+            raise InvalidRequest(f"{what} must be JSON as bytes, not {type(text).__name__}")
+        text = bytes(text)
+    if len(text) > bytes_max:
+        raise InvalidRequest(f"{what} has {len(text)} bytes; at most {bytes_max} are allowed")
     try:
-        if not payload.isascii():
-            payload.decode()
+        if not text.isascii():
+            text.decode()
+        check_depth(text)
+        _decode_raw(text)
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"payload is not valid UTF-8 at byte {error.start}") from None
-    check_depth(payload)
-    try:
-        _decode_raw(payload)
+        raise InvalidRequest(f"{what} is not valid UTF-8 at byte {error.start}") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequest(f"payload is not JSON: {error}") from None
+        raise InvalidRequest(f"{what} is not JSON: {error}") from None
 
 
 def check_depth(payload: bytes) -> None:

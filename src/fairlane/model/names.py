@@ -34,6 +34,11 @@ def check_name(what: str, name: object, *, chars_max: int = NAME_CHARS_MAX) -> s
     return name
 
 
+def check_flag(what: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{what} must be true or false, not {type(value).__name__}")
+
+
 def check_count(what: str, value: object, *, least: int, most: int) -> int:
     """`value` as a whole number within bounds, or InvalidRequest."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -9,7 +9,8 @@ import msgspec
 
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
+from fairlane.model.message import check_json
 from fairlane.model.names import check_count, check_name, is_plain
 
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
@@ -56,8 +57,10 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
             raise InvalidRequest(f"a lease id is a string, not {type(self.lease).__name__}")
         if self.delay_ms is not None:
             check_count("delay_ms", self.delay_ms, least=0, most=SECONDS_MAX * 1000)
-        if self.result is not None and len(self.result) > RESULT_BYTES_MAX:
-            raise InvalidRequest(f"a result may have {RESULT_BYTES_MAX} bytes, not {len(self.result)}")
+        if self.position is not None:
+            check_count("position", self.position, least=0, most=COUNT_MAX)
+        if self.result is not None:
+            check_json("result", self.result, bytes_max=RESULT_BYTES_MAX)
         if self.error is not None:
             if not isinstance(self.error, str):
                 raise InvalidRequest(f"error must be a string, not {type(self.error).__name__}")

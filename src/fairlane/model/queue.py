@@ -9,7 +9,7 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX, SECONDS_MAX
-from fairlane.model.names import check_count, check_name
+from fairlane.model.names import check_count, check_flag, check_name
 
 Ordering = Literal["per_key", "fifo", "unordered"]
 
@@ -55,8 +55,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in _SECONDS:
             check_count(name, getattr(self, name), least=0, most=SECONDS_MAX)
         for name in _FLAGS:
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidRequest(f"{name} must be true or false, not {type(getattr(self, name)).__name__}")
+            check_flag(name, getattr(self, name))
         if not isinstance(self.dead_letter_queue, bool):
             check_name("dead_letter_queue", self.dead_letter_queue)
         return self

@@ -8,8 +8,11 @@ from uuid import UUID
 
 import msgspec
 
+from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
+from fairlane.model.limits import COUNT_MAX
+from fairlane.model.names import check_count, check_flag, check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
 
@@ -193,3 +196,21 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     failed_from: int | None = None
     failed_until: int | None = None
     replayed: bool | None = None
+
+    def check(self) -> DeadFilter:
+        """This filter, or InvalidRequest."""
+        if self.group is not None:
+            check_name("group", self.group)
+        if self.partition is not None and type(self.partition) is not PartitionId:
+            raise InvalidRequest("a partition is named by the id that a push or pop returned")
+        if self.replayed is not None:
+            check_flag("replayed", self.replayed)
+        if self.ids is not None:
+            if not isinstance(self.ids, list):
+                raise InvalidRequest(f"ids must be a list, not {type(self.ids).__name__}")
+            for id in self.ids:
+                check_name("a dead letter's id", id)
+        for name in ("failed_from", "failed_until"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=0, most=COUNT_MAX)
+        return self

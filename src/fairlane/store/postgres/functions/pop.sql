@@ -75,12 +75,15 @@ BEGIN
                                             ELSE (o ->> 'lease_seconds')::int END);
 
     IF p_partition = 0 THEN
+        -- Lanes are picked before their partitions are looked at, or a plan might read and sort them all.
         OPEN v_lanes FOR
         SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
                p.message_bytes_max
-        FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
-        WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at <= t AND k.ready_at >= p_from
-        ORDER BY k.ready_at LIMIT v_want FOR UPDATE OF k SKIP LOCKED;
+        FROM (SELECT * FROM fairlane.cursors c
+              WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
+              ORDER BY c.ready_at LIMIT v_want FOR UPDATE SKIP LOCKED) k
+        JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = k.partition_id
+        ORDER BY k.ready_at;
     ELSE
         OPEN v_lanes FOR
         SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
