@@ -220,7 +220,7 @@ class Broker:
                 raise NotFound(f"queue {queue!r} has no partition {partition!r}")
             lane = named.id
         moved = await self.store.groups.seek(found.id, seek, partition=lane)
-        self.engine.waiters.wake(found.queue_id, moved, group_id=found.id)
+        self.engine.announce(found.queue_id, moved)
         return moved
 
     async def delete_group(self, queue: str, group: str) -> int:
@@ -243,7 +243,7 @@ class Broker:
         """Push dead letters again; (dead letter, new message) ids. A dead letter is replayed once."""
         found = await self._queue(queue)
         replayed = await self.store.dead_letters.replay(found.id, _filter(where))
-        self.engine.waiters.wake(found.id, len(replayed))
+        self.engine.announce(found.id, len(replayed))
         return replayed
 
     async def purge(self, queue: str, where: DeadFilter = _ANY) -> int:
@@ -329,7 +329,8 @@ def _item(
 
 
 def _encoded(what: str, value: Any) -> bytes:
-    """`value` as JSON. Raw parts of it are bytes that nobody has looked at yet, and objects may be nested without end."""
+    """`value` as JSON. Raw parts of it are bytes that nobody has looked at yet, and objects may be nested without
+    end."""
     try:
         encoded = msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:

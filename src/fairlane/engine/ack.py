@@ -125,6 +125,7 @@ class Acker:
             if settlement.token is not None:
                 self._leases.forget(settlement.token, settlement.partition)
             self._waiters.wake(plan.queue_id, 1, group_id=settlement.group_id)
+            self._store.hint(plan.queue_id)
 
 
 def _lanes(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], list[int]]:

@@ -4,13 +4,12 @@ stale."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TypeVar
 
-from fairlane.errors import InvalidRequest, NotFound
+from fairlane.errors import NotFound
 from fairlane.model.group import Group, Subscription
 from fairlane.model.ids import PartitionId
-from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.base import Store
 
@@ -38,6 +37,7 @@ class Catalogue:
         self._by_id: dict[PartitionId, Partition] = {}
         self._groups: dict[tuple[int, str], Group] = {}
         self._names: dict[int, str] = {}
+        self._queue_of: dict[int, int] = {}
 
     async def queue(self, tenant: str, name: str, *, make: bool) -> Queue | None:
         """The queue; if it is missing, made or None."""
@@ -63,15 +63,15 @@ class Catalogue:
     def known_partition(self, queue: Queue, name: str) -> Partition | None:
         return self._partitions.get((queue.id, name))
 
-    async def partitions(self, queue: Queue, names: Iterable[str]) -> None:
-        """See that all of these are known, making those that are missing."""
-        missing = [name for name in names if (queue.id, name) not in self._partitions]
-        if not missing:
-            return
-        if queue.options.ordering == "fifo" and any(name != DEFAULT_PARTITION for name in missing):
-            raise InvalidRequest(f"queue {queue.name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
-        for partition in await self._store.queues.born(queue.id, missing):
-            self._add(partition)
+    async def partitions(self, queue: Queue, names: Collection[str]) -> dict[str, Partition]:
+        """The partitions of these names, made where they are missing."""
+        found = {name: known for name in names if (known := self._partitions.get((queue.id, name))) is not None}
+        missing = [name for name in names if name not in found]
+        if missing:
+            for partition in await self._store.queues.born(queue.id, missing):
+                self._add(partition)
+                found[partition.name] = partition
+        return found
 
     async def partition(self, id: PartitionId) -> Partition | None:
         known = self._by_id.get(id)
@@ -97,7 +97,7 @@ class Catalogue:
         known = self._groups.get((queue.id, name))
         if known is None:
             known = await self._store.groups.subscribe(queue.id, name, subscription)
-            _remember(self._groups, (queue.id, name), known)
+            self._keep(known)
         return known
 
     async def group_id(self, queue_id: int, name: str) -> int | None:
@@ -105,8 +105,16 @@ class Catalogue:
         if known is None:
             known = await self._store.groups.get(queue_id, name)
             if known is not None:
-                _remember(self._groups, (queue_id, name), known)
+                self._keep(known)
         return known.id if known else None
+
+    def _keep(self, group: Group) -> None:
+        _remember(self._groups, (group.queue_id, group.name), group)
+        _remember(self._queue_of, group.id, group.queue_id)
+
+    def queue_of(self, group_id: int) -> int | None:
+        """The queue of a group that was met before."""
+        return self._queue_of.get(group_id)
 
     def forget(self, queue_id: int) -> None:
         """Drop all that is known of a queue: it was deleted, changed, or the store does not know it."""

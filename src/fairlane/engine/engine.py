@@ -45,7 +45,12 @@ class Engine:
         self._stopped = False
         store.listen(lambda queue_id: self.waiters.wake(queue_id, 100))
 
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise ShuttingDown("the broker is stopping")
+
     async def push(self, request: PushRequest) -> list[PushOutcome]:
+        self._check_running()
         return await self._pushes.submit(request) if request.items else []
 
     async def _push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception]:
@@ -61,18 +66,23 @@ class Engine:
         ready, self._ready = self._ready, {}
         self.waiters.wake(NOT_MADE_YET, len(self.waiters))
         for queue_id, lanes in ready.items():
-            self.waiters.wake(queue_id, lanes)
-            self.store.hint(queue_id)
+            self.announce(queue_id, lanes)
+
+    def announce(self, queue_id: int, lanes: int) -> None:
+        """Lanes of a queue became ready by other ways than a push."""
+        self.waiters.wake(queue_id, lanes)
+        self.store.hint(queue_id)
 
     async def pop(self, request: PopRequest) -> Popped:
-        if self._stopped:
-            raise ShuttingDown("the broker is stopping")
+        self._check_running()
         return await self._popper.pop(request)
 
     async def ack(self, request: AckRequest) -> list[AckOutcome]:
+        self._check_running()
         return await self._acks.submit(request) if request.items else []
 
     async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
+        self._check_running()
         parsed = LeaseId.parse(lease)
         if parsed is None:
             return RenewOutcome(0, None)
@@ -80,16 +90,19 @@ class Engine:
 
     async def release(self, lease: str, *, partition: PartitionId | None = None) -> int:
         """Give a lease back without charge; how many lanes."""
+        self._check_running()
         parsed = LeaseId.parse(lease)
         if parsed is None:
             return 0
         released = await self.store.messages.release(parsed, partition=partition)
         self.waiters.wake_group(parsed.group_id, released)
+        queue_id = self.catalogue.queue_of(parsed.group_id)
+        if queue_id is not None:
+            self.store.hint(queue_id)
         return released
 
     async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
-        if self._stopped:
-            raise ShuttingDown("the broker is stopping")
+        self._check_running()
         outcomes = await self._transactor.transact(tenant, steps)
         self._announce()
         return outcomes

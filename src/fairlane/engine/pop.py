@@ -106,7 +106,7 @@ class Popper:
     async def pop(self, request: PopRequest) -> Popped:
         """What is ready now, or within `wait_seconds`; an empty answer otherwise."""
         give_up_at = time.monotonic() + request.wait_seconds
-        while True:
+        while not self._stopping:
             newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
             try:
                 home = await self._home(request)
@@ -131,6 +131,7 @@ class Popper:
                 await asyncio.wait([parked], timeout=self._pause(group.id, left))
             finally:
                 self._waiters.leave(queue.id, key, parked)
+        return Popped(request.queue, request.group, None, [])
 
     async def _home(self, request: PopRequest) -> tuple[Queue, Group, PartitionId | None] | None:
         """Queue, group and partition; None while the queue or the partition is not there.
@@ -244,7 +245,8 @@ class Popper:
     async def _release(self, lease: LeaseId) -> None:
         for _ in range(10):
             try:
-                await self._store.messages.release(lease)
+                released = await self._store.messages.release(lease)
+                self._waiters.wake_group(lease.group_id, released)
                 return
             except ShuttingDown:
                 return

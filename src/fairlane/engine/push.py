@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import cast
 
 import msgspec
 
 from fairlane.engine.catalogue import Catalogue
-from fairlane.errors import FairlaneError, NotFound, OutcomeUnknown, QueueFull, StoreUnavailable
+from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, QueueFull, StoreUnavailable
 from fairlane.model.ids import Uuid7, consecutive_uuid7s, id_facts, id_key
 from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import pack
 from fairlane.store.base import Store
-from fairlane.store.values import NO_ID_TIME, Duplicates, Full, PushResult, Slice, Stored
+from fairlane.store.values import NO_ID_TIME, Duplicate, Duplicates, Full, PushResult, Slice, Stored
 
 _ROUNDS_MAX = 100
 """A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
@@ -24,6 +26,7 @@ settles some."""
 _UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
 
 Address = tuple[str, str, str]
+Home = tuple[Queue, Partition]
 _UNDECIDED = PushOutcome(status="refused", transaction_id="")
 
 
@@ -35,13 +38,15 @@ class PushRequest(msgspec.Struct):
 class Draft:
     """A slice in the making and whose messages it holds: the n-th is item `owners[n]` = (request, index)."""
 
-    __slots__ = ("address", "message_ids", "owners", "repeats", "rows", "slice")
+    __slots__ = ("address", "keys", "message_ids", "owners", "repeats", "rows", "slice")
 
     def __init__(self, address: Address, part: Slice) -> None:
         self.address = address
         self.slice = part
         self.owners: list[tuple[int, int]] = []
         self.message_ids: list[str] = []
+        self.keys: set[int] = set()
+        """Of given ids, each of which needs its own."""
         self.repeats: dict[str, list[tuple[int, int]]] = {}
         """Given transactionId -> further items of this flush that carry it."""
         self.rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
@@ -132,45 +137,49 @@ class Pusher:
         return flush.outcomes
 
     async def draft(self, flush: Flush) -> None:
-        """Find or make every partition, then pack every message."""
-        homes: dict[Address, tuple[Queue, Partition]] = {}
+        """Find or make every partition, then pack every message. A request that names what cannot be had fails
+        alone."""
         wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         for request in flush.requests:
             for item in request.items:
                 wanted[request.tenant, item.queue][item.partition] = None
-        refused: dict[tuple[str, str], FairlaneError] = {}
+        homes: dict[Address, Home | FairlaneError] = {}
         for (tenant, name), partitions in wanted.items():
             try:
                 homes.update(await self._homes(tenant, name, partitions))
             except FairlaneError as error:
-                refused[tenant, name] = error
+                homes.update({(tenant, name, partition): error for partition in partitions})
         for number, request in enumerate(flush.requests):
-            errors = [refused[key] for item in request.items if (key := (request.tenant, item.queue)) in refused]
-            if errors:
-                flush.outcomes[number] = errors[0]
+            places = (homes[request.tenant, item.queue, item.partition] for item in request.items)
+            refused = next((place for place in places if isinstance(place, FairlaneError)), None)
+            if refused is not None:
+                flush.outcomes[number] = refused
             else:
                 self._pack(flush, number, request, homes)
         for draft in flush.drafts.values():
             draft.seal()
 
-    async def _homes(self, tenant: str, name: str, partitions: Iterable[str]) -> dict[Address, tuple[Queue, Partition]]:
-        """Queue and partition of each name, made where missing."""
+    async def _homes(self, tenant: str, name: str, partitions: Collection[str]) -> dict[Address, Home | FairlaneError]:
+        """Queue and partition of each name, made where missing, or why it cannot be."""
         for _ in range(_ROUNDS_MAX):
             queue = await self._catalogue.queue(tenant, name, make=True)
             assert queue is not None, "a queue that is asked to be made is there"
+            allowed = [label for label in partitions if queue.options.ordering != "fifo" or label == DEFAULT_PARTITION]
+            refused = InvalidRequest(f"queue {name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
+            homes: dict[Address, Home | FairlaneError] = {
+                (tenant, name, label): refused for label in partitions if label not in allowed
+            }
             try:
-                found = {partition: self._catalogue.known_partition(queue, partition) for partition in partitions}
-                if None in found.values():
-                    await self._catalogue.partitions(queue, partitions)
-                    found = {partition: self._catalogue.known_partition(queue, partition) for partition in partitions}
+                for label, home in (await self._catalogue.partitions(queue, allowed)).items():
+                    homes[tenant, name, label] = (queue, home)
             except NotFound:
                 self._catalogue.forget(queue.id)
                 continue
-            return {(tenant, name, label): (queue, home) for label, home in found.items() if home is not None}
+            return homes
         raise StoreUnavailable(f"queue {name!r} kept being deleted under this push; try again")
 
     def _pack(
-        self, flush: Flush, number: int, request: PushRequest, homes: dict[Address, tuple[Queue, Partition]]
+        self, flush: Flush, number: int, request: PushRequest, homes: Mapping[Address, Home | FairlaneError]
     ) -> None:
         tenant, count = request.tenant, len(request.items)
         first = self._ids.reserve(count)
@@ -181,7 +190,7 @@ class Pusher:
             address = (tenant, item.queue, item.partition)
             draft = drafts.get(address)
             if draft is None:
-                queue, partition = homes[address]
+                queue, partition = cast(Home, homes[address])
                 part = Slice(partition.id, queue.id, queue.options, [], [], [], [], [])
                 draft = drafts[address] = Draft(address, part)
             message_id, given_id = message_ids[index], item.transaction_id
@@ -195,6 +204,9 @@ class Pusher:
                         continue
                     draft.repeats[given_id] = []
                 key, maybe_time = id_facts(given_id)
+                if key in draft.keys:
+                    key = id_key(given_id, salt=1)
+                draft.keys.add(key)
                 id_time = NO_ID_TIME if maybe_time is None else maybe_time
             fragment = pack(message_id, transaction_id, item)
             draft.rows.append(
@@ -237,7 +249,10 @@ class Pusher:
         part = draft.slice
         self._catalogue.forget(part.queue_id)
         tenant, name, label = draft.address
-        queue, partition = (await self._homes(tenant, name, [label]))[draft.address]
+        home = (await self._homes(tenant, name, [label]))[draft.address]
+        if isinstance(home, FairlaneError):
+            raise home
+        queue, partition = home
         part.partition, part.queue_id, part.options = partition.id, queue.id, queue.options
 
 
@@ -250,17 +265,20 @@ def doubt(drafts: Iterable[Draft]) -> None:
 def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:
     """Answer and drop the messages that are stored already; a message whose key is another's gets its next key."""
     part = draft.slice
-    for found in sorted(result.found, key=lambda duplicate: duplicate.index, reverse=True):
-        index = found.index
-        if index >= len(draft.owners) or part.transaction_ids[index] != found.transaction_id:
-            if index < len(draft.owners):
-                part.keys[index] = id_key(part.transaction_ids[index], salt=1)
+    by_index: dict[int, list[Duplicate]] = defaultdict(list)
+    for one in result.found:
+        by_index[one.index].append(one)
+    for index in sorted(by_index, reverse=True):  # from the end, so that dropping one leaves the others in their places
+        transaction_id = part.transaction_ids[index]
+        found = next((one for one in by_index[index] if one.transaction_id == transaction_id), None)
+        if found is None:
+            part.keys[index] = id_key(transaction_id, salt=1)
             continue
         # Our own message of an earlier try was queued by us, whatever became of the answer.
         mine = draft.message_ids[index] == found.message_id
         outcome = PushOutcome(
             status="queued" if mine else "duplicate",
-            transaction_id=found.transaction_id,
+            transaction_id=transaction_id,
             message_id=found.message_id,
             partition=part.partition,
             position=found.position,

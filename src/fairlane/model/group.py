@@ -54,7 +54,7 @@ class Seek(msgspec.Struct, frozen=True):
 
 
 class LaneState(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition as one group sees it. Waiting = head - max(committed, leased_until)."""
+    """One partition as one group sees it. Waiting = head - max(committed, leased_until) - skipped."""
 
     partition: PartitionId
     name: str
@@ -72,3 +72,7 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     dead: int
     """Messages of this lane that this group gave up on, ever."""
+    skipped: int = 0
+    """Messages above `committed` and a live lease that were deleted or dead-lettered by hand: no pop delivers them."""
+    oldest_at: int | None = None
+    """When the message at `committed` came; None while there is nothing to read."""

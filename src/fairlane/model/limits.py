@@ -18,3 +18,6 @@ SEGMENT_BYTES_MAX = 1024 * 1024  # a lane's flush is cut into segments of this s
 SECONDS_MAX = 10 * 365 * 24 * 3600  # any duration option
 COUNT_MAX = 2**53  # any counting option: exact in every JSON reader
 RESULT_BYTES_MAX = 64 * 1024
+TRACE_BYTES_MAX = 64 * 1024
+TRACE_NAMES_MAX = 64
+STATE_KEY_CHARS_MAX = 512  # of four bytes each, still an index entry on both stores

@@ -18,9 +18,10 @@ _STATUSES: tuple[str, ...] = get_args(AckStatus)
 
 
 class PushOutcome(msgspec.Struct, gc=False):
-    """`error` is set when the item met something in the store (a full queue); then nothing was stored for it."""
+    """`error` is set when the item met something in the store (a full queue); then nothing was stored for it.
+    `buffered` is durable, and stored soon."""
 
-    status: Literal["queued", "duplicate", "refused"]
+    status: Literal["queued", "duplicate", "buffered", "refused"]
     transaction_id: str
     message_id: str | None = None
     partition: PartitionId | None = None

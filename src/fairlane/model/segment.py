@@ -38,6 +38,9 @@ class _Head(msgspec.Struct, rename="camel"):
 _decode_fragment = msgspec.json.Decoder(Fragment).decode
 _decode_heads = msgspec.json.Decoder(list[_Head]).decode
 _IDS = re.compile(rb'\{"id":"([0-9a-f-]{36})","transactionId":("(?:[^"\\]|\\.)*")')
+_TRACE_ID = re.compile(rb',"traceId":"([0-9A-Fa-f-]{36})"')
+HEAD_BYTES = 2200
+"""Enough of a fragment for its ids, whatever they are."""
 
 
 def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
@@ -80,6 +83,15 @@ def ids_of(fragment: bytes) -> tuple[str, str]:
     if match is None:
         raise StoreCorrupt("a stored message does not begin with its ids")
     return match[1].decode(), msgspec.json.decode(match[2], type=str)
+
+
+def head_of(fragment: bytes) -> tuple[str, str, str | None]:
+    """(id, transactionId, traceId) of a fragment, of which HEAD_BYTES are enough."""
+    match = _IDS.match(fragment)
+    if match is None:
+        raise StoreCorrupt("a stored message does not begin with its ids")
+    trace = _TRACE_ID.match(fragment, match.end())
+    return match[1].decode(), msgspec.json.decode(match[2], type=str), trace[1].decode() if trace else None
 
 
 def closed(fragments: Sequence[bytes]) -> bytes:

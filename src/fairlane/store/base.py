@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.ids import PartitionId
@@ -18,6 +18,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
+from fairlane.store.families import Contents, Statistics, Streams, Switches, Traces
 from fairlane.store.values import (
     DeadFilter,
     Leased,
@@ -88,7 +89,7 @@ class Messages(Protocol):
         """Append each slice to its partition, all of it or nothing, and say which, in order.
 
         Position order in a partition is commit order, without gaps; `created_at` never falls. Slices of different
-        partitions do not depend on each other, except that the slices of one call for one queue and shard fit below
+        partitions do not depend on each other, except that the slices of one call for one queue fit below
         its `max_size` together or none of them is stored. A given id that is stored in the partition and younger
         than `dedup_seconds` (also when it was stored by a concurrent call) makes its slice `Duplicates`. Lanes that
         were empty become ready."""
@@ -132,7 +133,7 @@ class Messages(Protocol):
         ...
 
     async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
-        """The position of the newest stored message with this id, None if it is not known (any more)."""
+        """The position of the newest stored message with this id, None if it is not known (any more) or deleted."""
         ...
 
     async def transact(
@@ -176,8 +177,15 @@ class Groups(Protocol):
         forgotten."""
         ...
 
-    async def delete(self, group_id: int) -> int:
-        """Forget the group, its cursors and its dead letters; how many cursors there were."""
+    async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
+        """Forget the group, its cursors and its dead letters; how many cursors there were.
+
+        With `keep_subscription` the group stays, and begins anew where its subscription says: `new` at the time of
+        its first pop."""
+        ...
+
+    async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
+        """Change where the group begins in partitions that still lack its cursor; False if the group is gone."""
         ...
 
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
@@ -216,7 +224,10 @@ class DeadLetters(Protocol):
 
 
 class Store(Protocol):
-    """A store, open. `queues`, `messages`, `groups` and `dead_letters` are its families."""
+    """A store, open. `queues`, `messages`, `groups`, `dead_letters` and those of `store.families` are its families."""
+
+    kind: str
+    """`sqlite` or `postgresql`."""
 
     @property
     def queues(self) -> Queues: ...
@@ -226,6 +237,16 @@ class Store(Protocol):
     def groups(self) -> Groups: ...
     @property
     def dead_letters(self) -> DeadLetters: ...
+    @property
+    def contents(self) -> Contents: ...
+    @property
+    def statistics(self) -> Statistics: ...
+    @property
+    def traces(self) -> Traces: ...
+    @property
+    def streams(self) -> Streams: ...
+    @property
+    def switches(self) -> Switches: ...
 
     async def now(self) -> int:
         """The store's clock."""
@@ -237,6 +258,14 @@ class Store(Protocol):
 
     def flushes(self) -> int:
         """How many pushes (or acks, or pops) may usefully run at once."""
+        ...
+
+    def connections(self) -> tuple[int, int]:
+        """How many connections to the database there are, and how many of them are at work."""
+        ...
+
+    async def report(self) -> dict[str, Any]:
+        """What the database says of itself: sizes, caches, upkeep. For people; the keys differ between stores."""
         ...
 
     def listen(self, wake: Callable[[int], None]) -> None:

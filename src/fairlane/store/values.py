@@ -214,3 +214,32 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=0, most=COUNT_MAX)
         return self
+
+
+class ActivePartition(msgspec.Struct, frozen=True):
+    """A partition that holds messages; the last of them came at `last_at`."""
+
+    id: PartitionId
+    queue_id: int
+    name: str
+    last_at: int
+
+
+class Upto(msgspec.Struct, frozen=True):
+    """Where reading a partition backward begins: before the first message created at or after `until`, and below
+    `position`."""
+
+    partition: PartitionId
+    until: int
+    position: int = 2**62
+
+
+class MessageHead(msgspec.Struct, frozen=True):
+    """A stored message without its payload."""
+
+    partition: PartitionId
+    position: int
+    created_at: int
+    id: str
+    transaction_id: str
+    trace_id: str | None

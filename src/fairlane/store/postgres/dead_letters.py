@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from fairlane.store.statements import load
 from fairlane.store.values import DeadFilter, Full, Gone, Slice
 
 SQL = load("fairlane.store.postgres", "dead_letters.sql")
+_KEY = ("partition_id", "group_id", "position")
 
 
 def _where(queue_id: int, where: DeadFilter) -> tuple[object, ...]:
@@ -66,56 +68,65 @@ class DeadLetters:
 
     async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
         where = msgspec.structs.replace(where, replayed=False)
-        replayed: list[tuple[str, str]] = []
-        for shard in self._route(where):
-            left = limit - len(replayed)
-            if left > 0:
-                step = partial(self._replay, shard=shard, queue_id=queue_id, where=where, limit=left)
-                replayed += await self._database.transact(step)
-        return replayed
+        return await self._database.transact(partial(self._replay, queue_id=queue_id, where=where, limit=limit))
 
     async def _replay(
-        self, connection: asyncpg.Connection[Any], *, shard: int, queue_id: int, where: DeadFilter, limit: int
+        self, connection: asyncpg.Connection[Any], *, queue_id: int, where: DeadFilter, limit: int
     ) -> List[tuple[str, str]]:
-        options = await connection.fetchval(SQL["options"], queue_id)
-        rows = await connection.fetch(SQL["oldest"], shard, *_where(queue_id, where), limit)
-        if options is None or not rows:
+        text = await connection.fetchval(SQL["options"], queue_id)
+        if text is None:
             return []
-        options = msgspec.json.decode(options, type=QueueOptions)
-        slices: dict[int, Slice] = {}
+        options = msgspec.json.decode(text, type=QueueOptions)
+        rows: list[asyncpg.Record] = []
+        for shard in self._route(where):
+            rows += await connection.fetch(SQL["oldest"], shard, *_where(queue_id, where), limit)
+        rows = sorted(rows, key=lambda row: (row["failed_at"], row["position"]))[:limit]
+        slices: dict[PartitionId, Slice] = {}
         for row in rows:
-            partition = PartitionId(shard, row["partition_id"])
-            slices.setdefault(partition.id, Slice(partition, queue_id, options, [], [], [], [], []))
-        ordered = [slices[id] for id in sorted(slices)]
-        await self._messages.lock(connection, [], ordered)
-        keys = [(row["partition_id"], row["group_id"], row["position"]) for row in rows]
-        free = {tuple(row) for row in await connection.fetch(SQL["lock"], shard, *map(list, zip(*keys, strict=True)))}
-        done: dict[tuple[int, int, int], str] = {}
-        ids: list[tuple[str, str]] = []
-        for row, key in zip(rows, keys, strict=True):
-            if key in free:
-                done[key] = _again(slices[key[0]], row["message"])
-                ids.append((row["id"], done[key]))
-        for result in await self._messages.push_shard(
-            connection.fetch, shard, [part for part in ordered if part.fragments]
-        ):
-            if isinstance(result, Full):
-                raise QueueFull(
-                    f"the replay does not fit: {result.depth} of {result.capacity} places are taken",
-                    depth=result.depth,
-                    capacity=result.capacity,
-                )
-            if isinstance(result, Gone):
-                raise NotFound(f"queue {queue_id} is not there (any more)")
-        columns = list(map(list, zip(*done, strict=True))) or [[], [], []]
-        await connection.execute(SQL["replayed"], shard, *columns, list(done.values()), self._database.time())
-        return ids
+            home = PartitionId(row["shard"], row["partition_id"])
+            slices.setdefault(home, Slice(home, queue_id, options, [], [], [], [], []))
+        await self._messages.lock(connection, [], list(slices.values()))
+        free = await self._still_dead(connection, rows)
+        replayed = [
+            (row, _again(slices[PartitionId(row["shard"], row["partition_id"])], row["message"]))
+            for row in rows
+            if row["id"] in free
+        ]
+        await self._append(connection, [part for part in slices.values() if part.fragments])
+        for shard in sorted({row["shard"] for row, _ in replayed}):
+            some = [(row, id) for row, id in replayed if row["shard"] == shard]
+            columns = [[row[name] for row, _ in some] for name in _KEY]
+            ids = [id for _, id in some]
+            await connection.execute(SQL["replayed"], shard, *columns, ids, self._database.time())
+        return [(row["id"], id) for row, id in replayed]
+
+    async def _still_dead(self, connection: asyncpg.Connection[Any], rows: Sequence[asyncpg.Record]) -> set[str]:
+        """Lock the letters; the ids of those that nobody replayed meanwhile."""
+        free: set[str] = set()
+        for shard in sorted({row["shard"] for row in rows}):
+            columns = [[row[name] for row in rows if row["shard"] == shard] for name in _KEY]
+            for key in await connection.fetch(SQL["lock"], shard, *columns):
+                free.add("-".join(map(str, (shard, *key))))
+        return free
+
+    async def _append(self, connection: asyncpg.Connection[Any], slices: Sequence[Slice]) -> None:
+        for shard in sorted({part.partition.shard for part in slices}):
+            some = sorted((part for part in slices if part.partition.shard == shard), key=lambda part: part.partition)
+            for result in await self._messages.push_shard(connection.fetch, shard, some):
+                if isinstance(result, Full):
+                    raise QueueFull(
+                        f"the replay does not fit: {result.depth} of {result.capacity} places are taken",
+                        depth=result.depth,
+                        capacity=result.capacity,
+                    )
+                if isinstance(result, Gone):
+                    raise NotFound("the queue of these dead letters is not there (any more)")
 
     async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
         purged = 0
         for shard in self._route(where):
             rows = await self._database.read(SQL["oldest"], shard, *_where(queue_id, where), limit - purged)
-            keys = [[row[name] for row in rows] for name in ("partition_id", "group_id", "position")]
+            keys = [[row[name] for row in rows] for name in _KEY]
             await self._database.write(SQL["purge"], shard, *keys)
             purged += len(rows)
             if purged >= limit:

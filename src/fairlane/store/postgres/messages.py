@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
+import msgspec
 
 from fairlane.errors import OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
@@ -20,6 +21,8 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.pop import Popper
 from fairlane.store.statements import load
 from fairlane.store.values import (
+    Duplicates,
+    Full,
     Gone,
     Leased,
     PopCall,
@@ -58,7 +61,45 @@ class Messages:
         async def run(shard: int, part: list[Slice]) -> list[PushResult]:
             return await self.push_shard(self._database.write, shard, part)
 
+        if any(part.options.max_size for part in slices) and len({part.partition.shard for part in slices}) > 1:
+            return await self._push_together(slices)
         return await _by_shard(slices, _partition, run)
+
+    async def _push_together(self, slices: Sequence[Slice]) -> list[PushResult]:
+        """Push over several shards in one transaction, because what a limited queue is sent must fit together."""
+        results: list[PushResult] = []
+        depths: dict[int, int] = {}
+
+        async def work(connection: asyncpg.Connection[Any]) -> None:
+            nonlocal results, depths
+
+            async def run(shard: int, part: list[Slice]) -> list[PushResult]:
+                return await self.push_shard(connection.fetch, shard, part)
+
+            await self.lock(connection, [], slices)
+            rows = await connection.fetch(SQL["depths"], sorted({part.queue_id for part in slices}))
+            depths = {row["id"]: row["depth"] for row in rows}
+            results = await _by_shard(slices, _partition, run, at_once=False)
+            if any(isinstance(result, Full) for result in results):
+                raise _Refused
+
+        try:
+            await self._database.transact(work)
+            return _with_last_depth(slices, results)
+        except _Refused:
+            full = {
+                part.queue_id: Full(depths[part.queue_id], result.capacity)
+                for part, result in zip(slices, results, strict=True)
+                if isinstance(result, Full)
+            }
+        others = iter(await self.push([part for part in slices if part.queue_id not in full]))
+        return [
+            # What is stored already stays a duplicate, whether there is room or not.
+            (result if isinstance(result, Duplicates) else full[part.queue_id])
+            if part.queue_id in full
+            else next(others)
+            for part, result in zip(slices, results, strict=True)
+        ]
 
     async def push_shard(self, run: Callable[..., Any], shard: int, slices: list[Slice]) -> list[PushResult]:
         limited = sorted({part.queue_id for part in slices if part.options.max_size > 0})
@@ -180,6 +221,20 @@ class Messages:
             await connection.fetch(SQL["lock_queues"], sorted(limited))
         for shard in sorted(ids):
             await connection.fetch(SQL["lock_partitions"], shard, sorted(ids[shard]))
+
+
+def _with_last_depth(slices: Sequence[Slice], results: Sequence[PushResult]) -> list[PushResult]:
+    """Each queue's depth after the last of its shards."""
+    depths: dict[int, int] = {}
+    for part, result in zip(slices, results, strict=True):
+        if isinstance(result, Stored) and result.depth is not None:
+            depths[part.queue_id] = max(result.depth, depths.get(part.queue_id, 0))
+    return [
+        msgspec.structs.replace(result, depth=depths[part.queue_id])
+        if isinstance(result, Stored) and result.depth is not None
+        else result
+        for part, result in zip(slices, results, strict=True)
+    ]
 
 
 def _partition(part: Slice) -> tuple[int, int]:

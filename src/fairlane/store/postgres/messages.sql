@@ -40,6 +40,9 @@ ORDER BY s.first_pos DESC;
 -- name: lock_queues
 SELECT q.id FROM fairlane.queues q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE;
 
+-- name: depths
+SELECT q.id, q.depth FROM fairlane.queues q WHERE q.id = ANY ($1);
+
 -- name: lock_partitions
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
 

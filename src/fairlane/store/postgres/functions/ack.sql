@@ -25,6 +25,7 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_t
 DECLARE
     t timestamptz;
     o jsonb;
+    v_from bigint[] := array_fill(0::bigint, ARRAY[cardinality(p_partitions)]);
     v_done boolean[] := array_fill(false, ARRAY[cardinality(p_partitions)]);
     v_limited bigint[];
     v_now_limited bigint[];
@@ -71,6 +72,7 @@ BEGIN
         RETURNING a.i::int, b.committed AS before, k.committed AS after, k.lease IS NULL AS released
     LOOP
         v_done[c.i] := true;
+        v_from[c.i] := c.before;
         RETURN QUERY SELECT c.i, 'o'::"char", c.before, c.after, false, c.released, false;
     END LOOP;
 
@@ -147,6 +149,7 @@ BEGIN
                               AND f.group_id = c.group_id)
         WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id;
         v_done[i] := true;
+        v_from[i] := c.committed;
         RETURN QUERY SELECT i, 'o'::"char", c.committed, v_upto, v_dead,
                             v_live AND (v_nack OR v_upto >= c.lease_end), false;
     END LOOP;
@@ -154,7 +157,7 @@ BEGIN
     INSERT INTO fairlane.results AS r (shard, partition_id, group_id, position, result, created_at)
     SELECT p_shard, p_partitions[x.lane], p_groups[x.lane], x.at, x.result, t
     FROM unnest(p_result_lane, p_result_at, p_results) x(lane, at, result)
-    WHERE v_done[x.lane] AND EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
+    WHERE v_done[x.lane] AND x.at >= v_from[x.lane] AND EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
                   AND k.group_id = p_groups[x.lane] AND k.committed > x.at)
     ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
     SET result = excluded.result, created_at = excluded.created_at;

@@ -1,0 +1,91 @@
+"""What queues, partitions and groups hold, in numbers. All of it comes from heads and cursors; no message is counted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.model.ids import PartitionId
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages by where they stand. `pending` + `leased` is what some group has not finished."""
+
+    total: int
+    """Retained, deleted ones left out."""
+    unfinished: int
+    """Not finished by every group; all retained ones while there is no group."""
+    leased: int
+    """In consumers' hands now; of several groups the one that holds most of a partition counts."""
+    failed: int
+    """Failed attempts that are not passed yet: each message comes again."""
+    dead: int
+    """Dead letters that were not replayed."""
+
+    @property
+    def pending(self) -> int:
+        return max(0, self.unfinished - self.leased)
+
+    @property
+    def completed(self) -> int:
+        return max(0, self.total - self.unfinished - self.dead)
+
+
+class QueueStats(Counts, frozen=True, kw_only=True):
+    queue_id: int
+    partitions: int
+    last_at: int | None
+    """When the last message came; None if none ever did."""
+
+
+class PartitionStats(Counts, frozen=True, kw_only=True):
+    id: PartitionId
+    name: str
+    start: int
+    head: int
+    created_at: int
+    last_at: int
+    oldest_at: int | None
+    """When the first retained message came, None without one."""
+
+
+class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A group over all partitions of its queue."""
+
+    group_id: int
+    lanes: int
+    """Partitions with a cursor of this group."""
+    lagging: int
+    """Lanes with something to read."""
+    lag: int
+    """Messages it has not finished."""
+    oldest_at: int | None
+    """When the oldest of them came."""
+    finished: int
+    """Positions it has passed since the queue began."""
+    leases: int
+    """Lanes leased now."""
+    leased: int
+    """Messages in them."""
+    dead: int
+    """Messages it gave up on, ever."""
+
+
+class LaggingLane(msgspec.Struct, frozen=True, kw_only=True):
+    queue_id: int
+    group: str
+    partition: PartitionId
+    partition_name: str
+    lag: int
+    oldest_at: int
+    lease_ends_at: int | None
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one group is in one partition."""
+
+    partition: PartitionId
+    group: str
+    committed: int
+    leased_until: int | None
+    """The position up to which a live lease reaches, None without one."""
+    lease_ends_at: int | None

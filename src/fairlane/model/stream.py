@@ -1,0 +1,79 @@
+"""Streams: queries that keep state beside the log, and the cycles that advance both."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import BATCH_ITEMS_MAX, MESSAGE_BYTES_MAX, STATE_KEY_CHARS_MAX
+from fairlane.model.names import check_name
+
+
+class StreamQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A named computation over a queue. `config_hash` stands for what it computes: state of another hash is of no
+    use to it."""
+
+    id: UUID
+    name: str
+    source_queue: str
+    sink_queue: str | None
+    config_hash: str
+
+    def check(self) -> StreamQuery:
+        check_name("name", self.name)
+        check_name("source_queue", self.source_queue)
+        check_name("config_hash", self.config_hash)
+        if self.sink_queue is not None:
+            check_name("sink_queue", self.sink_queue)
+        return self
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """The query as it is stored; `fresh`: it was not there before; `reset`: its state was dropped."""
+
+    query: StreamQuery
+    fresh: bool = False
+    reset: bool = False
+
+
+class StateOp(msgspec.Struct, frozen=True):
+    """Set a key, or delete it with the value None. `window_end` is the number of that name inside the value."""
+
+    key: str
+    value: bytes | None
+    window_end: float | None = None
+
+
+class StateRow(msgspec.Struct, frozen=True):
+    key: str
+    value: bytes
+    updated_at: int
+
+
+class StateFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows of a state; what is not said matches any."""
+
+    keys: list[str] | None = None
+    prefix: str = ""
+    ripe_until: float | None = None
+    """Rows whose `window_end` is at or before this."""
+
+
+class StateChange(msgspec.Struct, frozen=True):
+    """What a cycle does to the state of one query in one partition; of several ops on one key the last counts."""
+
+    query_id: UUID
+    partition: PartitionId
+    ops: list[StateOp]
+
+    def check(self) -> StateChange:
+        if len(self.ops) > BATCH_ITEMS_MAX:
+            raise InvalidRequest(f"a cycle may have {BATCH_ITEMS_MAX} state_ops, not {len(self.ops)}")
+        for index, op in enumerate(self.ops):
+            check_name(f"state_ops[{index}].key", op.key, chars_max=STATE_KEY_CHARS_MAX)
+            if op.value is not None and len(op.value) > MESSAGE_BYTES_MAX:
+                raise InvalidRequest(f"state_ops[{index}].value has {len(op.value)} bytes; {MESSAGE_BYTES_MAX} at most")
+        return self
