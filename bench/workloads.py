@@ -1,0 +1,155 @@
+"""Fairlane through `Broker`, as a program that embeds it: runs build their items and read their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bench.load import BATCH, PARTITIONS, PAYLOAD, Load, Rate, closed_loop, fresh_ids
+from fairlane.broker import Broker
+from fairlane.model.message import PushItem
+
+QUEUE = "bench"
+GROUP = "workers"
+FILLERS = 16  # callers that push a backlog; together they fill segments as a busy queue's producers do
+
+_LANES = [f"lane-{number}" for number in range(PARTITIONS)]
+
+
+def batch_over(partitions: list[str]) -> list[PushItem]:
+    return [PushItem(queue=QUEUE, payload=PAYLOAD, partition=name) for name in partitions]
+
+
+def batch_with_ids(partitions: list[str]) -> list[PushItem]:
+    return [
+        PushItem(queue=QUEUE, payload=PAYLOAD, partition=name, transaction_id=id)
+        for name, id in zip(partitions, fresh_ids(len(partitions)), strict=True)
+    ]
+
+
+async def push(broker: Broker, items: list[PushItem]) -> int:
+    outcomes = await broker.push_many(items)
+    return sum(outcome.status == "queued" for outcome in outcomes)
+
+
+async def push_100(url: str, load: Load) -> Rate:
+    """100 messages a call, one to each of 100 partitions, ids made by the broker."""
+    async with Broker.open(url) as broker:
+        await push(broker, batch_over(_LANES))
+        return await closed_loop(lambda _: push(broker, batch_over(_LANES)), load)
+
+
+async def push_100_ids(url: str, load: Load) -> Rate:
+    """The same with ids made by the caller, which the broker must know when they come again."""
+    async with Broker.open(url) as broker:
+        await push(broker, batch_with_ids(_LANES))
+        return await closed_loop(lambda _: push(broker, batch_with_ids(_LANES)), load)
+
+
+async def push_1(url: str, load: Load) -> Rate:
+    """One message a call, each caller to its own partition."""
+    async with Broker.open(url) as broker:
+        await push(broker, batch_over(_LANES))
+        return await closed_loop(lambda caller: push(broker, batch_over([_LANES[caller % PARTITIONS]])), load)
+
+
+async def fill(broker: Broker, messages: int, *, callers: int) -> None:
+    """Spread `messages` evenly over the 100 partitions."""
+    calls = iter(range(messages // PARTITIONS))
+
+    async def filler() -> None:
+        for _ in calls:
+            assert await push(broker, batch_over(_LANES)) == PARTITIONS
+
+    async with asyncio.TaskGroup() as fillers:
+        for _ in range(callers):
+            fillers.create_task(filler())
+
+
+async def pop(broker: Broker, *, partitions: int = 1, ack: bool = True) -> tuple[int, int]:
+    """Pop 100 and ack them; (messages, lanes they came from)."""
+    batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH, partitions=partitions, auto_ack=not ack)
+    if ack and batch:
+        outcomes = await broker.ack(batch)
+        assert all(outcome.success for outcome in outcomes)
+    return len(batch), len({message.partition for message in batch}) if partitions > 1 else 1
+
+
+@asynccontextmanager
+async def _subscribed(url: str) -> AsyncIterator[Broker]:
+    """A broker whose group is there and has read all there was, as in a queue that is at work."""
+    async with Broker.open(url) as broker:
+        await push(broker, batch_over(_LANES))
+        assert await pop(broker, partitions=PARTITIONS) == (PARTITIONS, PARTITIONS)
+        yield broker
+
+
+async def _drain(broker: Broker, load: Load, *, partitions: int = 1, ack: bool = True) -> Rate:
+    lanes_claimed = 0
+
+    async def step(_: int) -> int:
+        nonlocal lanes_claimed
+        messages, lanes = await pop(broker, partitions=partitions, ack=ack)
+        lanes_claimed += lanes
+        return messages
+
+    rate = await closed_loop(step, load)
+    return rate._replace(lanes=lanes_claimed)
+
+
+async def pop_100_ack(url: str, load: Load) -> Rate:
+    """Pops of 100 from one partition each, then the ack, from a backlog that many producers pushed."""
+    async with _subscribed(url) as broker:
+        await fill(broker, load.backlog, callers=FILLERS)
+        return await _drain(broker, load)
+
+
+async def pop_100_ack_thin(url: str, load: Load) -> Rate:
+    """The same from a backlog that one producer pushed: a segment for every message."""
+    async with _subscribed(url) as broker:
+        await fill(broker, load.backlog, callers=1)
+        return await _drain(broker, load)
+
+
+async def pop_100_auto_ack(url: str, load: Load) -> Rate:
+    """Pops of 100 that are finished when they are handed out."""
+    async with _subscribed(url) as broker:
+        await fill(broker, load.backlog, callers=FILLERS)
+        return await _drain(broker, load, ack=False)
+
+
+async def pop_many_lanes(url: str, load: Load) -> Rate:
+    """Pops of 100 over up to 100 partitions, each of which has one message, then the ack."""
+    async with _subscribed(url) as broker:
+        for first in range(0, load.backlog, BATCH):
+            lanes = [f"lane-{number}" for number in range(first, first + BATCH)]
+            assert await push(broker, batch_over(lanes)) == BATCH
+        return await _drain(broker, load, partitions=PARTITIONS)
+
+
+async def pop_many_lanes_alone(url: str, load: Load) -> Rate:
+    """The same by one caller."""
+    return await pop_many_lanes(url, load._replace(tasks=1))
+
+
+async def pop_few_lanes(url: str, load: Load) -> Rate:
+    """The same pops over 100 partitions that have as many messages between them: they come from fewer lanes."""
+    async with _subscribed(url) as broker:
+        await fill(broker, load.backlog, callers=FILLERS)
+        return await _drain(broker, load, partitions=PARTITIONS)
+
+
+async def pop_few_lanes_alone(url: str, load: Load) -> Rate:
+    """One caller whose every pop finds 100 partitions with one message each; refilling them is not counted."""
+    claimed, seconds = 0, 0.0
+    async with _subscribed(url) as broker:
+        while claimed < load.items and seconds < load.seconds:
+            await push(broker, batch_over(_LANES))
+            begun = time.perf_counter()
+            messages, lanes = await pop(broker, partitions=PARTITIONS)
+            seconds += time.perf_counter() - begun
+            assert messages == lanes == PARTITIONS
+            claimed += lanes
+    return Rate(claimed, seconds, claimed)

@@ -1,0 +1,139 @@
+"""Calls that wait while a request is in flight travel together in the next one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlane import Client, InvalidRequest, PushItem, QueueFull
+from fairlane.model.group import Subscription
+from tests.client.rogue import Answer, Rogue
+
+PUSH, ACK = "/api/v1/push", "/api/v1/ack/batch"
+
+
+async def test_64_tasks_that_push_one_message_each_cost_a_few_requests(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        outcomes = await asyncio.gather(*[client.push(queue, n, partition=f"p{n % 8}") for n in range(64)])
+    assert {outcome.status for outcome in outcomes} == {"queued"}
+    assert len({outcome.message_id for outcome in outcomes}) == 64
+    assert len(rogue.requests(PUSH)) <= 3
+
+
+async def test_without_batching_each_push_is_a_request(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url, batching=False) as client:
+        await asyncio.gather(*[client.push(queue, n) for n in range(10)])
+    assert len(rogue.requests(PUSH)) == 10
+
+
+async def test_a_push_leaves_at_once_when_nothing_is_in_flight(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        for n in range(3):
+            await client.push(queue, n)
+    assert [len(seen.items) for seen in rogue.requests(PUSH)] == [1, 1, 1]
+
+
+async def test_what_is_pushed_while_a_request_is_in_flight_goes_in_the_next(rogue: Rogue, queue: str) -> None:
+    rogue.hold = asyncio.Event()
+    async with Client(rogue.url) as client:
+        first = asyncio.create_task(client.push(queue, 0))
+        while not rogue.seen:
+            await asyncio.sleep(0.005)
+        others = [asyncio.create_task(client.push(queue, n)) for n in range(1, 6)]
+        await asyncio.sleep(0)
+        rogue.hold.set()
+        await asyncio.gather(first, *others)
+        batch = await client.pop(queue, batch=10)
+    assert [len(seen.items) for seen in rogue.requests(PUSH)] == [1, 5]
+    assert [message.data for message in batch] == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_caller_that_gives_up_before_its_push_left_takes_it_back(rogue: Rogue, queue: str) -> None:
+    rogue.hold = asyncio.Event()
+    async with Client(rogue.url) as client:
+        first = asyncio.create_task(client.push(queue, "first"))
+        while not rogue.seen:
+            await asyncio.sleep(0.005)
+        second = asyncio.create_task(client.push(queue, "second"))
+        await asyncio.sleep(0)
+        second.cancel()
+        rogue.hold.set()
+        await first
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert [message.data for message in await client.pop(queue, batch=10)] == ["first"]
+
+
+async def test_acks_of_one_group_share_a_request_and_groups_do_not_mix(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        await client.push_many([PushItem(queue=queue, payload=b"1", partition=f"p{n}") for n in range(20)])
+        batches = [await client.pop(queue, batch=20, partitions=20, group=group) for group in ("a", "b")]
+        assert [len(batch) for batch in batches] == [20, 20]
+        outcomes = await asyncio.gather(*[client.ack(message) for batch in batches for message in batch])
+    assert all(outcome.success for [outcome] in outcomes)
+    groups = [seen.body["consumerGroup"] for seen in rogue.requests(ACK)]
+    assert set(groups) == {"a", "b"}
+    assert len(groups) <= 4
+
+
+async def test_one_callers_bad_push_does_not_fail_its_neighbours(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        await client.configure(queue, ordering="fifo")
+        outcomes = await asyncio.gather(
+            client.push(queue, 1),
+            client.push(queue, 2, partition="not-default"),
+            client.push(f"{queue}-other", 3),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[1], InvalidRequest)
+        assert len(await client.pop(queue, batch=5)) == 1
+        assert len(await client.pop(f"{queue}-other", batch=5)) == 1
+
+
+async def test_a_limit_that_is_smaller_than_what_waits_is_used_up(rogue: Rogue, queue: str) -> None:
+    """Merged into one request none of them would fit; each by itself does while there is room."""
+    async with Client(rogue.url, retry_on_429=False) as client:
+        await client.configure(queue, max_size=5)
+        outcomes = await asyncio.gather(*[client.push(queue, n) for n in range(16)], return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, QueueFull)]
+        assert len(refused) == 11
+        batch = await client.pop(queue, batch=16, group="new", subscription=Subscription("all"))
+    assert [message.data for message in batch] == [0, 1, 2, 3, 4]
+    assert len(rogue.requests(PUSH)) <= 4
+
+
+async def test_a_full_queue_does_not_hold_up_pushes_to_others(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url, max_retry_delay=30) as client:
+        await client.configure(queue, max_size=1)
+        await client.push(queue, 1)
+        waiting = asyncio.create_task(client.push(queue, 2))
+        async with asyncio.timeout(3):  # the broker asks the other to wait for longer
+            await client.push(f"{queue}-other", 3)
+        waiting.cancel()
+
+
+async def test_callers_that_are_refused_together_are_told_apart(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url, retry_on_429=False) as client:
+        for size in (1, 2):
+            await client.configure(f"{queue}{size}", max_size=size)
+            await client.push_many([PushItem(queue=f"{queue}{size}", payload=b"1")] * size)
+        outcomes = await asyncio.gather(
+            *[client.push(f"{queue}{size}", 1) for size in (1, 2)], return_exceptions=True
+        )
+    assert [outcome.capacity for outcome in outcomes if isinstance(outcome, QueueFull)] == [1, 2]
+
+
+async def test_everybody_who_waited_gets_the_error_when_the_request_fails(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url, attempts=1) as client:
+        rogue.do(*[Answer(500, {"error": "broken", "code": "internal_error"})] * 5)
+        outcomes = await asyncio.gather(*[client.push(queue, n) for n in range(3)], return_exceptions=True)
+    assert {getattr(outcome, "code", None) for outcome in outcomes} == {"internal_error"}
+
+
+async def test_closing_a_client_waits_for_what_is_on_its_way(rogue: Rogue, queue: str) -> None:
+    client = Client(rogue.url)
+    pushes = [asyncio.create_task(client.push(queue, n)) for n in range(3)]
+    await asyncio.sleep(0)
+    await client.close()
+    assert {task.result().status for task in pushes} == {"queued"}

@@ -1,0 +1,25 @@
+"""The store configurations that every statement of the suite must hold on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """`name` is one word of a test's id, so it has no dash."""
+
+    name: str
+    postgres: int | None = None
+    """Major version of the server; None is an SQLite file."""
+    shards: int = 1
+    statement_cache: bool = True
+
+
+CONFIGURATIONS = (
+    Configuration("sqlite"),
+    Configuration("postgres16", postgres=16),
+    Configuration("postgres18", postgres=18),
+    Configuration("postgres18_uncached", postgres=18, statement_cache=False),
+    Configuration("postgres18_sharded", postgres=18, shards=4),
+)

@@ -1,0 +1,317 @@
+"""One store configuration under test, with short words for what the statements need."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from fairlane.broker import Broker
+from fairlane.model.group import Group, LaneState, Subscription
+from fairlane.model.ids import PartitionId, Uuid7, format_uuid7, id_key, uuid7_ms
+from fairlane.model.lease import LeaseId
+from fairlane.model.message import Message, PushItem
+from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE
+from fairlane.model.outcome import RenewOutcome
+from fairlane.model.queue import Partition, Queue, labels_of, queue_options
+from fairlane.model.segment import messages, pack
+from fairlane.store.base import Store
+from fairlane.store.values import (
+    NO_ID_TIME,
+    Bury,
+    Claim,
+    Lane,
+    Nack,
+    PopCall,
+    PushResult,
+    Renewal,
+    Settled,
+    Settlement,
+    Slice,
+    Stored,
+)
+from tests.clock import ManualClock
+from tests.conformance.places import Arrived, Place, Row
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Taken:
+    """What one claim got."""
+
+    group: Group
+    token: UUID
+    lanes: list[Lane]
+    next_at: int | None = None
+
+    @property
+    def lease(self) -> LeaseId:
+        return LeaseId(self.group.id, self.token)
+
+    @property
+    def lane(self) -> Lane:
+        """The only lane."""
+        [lane] = self.lanes
+        return lane
+
+    @property
+    def messages(self) -> list[Message]:
+        return [m for lane in self.lanes for m in messages(lane.segments, lane.first, lane.upto)]
+
+    @property
+    def data(self) -> list[Any]:
+        return [msgspec.json.decode(message.data) for message in self.messages]
+
+    @property
+    def positions(self) -> list[int]:
+        return [message.position for message in self.messages]
+
+    def __bool__(self) -> bool:
+        return bool(self.lanes)
+
+
+@dataclass
+class Harness:
+    """`place` is where the store lives; `store` is the one open now."""
+
+    place: Place
+    clock: ManualClock
+    store: Store
+    seconds: list[Store] = field(default_factory=list)
+    _broker: Broker | None = None
+    _brokers: list[Broker] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.place.url
+
+    def name(self, base: str) -> str:
+        """A name that no other test uses: tests share a database, where making one is slow."""
+        return f"{base}-{next(_numbers)}-{uuid4().hex[:8]}"
+
+    def mint(self) -> str:
+        """A UUIDv7 of the store's present, which may be far from the host's."""
+        return Uuid7(lambda: self.clock() // 1000)()
+
+    def token(self) -> UUID:
+        return uuid4()
+
+    async def reopen(self, *, own_clock: bool = False) -> None:
+        """Close the store and open it again, by the clock of the tests or by its own."""
+        await (self._broker or self.store).close()
+        self.store = await self.place.open(None if own_clock else self.clock)
+
+    async def open_second(self) -> Store:
+        """Another broker's store on the same data; the same one where a second is refused."""
+        if not self.place.shared:
+            return self.store
+        second = await self.place.open(self.clock)
+        self.seconds.append(second)
+        return second
+
+    def hold(self, row: Row) -> AbstractAsyncContextManager[Arrived]:
+        """Stop whoever comes to this row until the block is left."""
+        return self.place.hold(self.store, row)
+
+    @property
+    def broker(self) -> Broker:
+        """The engine over the store that is open now."""
+        if self._broker is None or self._broker.store is not self.store:
+            self._broker = Broker(self.store)
+        return self._broker
+
+    async def second_broker(self) -> Broker:
+        """Another broker on the same data; the same one where a second is refused."""
+        store = await self.open_second()
+        if store is self.store:
+            return self.broker
+        second = Broker(store)
+        self._brokers.append(second)
+        return second
+
+    async def close(self) -> None:
+        for broker in (*self._brokers, *([self._broker] if self._broker else [])):
+            await broker.close()
+        for store in (*self.seconds, self.store):
+            await store.close()
+
+    async def queue(self, base: str = "orders", **options: Any) -> Queue:
+        name = self.name(base)
+        namespace, task = labels_of(name)
+        return await self.store.queues.configure(
+            DEFAULT_TENANT, name, queue_options(**options), namespace=namespace, task=task
+        )
+
+    async def configure(self, queue: Queue, **options: Any) -> Queue:
+        return await self.store.queues.configure(
+            queue.tenant, queue.name, queue_options(**options), namespace=queue.namespace, task=queue.task
+        )
+
+    async def partition(self, queue: Queue, name: str = DEFAULT_PARTITION) -> Partition:
+        [partition] = await self.store.queues.born(queue.id, [name])
+        return partition
+
+    async def neighbours(self, queue: Queue, count: int) -> list[Partition]:
+        """Partitions in one shard, in the order of birth: across shards readiness has no order."""
+        homes: dict[int, list[Partition]] = {}
+        for number in itertools.count():
+            partition = await self.partition(queue, f"lane {number}")
+            home = homes.setdefault(partition.id.shard, [])
+            home.append(partition)
+            if len(home) == count:
+                return home
+        raise AssertionError
+
+    async def group(self, queue: Queue, name: str = QUEUE_MODE, subscription: Subscription | None = None) -> Group:
+        group = await self.store.groups.subscribe(queue.id, name, subscription or Subscription())
+        while await self.store.groups.seed(group.id):
+            pass
+        return group
+
+    def slice(
+        self,
+        queue: Queue,
+        partition: Partition,
+        payloads: Sequence[Any],
+        ids: Sequence[str] | None = None,
+        given: bool | None = None,
+    ) -> Slice:
+        """Messages for one partition; without `ids` they get fresh ones, as the broker mints them."""
+        first = Uuid7(lambda: self.clock() // 1000).reserve(len(payloads))
+        minted = [format_uuid7(first + offset) for offset in range(len(payloads))]
+        names = list(ids) if ids is not None else minted
+        given = ids is not None if given is None else given
+        fragments = []
+        for message_id, name, payload in zip(minted, names, payloads, strict=True):
+            item = PushItem(queue=queue.name, payload=msgspec.json.encode(payload))
+            fragments.append(pack(message_id, name, item))
+        times = [uuid7_ms(name) for name in names]
+        return Slice(
+            partition=partition.id,
+            queue_id=queue.id,
+            options=queue.options,
+            fragments=fragments,
+            transaction_ids=names,
+            keys=[id_key(name) for name in names],
+            id_times=[NO_ID_TIME if time is None else time for time in times],
+            given=[given] * len(names),
+        )
+
+    async def try_push(
+        self,
+        queue: Queue,
+        payloads: Sequence[Any],
+        *,
+        partition: str = DEFAULT_PARTITION,
+        ids: Sequence[str] | None = None,
+        store: Store | None = None,
+    ) -> PushResult:
+        lane = await self.partition(queue, partition)
+        [result] = await (store or self.store).messages.push([self.slice(queue, lane, payloads, ids)])
+        return result
+
+    async def push(
+        self,
+        queue: Queue,
+        payloads: Sequence[Any],
+        *,
+        partition: str = DEFAULT_PARTITION,
+        ids: Sequence[str] | None = None,
+        store: Store | None = None,
+    ) -> Stored:
+        result = await self.try_push(queue, payloads, partition=partition, ids=ids, store=store)
+        assert isinstance(result, Stored), result
+        return result
+
+    async def pop(
+        self,
+        queue: Queue,
+        group: Group | None = None,
+        *,
+        batch: int = 10,
+        partitions: int = 1,
+        auto_ack: bool = False,
+        lease_seconds: int | None = None,
+        partition: PartitionId | None = None,
+        store: Store | None = None,
+    ) -> Taken:
+        group = group or await self.group(queue)
+        claim = Claim(uuid4(), batch, partitions)
+        call = PopCall(
+            queue_id=queue.id,
+            group_id=group.id,
+            claims=[claim],
+            auto_ack=auto_ack,
+            lease_seconds=lease_seconds,
+            partition=partition,
+        )
+        result = await (store or self.store).messages.pop(call)
+        assert not result.gone
+        [lanes] = result.lanes
+        return Taken(group, claim.token, lanes, result.next_at)
+
+    def settlement(
+        self,
+        taken: Taken,
+        upto: int = 0,
+        *,
+        nack: Nack | None = None,
+        bury: Sequence[Bury] = (),
+        results: Sequence[tuple[int, bytes]] = (),
+    ) -> Settlement:
+        """Of the only lane taken."""
+        return Settlement(
+            partition=taken.lane.partition,
+            group_id=taken.group.id,
+            token=taken.token,
+            upto=upto,
+            nack=nack,
+            bury=list(bury),
+            results=list(results),
+        )
+
+    async def settle(self, settlement: Settlement, *, store: Store | None = None) -> Settled:
+        [settled] = await (store or self.store).messages.ack([settlement])
+        return settled
+
+    async def ack(self, taken: Taken, upto: int | None = None, *, store: Store | None = None) -> Settled:
+        """Finish the lane taken, all of it or below `upto`."""
+        upto = taken.lane.upto if upto is None else upto
+        return await self.settle(self.settlement(taken, upto), store=store)
+
+    async def nack(
+        self,
+        taken: Taken,
+        position: int | None = None,
+        *,
+        upto: int = 0,
+        charge: bool = True,
+        error: str = "boom",
+        delay_ms: int | None = None,
+    ) -> Settled:
+        position = taken.lane.first if position is None else position
+        return await self.settle(self.settlement(taken, upto, nack=Nack(position, charge, error, delay_ms)))
+
+    async def renew(self, lease: LeaseId, *, seconds: int) -> RenewOutcome:
+        [outcome] = await self.store.messages.renew([Renewal(lease, seconds)])
+        return outcome
+
+    async def lane(self, group: Group, partition: PartitionId | None = None) -> LaneState:
+        """The only lane of the group, or the one named."""
+        [lane] = await self.store.groups.lanes(group.id, partition=partition)
+        return lane
+
+    async def drain(self, queue: Queue, group: Group | None = None) -> list[Any]:
+        """Pop and ack until nothing is ready; the payloads in the order they came."""
+        group = group or await self.group(queue)
+        seen: list[Any] = []
+        while taken := await self.pop(queue, group, batch=100):
+            seen += taken.data
+            assert (await self.ack(taken)).state == "ok"
+        return seen

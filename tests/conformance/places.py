@@ -1,0 +1,240 @@
+"""Where a store lives: how to open it, look into it, and stop everybody inside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import apsw
+import asyncpg
+import pytest
+
+from fairlane.model.ids import PartitionId
+from fairlane.runtime.clock import Clock
+from fairlane.store.base import Store
+from fairlane.store.postgres import groups as postgres_groups
+from fairlane.store.postgres.store import PostgresStore
+from fairlane.store.sqlite import seeding as sqlite_seeding
+from fairlane.store.sqlite.store import SqliteStore
+from tests.conformance.configurations import Configuration
+from tests.postgres import PostgresServer
+
+ARRIVAL_SECONDS_MAX = 10.0
+
+
+class Arrived(Protocol):
+    async def __call__(self, *tasks: asyncio.Task[Any]) -> None:
+        """Return when each of these tasks is done or waits inside the store."""
+
+
+class Place(Protocol):
+    url: str
+    shared: bool
+    """Several brokers may open it at once."""
+    options: dict[str, Any]
+    """What `Broker.open` takes beside the URL."""
+
+    async def make(self) -> None: ...
+
+    async def open(self, clock: Clock | None) -> Store: ...
+
+    async def sql(self, statement: str, *values: Any) -> list[Any]:
+        """Run PostgreSQL's form of a statement beside the store."""
+
+    def hold(self, store: Store, row: Row) -> AbstractAsyncContextManager[Arrived]:
+        """Stop whoever comes to this row; where there is but one writer, whoever comes to write."""
+
+    def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        """Let a new group get so few cursors at a time that a small test takes several steps."""
+
+    async def cut_connections(self) -> None:
+        """End every connection of a store, whatever it is doing; nothing where there are none."""
+
+    async def deadlocks(self) -> int:
+        """How often the database had to resolve one so far; nobody may be connected."""
+
+
+class Row:
+    """A row of the store, by the statement that locks it."""
+
+    def __init__(self, statement: str, *values: int) -> None:
+        self.statement = statement
+        self.values = values
+
+    @classmethod
+    def partition(cls, id: PartitionId) -> Row:
+        return cls("SELECT 1 FROM fairlane.partitions WHERE shard = $1 AND id = $2 FOR UPDATE", *id)
+
+    @classmethod
+    def cursor(cls, id: PartitionId, group_id: int) -> Row:
+        return cls(
+            "SELECT 1 FROM fairlane.cursors WHERE shard = $1 AND partition_id = $2 AND group_id = $3 FOR UPDATE",
+            *id,
+            group_id,
+        )
+
+    @classmethod
+    def queue(cls, id: int) -> Row:
+        return cls("SELECT 1 FROM fairlane.queues WHERE id = $1 FOR UPDATE", id)
+
+    @classmethod
+    def cursor_to_be(cls, group_id: int) -> Row:
+        """The cursor that this group will get in the next partition born: whoever inserts it waits."""
+        return cls(
+            "INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)"
+            " SELECT shard, pg_sequence_last_value('fairlane.partitions_id_seq') + 1, $1, 0 FROM fairlane.shards"
+            " RETURNING 1",
+            group_id,
+        )
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until `condition()`, which may be awaitable, is true."""
+    async with asyncio.timeout(ARRIVAL_SECONDS_MAX):
+        while True:
+            found = condition()
+            if await found if asyncio.iscoroutine(found) else found:
+                return
+            await asyncio.sleep(0.001)
+
+
+class SqlitePlace:
+    shared = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.url = f"sqlite:///{path}"
+        self.options: dict[str, Any] = {}
+
+    async def make(self) -> None:
+        """The file is made when it is opened."""
+
+    async def open(self, clock: Clock | None) -> Store:
+        return await SqliteStore.open(str(self._path), clock=clock)
+
+    async def sql(self, statement: str, *values: Any) -> list[Any]:
+        def run() -> list[Any]:
+            with contextlib.closing(apsw.Connection(str(self._path))) as connection:
+                connection.set_busy_timeout(5_000)
+                return list(connection.execute(statement.replace("fairlane.", "").replace("$", "?"), values))
+
+        return await asyncio.to_thread(run)
+
+    @contextlib.asynccontextmanager
+    async def hold(self, store: Store, row: Row) -> AsyncIterator[Arrived]:
+        assert isinstance(store, SqliteStore)
+        database = store._database
+        entered, leave = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def occupy(_db: object, _now: int) -> None:
+            loop.call_soon_threadsafe(entered.set)
+            leave.wait(ARRIVAL_SECONDS_MAX * 3)
+
+        holding = asyncio.create_task(database.write(occupy))
+        await entered.wait()
+
+        async def arrived(*tasks: asyncio.Task[Any]) -> None:
+            await until(lambda: database._writer._jobs.qsize() >= sum(not task.done() for task in tasks))
+
+        try:
+            yield arrived
+        finally:
+            leave.set()
+            await holding
+
+    def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        monkeypatch.setattr(sqlite_seeding, "SEED_STEP", count)
+
+    async def cut_connections(self) -> None:
+        """There are none."""
+
+    async def deadlocks(self) -> int:
+        return 0
+
+
+class PostgresPlace:
+    """One database for all tests of a configuration in this process: making one takes longer than most tests."""
+
+    shared = True
+
+    def __init__(self, server: PostgresServer, configuration: Configuration) -> None:
+        self._server = server
+        self._name = configuration.name
+        self.options: dict[str, Any] = {
+            "shards": configuration.shards,
+            "statement_cache": configuration.statement_cache,
+        }
+        self.url = server.url(self._name)
+
+    async def make(self) -> None:
+        if self._name not in self._server.templates:
+            async with self._server.connect() as admin:
+                await admin.execute(f'CREATE DATABASE "{self._name}"')
+            self._server.templates.add(self._name)
+
+    async def open(self, clock: Clock | None) -> Store:
+        return cast("Store", await PostgresStore.open(self.url, clock=clock, **self.options))
+
+    async def sql(self, statement: str, *values: Any) -> list[Any]:
+        async with self._connect() as connection:
+            rows: list[Any] = await connection.fetch(statement, *values)
+            return rows
+
+    @contextlib.asynccontextmanager
+    async def hold(self, store: Store, row: Row) -> AsyncIterator[Arrived]:
+        async with self._connect() as holder, self._connect() as observer:
+
+            async def arrived(*tasks: asyncio.Task[Any]) -> None:
+                async def all_wait() -> bool:
+                    waiting: int = await observer.fetchval(
+                        "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'",
+                        self._name,
+                    )
+                    return waiting >= sum(not task.done() for task in tasks)
+
+                await until(all_wait)
+
+            holding = holder.transaction()
+            await holding.start()
+            assert await holder.fetch(row.statement, *row.values), "there is nothing to hold"
+            try:
+                yield arrived
+            finally:
+                await holding.rollback()
+
+    def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        monkeypatch.setattr(postgres_groups, "_SEED_PARTITIONS", count)
+
+    async def cut_connections(self) -> None:
+        await self.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = $1 AND application_name LIKE 'fairlane%'",
+            self._name,
+        )
+
+    async def deadlocks(self) -> int:
+        async with self._server.connect() as observer:
+
+            async def counted() -> bool:
+                # A session adds to the statistics when it ends.
+                return not await observer.fetchval(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'",
+                    self._name,
+                )
+
+            await until(counted)
+            found: int = await observer.fetchval(
+                "SELECT deadlocks FROM pg_stat_database WHERE datname = $1", self._name
+            )
+            return found
+
+    @contextlib.asynccontextmanager
+    async def _connect(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+        async with self._server.connect(self._name) as connection:
+            yield connection

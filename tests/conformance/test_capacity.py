@@ -1,0 +1,247 @@
+"""Capacity: `max_size` holds exactly, whoever finishes, skips, replays or comes anew."""
+
+from __future__ import annotations
+
+from fairlane.model.group import Seek, Subscription
+from fairlane.model.queue import Queue
+from fairlane.store.values import DeadFilter, Duplicates, Full, Gone, Settlement, Stored
+from tests.conformance.harness import Harness
+
+
+async def room(harness: Harness, queue: Queue) -> int:
+    """How many more messages fit, found out by pushing, and taken back by nobody."""
+    fitted = 0
+    while isinstance(result := await harness.try_push(queue, ["probe"], partition="probe"), Stored):
+        fitted += 1
+        assert result.depth == await harness.store.queues.depth(queue.id)
+    assert isinstance(result, Full)
+    assert (result.depth, result.capacity) == (queue.options.max_size, queue.options.max_size)
+    return fitted
+
+
+async def test_a_queue_takes_what_fits_and_not_one_more(harness: Harness) -> None:
+    queue = await harness.queue(max_size=3)
+    stored = [await harness.push(queue, [n], partition=f"p{n}") for n in range(3)]
+    assert [(one.depth, one.capacity) for one in stored] == [(1, 3), (2, 3), (3, 3)]
+    for partition in ("p0", "new"):
+        assert await harness.try_push(queue, [9], partition=partition) == Full(3, 3)
+    assert await harness.store.queues.depth(queue.id) == 3
+    assert sorted(await harness.drain(queue)) == [0, 1, 2]
+
+
+async def test_a_slice_that_does_not_fit_is_refused_whole(harness: Harness) -> None:
+    queue = await harness.queue(max_size=5)
+    await harness.push(queue, [1, 2, 3])
+    assert await harness.try_push(queue, [4, 5, 6]) == Full(3, 5)
+    assert (await harness.push(queue, [4, 5])).first == 3
+
+
+async def test_slices_of_one_call_for_one_queue_fit_together_or_none_is_stored(harness: Harness) -> None:
+    queue, other = await harness.queue(max_size=7), await harness.queue(max_size=2)
+    lanes = await harness.store.queues.born(queue.id, list("abcdefgh"))
+    slices = [harness.slice(queue, lane, [lane.name]) for lane in lanes]
+    apart = harness.slice(other, await harness.partition(other), [0, 1])
+    results = await harness.store.messages.push([*slices, apart])
+    assert results[:-1] == [Full(0, 7)] * 8
+    assert isinstance(results[-1], Stored)
+    assert await harness.store.queues.depth(queue.id) == 0
+    results = await harness.store.messages.push(slices[1:])
+    assert all(isinstance(result, Stored) for result in results)
+    assert {result.depth for result in results if isinstance(result, Stored)} == {7}
+    assert sorted(await harness.drain(queue)) == list("bcdefgh")
+
+
+async def test_a_full_queue_refuses_no_other(harness: Harness) -> None:
+    full, free, limited = await harness.queue(max_size=1), await harness.queue(), await harness.queue(max_size=9)
+    await harness.push(full, [0])
+    slices = [harness.slice(queue, await harness.partition(queue), [1]) for queue in (free, full, limited)]
+    results = await harness.store.messages.push(slices)
+    assert [type(result) for result in results] == [Stored, Full, Stored]
+
+
+async def test_a_queue_without_a_limit_reports_none(harness: Harness) -> None:
+    queue = await harness.queue()
+    stored = await harness.push(queue, [0])
+    assert (stored.depth, stored.capacity) == (None, None)
+
+
+async def test_what_every_group_finished_makes_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=4)
+    one, two = await harness.group(queue, "one"), await harness.group(queue, "two")
+    await harness.push(queue, [0, 1, 2, 3])
+    await harness.ack(await harness.pop(queue, one), 3)
+    assert await harness.try_push(queue, [4]) == Full(4, 4), "the slowest group counts"
+    await harness.ack(await harness.pop(queue, two, batch=2))
+    assert await harness.store.queues.depth(queue.id) == 2
+    assert await room(harness, queue) == 2
+
+
+async def test_a_duplicate_is_known_though_the_queue_is_full(harness: Harness) -> None:
+    queue = await harness.queue(max_size=1)
+    await harness.push(queue, [0], ids=["x"])
+    assert isinstance(await harness.try_push(queue, [0], ids=["x"]), Duplicates)
+    assert await harness.store.queues.depth(queue.id) == 1
+
+
+async def test_a_duplicate_takes_no_place(harness: Harness) -> None:
+    queue = await harness.queue(max_size=3)
+    await harness.push(queue, [0], ids=["x"])
+    for _ in range(5):
+        assert isinstance(await harness.try_push(queue, [0], ids=["x"]), Duplicates)
+    assert await room(harness, queue) == 2
+
+
+async def test_leased_messages_still_take_their_place(harness: Harness) -> None:
+    queue = await harness.queue(max_size=2)
+    await harness.push(queue, [0, 1])
+    taken = await harness.pop(queue)
+    assert await harness.try_push(queue, [2]) == Full(2, 2)
+    await harness.store.messages.release(taken.lease)
+    assert await harness.try_push(queue, [2]) == Full(2, 2)
+
+
+async def test_auto_acked_messages_make_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=3)
+    await harness.group(queue)
+    await harness.push(queue, [0, 1, 2])
+    await harness.pop(queue, batch=2, auto_ack=True)
+    assert await room(harness, queue) == 2
+
+
+async def test_dead_messages_make_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=2, retry_limit=0, lease_seconds=5)
+    await harness.group(queue)
+    await harness.push(queue, [0, 1])
+    assert (await harness.nack(await harness.pop(queue))).dead
+    assert await harness.store.queues.depth(queue.id) == 1
+    await harness.pop(queue)
+    harness.clock.advance(5)
+    assert not await harness.pop(queue), "given up on, because its lease was lost"
+    assert await room(harness, queue) == 2
+
+
+async def test_an_ack_without_a_lease_makes_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=2)
+    group = await harness.group(queue)
+    partition = await harness.partition(queue)
+    await harness.push(queue, [0, 1])
+    await harness.settle(Settlement(partition=partition.id, group_id=group.id, token=None, upto=1))
+    assert await room(harness, queue) == 1
+
+
+async def test_a_seek_takes_and_gives_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=4)
+    group = await harness.group(queue)
+    await harness.push(queue, [0, 1, 2, 3])
+    await harness.store.groups.seek(group.id, Seek("end"))
+    assert await harness.store.queues.depth(queue.id) == 0
+    await harness.store.groups.seek(group.id, Seek("position", 1))
+    assert await harness.store.queues.depth(queue.id) == 3
+    assert await room(harness, queue) == 1
+
+
+async def test_a_new_group_that_reads_history_takes_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=3)
+    await harness.group(queue, "first")
+    await harness.push(queue, [0, 1, 2])
+    first = await harness.store.groups.get(queue.id, "first")
+    assert first is not None
+    await harness.drain(queue, first)
+    assert await harness.store.queues.depth(queue.id) == 0
+    await harness.group(queue, "fresh", Subscription("new"))
+    assert await harness.store.queues.depth(queue.id) == 0
+    await harness.group(queue, "all")
+    assert await harness.store.queues.depth(queue.id) == 3
+    assert await room(harness, queue) == 0
+
+
+async def test_the_first_group_may_give_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=2)
+    await harness.push(queue, [0, 1])
+    await harness.group(queue, "fresh", Subscription("new"))
+    assert await harness.store.queues.depth(queue.id) == 0
+    assert await room(harness, queue) == 2
+
+
+async def test_a_deleted_group_gives_its_room_back(harness: Harness) -> None:
+    queue = await harness.queue(max_size=3)
+    slow, quick = await harness.group(queue, "slow"), await harness.group(queue, "quick")
+    await harness.push(queue, [0, 1, 2])
+    await harness.drain(queue, quick)
+    assert await harness.store.queues.depth(queue.id) == 3
+    await harness.store.groups.delete(slow.id)
+    assert await harness.store.queues.depth(queue.id) == 0
+    await harness.store.groups.delete(quick.id)
+    assert await harness.store.queues.depth(queue.id) == 3, "without a group all that is retained counts"
+
+
+async def test_a_limit_set_later_counts_what_is_there(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.group(queue)
+    await harness.push(queue, [0, 1, 2], partition="a")
+    await harness.push(queue, [3, 4], partition="b")
+    await harness.ack(await harness.pop(queue, batch=1))
+    limited = await harness.configure(queue, max_size=6)
+    assert await harness.store.queues.depth(queue.id) == 4
+    assert await room(harness, limited) == 2
+
+
+async def test_a_limit_set_below_the_depth_refuses_until_there_is_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=5)
+    await harness.push(queue, [0, 1, 2, 3])
+    lower = await harness.configure(queue, max_size=2)
+    assert await harness.try_push(lower, [4]) == Full(4, 2)
+    taken = await harness.pop(lower)
+    await harness.ack(taken, 2)
+    assert await harness.try_push(lower, [4]) == Full(2, 2)
+    await harness.ack(taken, 3)
+    assert await room(harness, lower) == 1
+
+
+async def test_a_limit_taken_away_and_set_again_counts_anew(harness: Harness) -> None:
+    queue = await harness.queue(max_size=2)
+    await harness.push(queue, [0, 1])
+    free = await harness.configure(queue)
+    await harness.push(free, [2, 3, 4])
+    await harness.ack(await harness.pop(free, batch=1))
+    assert await harness.store.queues.depth(queue.id) == 4
+    limited = await harness.configure(queue, max_size=6)
+    assert await harness.store.queues.depth(queue.id) == 4
+    assert await room(harness, limited) == 2
+
+
+async def test_a_caller_that_does_not_know_of_a_limit_is_told_to_look_again(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.configure(queue, max_size=1)
+    assert await harness.try_push(queue, [0, 1]) == Gone()
+    assert await harness.store.queues.depth(queue.id) == 0
+
+
+async def test_a_caller_that_knows_an_old_limit_is_held_to_the_present_one(harness: Harness) -> None:
+    queue = await harness.queue(max_size=100)
+    await harness.configure(queue, max_size=1)
+    result = await harness.try_push(queue, [0, 1])
+    assert result in (Full(0, 1), Gone())
+    assert await harness.store.queues.depth(queue.id) == 0
+
+
+async def test_depth_is_counted_without_a_limit_too(harness: Harness) -> None:
+    queue = await harness.queue()
+    assert await harness.store.queues.depth(queue.id) == 0
+    await harness.push(queue, [0, 1, 2], partition="a")
+    await harness.push(queue, [3], partition="b")
+    assert await harness.store.queues.depth(queue.id) == 4
+    one, _two = await harness.group(queue, "one"), await harness.group(queue, "two")
+    await harness.drain(queue, one)
+    assert await harness.store.queues.depth(queue.id) == 4
+    await harness.group(queue, "fresh", Subscription("new"))
+    assert await harness.store.queues.depth(queue.id) == 4
+
+
+async def test_a_replayed_letter_takes_a_place(harness: Harness) -> None:
+    queue = await harness.queue(max_size=2, retry_limit=0)
+    await harness.push(queue, [0])
+    await harness.nack(await harness.pop(queue))
+    await harness.store.dead_letters.replay(queue.id, DeadFilter())
+    assert await harness.store.queues.depth(queue.id) == 1
+    assert await room(harness, queue) == 1

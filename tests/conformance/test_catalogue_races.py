@@ -1,0 +1,129 @@
+"""Births, deletions and limits that meet pushes inside the store: each is stopped where it hurts."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from fairlane.model.group import Subscription
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.store.values import Full, Gone, Stored
+from tests.conformance.harness import Harness
+from tests.conformance.places import Row, until
+
+
+async def no_rows(harness: Harness, partition_id: int) -> bool:
+    """Whether all that belonged to a partition is gone; a store may take its time for it."""
+    tables = ("segments", "cursors", "message_keys", "failures", "dead_letters")
+    counts = [f"(SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1)" for table in tables]
+    rows = await harness.place.sql(f"SELECT {' + '.join(counts)}", partition_id)
+    return bool(rows[0][0] == 0)
+
+
+async def test_a_partition_and_a_group_born_together_know_each_other(harness: Harness) -> None:
+    """The partition has looked for groups when the group comes to look for partitions."""
+    queue = await harness.queue()
+    elder = await harness.group(queue, "elder")
+    await harness.partition(queue, "first")
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor_to_be(elder.id)) as arrived:
+        born = tasks.create_task(harness.store.queues.born(queue.id, ["new"]))
+        await arrived(born)
+        subscribed = tasks.create_task(harness.store.groups.subscribe(queue.id, "new", Subscription()))
+        await arrived(born, subscribed)
+    for group in (elder, subscribed.result()):
+        lanes = await harness.store.groups.lanes(group.id)
+        assert [lane.name for lane in lanes] == ["first", "new"]
+    await harness.push(queue, ["x"], partition="new")
+    assert await harness.drain(queue, subscribed.result()) == ["x"]
+
+
+async def test_a_group_and_a_partition_born_together_know_each_other(harness: Harness) -> None:
+    """The group has looked for partitions when the partition comes to look for groups."""
+    queue = await harness.queue()
+    old = await harness.partition(queue, "b")
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(old.id)) as arrived:
+        subscribed = tasks.create_task(harness.store.groups.subscribe(queue.id, "new", Subscription()))
+        await arrived(subscribed)
+        born = tasks.create_task(harness.store.queues.born(queue.id, ["a"]))
+        await arrived(born, subscribed)
+    lanes = await harness.store.groups.lanes(subscribed.result().id)
+    assert [lane.name for lane in lanes] == ["a", "b"]
+
+
+async def test_two_groups_of_one_name_born_together_are_one(harness: Harness) -> None:
+    queue = await harness.queue()
+    stores = [harness.store, await harness.open_second()]
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(queue.id)) as arrived:
+        births = [tasks.create_task(stores[n % 2].groups.subscribe(queue.id, "g", Subscription())) for n in range(4)]
+        await arrived(*births)
+    assert len({birth.result().id for birth in births}) == 1
+
+
+async def test_two_partitions_or_queues_of_one_name_born_together_are_one(harness: Harness) -> None:
+    queue = await harness.queue()
+    name = harness.name("born")
+    stores = [harness.store, await harness.open_second()]
+    async with asyncio.TaskGroup() as tasks:
+        births = [tasks.create_task(stores[n % 2].queues.born(queue.id, ["x", "y"])) for n in range(8)]
+        queues = [tasks.create_task(stores[n % 2].queues.ensure(DEFAULT_TENANT, name)) for n in range(8)]
+    assert len({tuple(birth.result()) for birth in births}) == 1
+    assert len({made.result().id for made in queues}) == 1
+
+
+async def test_a_push_behind_a_deletion_is_refused_and_leaves_nothing(harness: Harness) -> None:
+    queue = await harness.queue()
+    held, free = await harness.neighbours(queue, 2)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(held.id)) as arrived:
+        deletion = tasks.create_task(harness.store.queues.delete(DEFAULT_TENANT, queue.name))
+        await arrived(deletion)
+        pushes = [
+            tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["late"])]))
+            for lane in (held, free)
+        ]
+        await arrived(deletion, *pushes)
+    assert deletion.result() is True
+    assert [push.result() for push in pushes] == [[Gone()], [Gone()]]
+    for lane in (held, free):
+        await until(partial(no_rows, harness, lane.id.id))
+
+
+async def test_a_push_in_flight_when_its_queue_is_deleted_goes_with_it(harness: Harness) -> None:
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    lane = await harness.partition(queue)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, group.id)) as arrived:
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["early"])]))
+        await arrived(push)
+        deletion = tasks.create_task(harness.store.queues.delete(DEFAULT_TENANT, queue.name))
+        await arrived(push, deletion)
+    assert deletion.result() is True
+    assert isinstance(push.result()[0], Stored)
+    await until(lambda: no_rows(harness, lane.id.id))
+    again = await harness.store.queues.ensure(DEFAULT_TENANT, queue.name)
+    assert await harness.store.queues.partitions(again.id) == []
+
+
+async def test_a_limit_set_while_a_push_is_in_flight_counts_it(harness: Harness) -> None:
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    lane = await harness.partition(queue)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, group.id)) as arrived:
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, [0, 1])]))
+        await arrived(push)
+        limit = tasks.create_task(harness.configure(queue, max_size=3))
+        await arrived(push, limit)
+    assert isinstance(push.result()[0], Stored)
+    assert await harness.store.queues.depth(queue.id) == 2
+    assert await harness.try_push(limit.result(), [2, 3]) == Full(2, 3)
+
+
+async def test_a_push_behind_a_limit_being_set_is_held_to_it(harness: Harness) -> None:
+    queue = await harness.queue()
+    lane = await harness.partition(queue)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+        limit = tasks.create_task(harness.configure(queue, max_size=1))
+        await arrived(limit)
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, [0, 1])]))
+        await arrived(limit, push)
+    assert push.result() == [Gone()], "its caller did not know of the limit and must look again"
+    assert await harness.store.queues.depth(queue.id) == 0

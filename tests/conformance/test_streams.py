@@ -1,0 +1,222 @@
+"""Streams: queries, their state, and cycles that commit state, pushes and acks together."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlane.errors import NotFound
+from fairlane.model.ids import PartitionId
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.model.stream import StateChange, StateFilter, StateOp, StreamQuery
+from fairlane.store.values import Nack, Stored
+from tests.conformance.harness import Harness
+
+ANY = StateFilter()
+
+
+async def register(harness: Harness, name: str = "", hash_: str = "h1", *, reset: bool = False) -> StreamQuery:
+    query = StreamQuery(
+        id=uuid4(), name=name or harness.name("query"), source_queue="in", sink_queue=None, config_hash=hash_
+    )
+    return (await harness.store.streams.register(DEFAULT_TENANT, query, reset=reset)).query
+
+
+async def put(harness: Harness, query: UUID, partition: PartitionId, **values: bytes | None) -> None:
+    ops = [StateOp(key, value) for key, value in values.items()]
+    await harness.store.streams.cycle(StateChange(query, partition, ops), [], [])
+
+
+async def state(harness: Harness, query: UUID, partition: PartitionId, where: StateFilter = ANY) -> dict[str, bytes]:
+    rows = await harness.store.streams.state(query, partition, where)
+    assert [row.key.encode() for row in rows] == sorted(row.key.encode() for row in rows)
+    return {row.key: row.value for row in rows}
+
+
+async def test_a_query_is_made_once_and_then_found_again(harness: Harness) -> None:
+    streams = harness.store.streams
+    wanted = StreamQuery(id=uuid4(), name=harness.name("q"), source_queue="a", sink_queue=None, config_hash="h")
+    first = await streams.register(DEFAULT_TENANT, wanted, reset=False)
+    assert (first.query, first.fresh, first.reset) == (wanted, True, False)
+    changed = StreamQuery(id=uuid4(), name=wanted.name, source_queue="b", sink_queue="c", config_hash="h")
+    second = await streams.register(DEFAULT_TENANT, changed, reset=True)
+    assert (second.fresh, second.reset) == (False, False)
+    assert (second.query.id, second.query.source_queue, second.query.sink_queue) == (wanted.id, "b", "c")
+    assert await streams.get(DEFAULT_TENANT, wanted.id) == second.query
+    assert await streams.get(DEFAULT_TENANT, changed.id) is None
+    assert await streams.get("another tenant", wanted.id) is None
+
+
+async def test_another_hash_is_refused_unless_the_state_may_go(harness: Harness) -> None:
+    queue = await harness.queue()
+    lane = (await harness.partition(queue)).id
+    query = await register(harness)
+    await put(harness, query.id, lane, key=b"1")
+    other = StreamQuery(id=uuid4(), name=query.name, source_queue="x", sink_queue=None, config_hash="h2")
+    refused = await harness.store.streams.register(DEFAULT_TENANT, other, reset=False)
+    assert (refused.query, refused.fresh, refused.reset) == (query, False, False)
+    assert await state(harness, query.id, lane) == {"key": b"1"}
+    reset = await harness.store.streams.register(DEFAULT_TENANT, other, reset=True)
+    assert (reset.fresh, reset.reset) == (False, True)
+    assert (reset.query.id, reset.query.config_hash) == (query.id, "h2")
+    assert await state(harness, query.id, lane) == {}
+
+
+async def test_state_is_kept_for_each_query_and_partition(harness: Harness) -> None:
+    queue = await harness.queue()
+    a, b = await harness.store.queues.born(queue.id, ["a", "b"])
+    one, two = await register(harness), await register(harness)
+    await put(harness, one.id, a.id, k=b"1")
+    await put(harness, one.id, b.id, k=b"2")
+    await put(harness, two.id, a.id, k=b"3")
+    assert await state(harness, one.id, a.id) == {"k": b"1"}
+    assert await state(harness, one.id, b.id) == {"k": b"2"}
+    assert await state(harness, two.id, a.id) == {"k": b"3"}
+    await put(harness, one.id, a.id, k=None)
+    assert await state(harness, one.id, a.id) == {}
+    assert await state(harness, two.id, a.id) == {"k": b"3"}
+
+
+async def test_the_last_of_several_ops_on_a_key_counts(harness: Harness) -> None:
+    queue = await harness.queue()
+    lane = (await harness.partition(queue)).id
+    query = await register(harness)
+    ops = [
+        StateOp("a", b"1"),
+        StateOp("b", b"1"),
+        StateOp("a", b"2"),
+        StateOp("b", None),
+        StateOp("c", None),
+        StateOp("c", b"3"),
+    ]
+    await harness.store.streams.cycle(StateChange(query.id, lane, ops), [], [])
+    assert await state(harness, query.id, lane) == {"a": b"2", "c": b"3"}
+    at = harness.clock.advance(1)
+    await put(harness, query.id, lane, a=b"4")
+    [row] = await harness.store.streams.state(query.id, lane, StateFilter(keys=["a"]))
+    assert (row.value, row.updated_at) == (b"4", at)
+
+
+async def test_state_is_found_by_keys_prefix_and_ripeness_together(harness: Harness) -> None:
+    queue = await harness.queue()
+    lane = (await harness.partition(queue)).id
+    query = await register(harness)
+    ops = [
+        StateOp("w\x1f1", b'{"windowEnd":10}', 10.0),
+        StateOp("w\x1f2", b'{"windowEnd":20}', 20.0),
+        StateOp("w\x1f3", b"{}"),
+        StateOp("w%", b"1", 1.0),
+        StateOp("W\x1f1", b"1", 1.0),
+        StateOp("__wm__", b"5"),
+        StateOp("\U0001f680", b"1"),
+    ]
+    await harness.store.streams.cycle(StateChange(query.id, lane, ops), [], [])
+    assert len(await state(harness, query.id, lane)) == 7
+    assert set(await state(harness, query.id, lane, StateFilter(keys=["__wm__", "none"]))) == {"__wm__"}
+    assert set(await state(harness, query.id, lane, StateFilter(prefix="w\x1f"))) == {"w\x1f1", "w\x1f2", "w\x1f3"}
+    assert set(await state(harness, query.id, lane, StateFilter(prefix="w%"))) == {"w%"}
+    ripe = StateFilter(prefix="w", ripe_until=10.0)
+    assert set(await state(harness, query.id, lane, ripe)) == {"w\x1f1", "w%"}
+    assert set(await state(harness, query.id, lane, StateFilter(keys=["w%", "w\x1f2"], ripe_until=15))) == {"w%"}
+    assert await state(harness, query.id, lane, StateFilter(keys=[])) == {}
+
+
+async def test_a_cycle_commits_state_push_and_ack_together(harness: Harness) -> None:
+    source, sink = await harness.queue(), await harness.queue()
+    lane, out = await harness.partition(source), await harness.partition(sink)
+    query = await register(harness)
+    await harness.push(source, [1, 2, 3])
+    taken = await harness.pop(source)
+    change = StateChange(query.id, lane.id, [StateOp("sum", b"6")])
+    settled, pushed = await harness.store.streams.cycle(
+        change, [harness.settlement(taken, 3)], [harness.slice(sink, out, ["a", "b", "c"])]
+    )
+    assert (settled[0].state, settled[0].after, settled[0].released) == ("ok", 3, True)
+    assert isinstance(pushed[0], Stored)
+    assert await state(harness, query.id, lane.id) == {"sum": b"6"}
+    assert await harness.drain(sink) == ["a", "b", "c"]
+    assert not await harness.pop(source)
+
+
+async def test_a_cycle_that_is_refused_changes_nothing(harness: Harness) -> None:
+    source, sink = await harness.queue(lease_seconds=5), await harness.queue()
+    lane, out = await harness.partition(source), await harness.partition(sink)
+    query = await register(harness)
+    await put(harness, query.id, lane.id, sum=b"0")
+    await harness.push(source, [1])
+    taken = await harness.pop(source)
+    harness.clock.advance(6)
+    change = StateChange(query.id, lane.id, [StateOp("sum", b"1"), StateOp("more", b"1")])
+    settled, _ = await harness.store.streams.cycle(
+        change, [harness.settlement(taken, 1)], [harness.slice(sink, out, ["a"])]
+    )
+    assert settled[0].state == "lost"
+    assert await state(harness, query.id, lane.id) == {"sum": b"0"}
+    assert await harness.drain(sink) == []
+
+
+async def test_a_cycle_whose_push_does_not_fit_changes_nothing(harness: Harness) -> None:
+    source, sink = await harness.queue(), await harness.queue(max_size=1)
+    lane, out = await harness.partition(source), await harness.partition(sink)
+    query = await register(harness)
+    await harness.push(source, [1])
+    taken = await harness.pop(source)
+    change = StateChange(query.id, lane.id, [StateOp("k", b"1")])
+    _, pushed = await harness.store.streams.cycle(
+        change, [harness.settlement(taken, 1)], [harness.slice(sink, out, ["a", "b"])]
+    )
+    assert not isinstance(pushed[0], Stored)
+    assert await state(harness, query.id, lane.id) == {}
+    assert (await harness.lane(taken.group)).committed == 0
+
+
+async def test_a_part_of_a_batch_is_acked_and_the_rest_released_or_kept(harness: Harness) -> None:
+    source = await harness.queue(lease_seconds=5)
+    lane = await harness.partition(source)
+    query = await register(harness)
+    await harness.push(source, [1, 2, 3, 4])
+    taken = await harness.pop(source)
+    change = StateChange(query.id, lane.id, [StateOp("n", b"1")])
+    await harness.store.streams.cycle(change, [harness.settlement(taken, 1)], [])
+    assert not await harness.pop(source), "the lease goes on"
+    release = Nack(2, charge=False, error="released", delay_ms=0)
+    [settled], _ = await harness.store.streams.cycle(change, [harness.settlement(taken, 2, nack=release)], [])
+    assert (settled.after, settled.released) == (2, True)
+    assert (await harness.pop(source)).data == [3, 4]
+
+
+async def test_a_query_or_a_partition_that_is_gone_has_no_cycle(harness: Harness) -> None:
+    queue = await harness.queue()
+    lane = (await harness.partition(queue)).id
+    query = await register(harness)
+    op = [StateOp("k", b"1")]
+    with pytest.raises(NotFound):
+        await harness.store.streams.cycle(StateChange(uuid4(), lane, op), [], [])
+    with pytest.raises(NotFound):
+        await harness.store.streams.cycle(StateChange(query.id, PartitionId(lane.shard, 2**40), op), [], [])
+
+
+async def test_a_deleted_queue_takes_its_state_along(harness: Harness) -> None:
+    queue = await harness.queue()
+    lane = (await harness.partition(queue)).id
+    query = await register(harness)
+    await put(harness, query.id, lane, k=b"1")
+    await harness.store.queues.delete(queue.tenant, queue.name)
+    assert await state(harness, query.id, lane) == {}
+
+
+async def test_cycles_of_two_brokers_come_one_after_another(harness: Harness) -> None:
+    queue = await harness.queue()
+    lane = (await harness.partition(queue)).id
+    query = await register(harness)
+    second = await harness.open_second()
+    ops = [StateOp(f"k{number}", b"x" * 10) for number in range(20)]
+
+    async def cycles(streams: object, order: list[StateOp]) -> None:
+        for _ in range(10):
+            await streams.cycle(StateChange(query.id, lane, order), [], [])  # type: ignore[attr-defined]
+
+    await asyncio.gather(cycles(harness.store.streams, ops), cycles(second.streams, ops[::-1]))
+    assert len(await state(harness, query.id, lane)) == 20

@@ -1,0 +1,200 @@
+"""Transactions: acks and pushes over any queues, every one applied or none."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.store.values import Bury, DeadFilter, Duplicates, Full, Gone, Nack, Settlement, Slice, Stored
+from tests.conformance.harness import Harness, Taken
+
+
+async def forward(harness: Harness, count: int = 2) -> tuple[Taken, list[Slice]]:
+    """A leased batch of one queue, and slices for two others: what a consumer commits together."""
+    source = await harness.queue("source", retry_limit=0)
+    await harness.push(source, list(range(count)))
+    taken = await harness.pop(source)
+    targets = [await harness.queue("target") for _ in range(2)]
+    return taken, [harness.slice(queue, await harness.partition(queue, "p"), ["out"], ids=["out"]) for queue in targets]
+
+
+async def nothing_happened(harness: Harness, taken: Taken, slices: list[Slice]) -> None:
+    lane = await harness.lane(taken.group)
+    assert (lane.committed, lane.leased_until, lane.attempts) == (taken.lane.first, taken.lane.upto, 0)
+    for one in slices:
+        assert await harness.store.messages.read(one.partition, 0, 10) == []
+        assert await harness.store.messages.find(one.partition, one.transaction_ids[0]) is None
+    assert await harness.store.dead_letters.count(taken.group.queue_id, DeadFilter()) == 0
+
+
+async def test_acks_and_pushes_over_queues_are_applied_together(harness: Harness) -> None:
+    taken, slices = await forward(harness)
+    settled, pushed = await harness.store.messages.transact([harness.settlement(taken, 2)], slices)
+    assert [(one.state, one.after, one.released) for one in settled] == [("ok", 2, True)]
+    assert all(isinstance(one, Stored) for one in pushed)
+    assert (await harness.lane(taken.group)).committed == 2
+    for one in slices:
+        assert len(await harness.store.messages.read(one.partition, 0, 10)) == 1
+
+
+async def test_a_transaction_may_only_push_or_only_ack_or_do_nothing(harness: Harness) -> None:
+    taken, slices = await forward(harness)
+    assert await harness.store.messages.transact([], []) == ([], [])
+    settled, pushed = await harness.store.messages.transact([], slices)
+    assert (settled, [type(one) for one in pushed]) == ([], [Stored, Stored])
+    settled, pushed = await harness.store.messages.transact([harness.settlement(taken, 1)], [])
+    assert ([one.after for one in settled], pushed) == ([1], [])
+
+
+async def test_a_lost_lease_refuses_everything(harness: Harness) -> None:
+    taken, slices = await forward(harness)
+    stale = harness.settlement(taken, 2)
+    stale.token = uuid4()
+    settled, _ = await harness.store.messages.transact([stale], slices)
+    assert settled[0].state == "lost"
+    await nothing_happened(harness, taken, slices)
+
+
+async def test_a_lease_that_ran_out_refuses_everything(harness: Harness) -> None:
+    taken, slices = await forward(harness)
+    harness.clock.advance(300)
+    settled, _ = await harness.store.messages.transact([harness.settlement(taken, 2)], slices)
+    assert (settled[0].state, settled[0].repeated) == ("lost", False)
+    for one in slices:
+        assert await harness.store.messages.read(one.partition, 0, 10) == []
+
+
+async def test_one_refused_ack_undoes_the_others(harness: Harness) -> None:
+    good, slices = await forward(harness)
+    bad, _ = await forward(harness)
+    for refused in (
+        Settlement(partition=PartitionId(bad.lane.partition.shard, 2**62), group_id=1, token=None, upto=1),
+        Settlement(partition=bad.lane.partition, group_id=2**62, token=bad.token, upto=1),
+        Settlement(partition=bad.lane.partition, group_id=bad.group.id, token=uuid4(), upto=1),
+    ):
+        for settlements in ([harness.settlement(good, 2), refused], [refused, harness.settlement(good, 2)]):
+            settled, _ = await harness.store.messages.transact(settlements, slices)
+            assert settled[settlements.index(refused)].state != "ok"
+            await nothing_happened(harness, good, slices)
+
+
+async def test_a_full_queue_refuses_everything(harness: Harness) -> None:
+    taken, slices = await forward(harness)
+    full = await harness.queue(max_size=1)
+    await harness.push(full, [0])
+    over = harness.slice(full, await harness.partition(full), [1])
+    _, pushed = await harness.store.messages.transact([harness.settlement(taken, 2)], [*slices, over])
+    assert pushed[-1] == Full(1, 1)
+    await nothing_happened(harness, taken, slices)
+    assert await harness.store.queues.depth(full.id) == 1
+
+
+async def test_a_deleted_queue_refuses_everything(harness: Harness) -> None:
+    taken, slices = await forward(harness)
+    doomed = await harness.queue()
+    late = harness.slice(doomed, await harness.partition(doomed), [1])
+    await harness.store.queues.delete(DEFAULT_TENANT, doomed.name)
+    _, pushed = await harness.store.messages.transact([harness.settlement(taken, 2)], [late, *slices])
+    assert pushed[0] == Gone()
+    await nothing_happened(harness, taken, slices)
+
+
+async def test_a_duplicate_applies_nothing_until_it_is_left_out(harness: Harness) -> None:
+    """The caller drops what is stored already and asks again: the idempotent retry."""
+    taken, slices = await forward(harness)
+    await harness.store.messages.push([slices[1]])
+    settlements = [harness.settlement(taken, 2)]
+    _, pushed = await harness.store.messages.transact(settlements, slices)
+    assert isinstance(pushed[1], Duplicates)
+    await nothing_happened(harness, taken, slices[:1])
+    settled, pushed = await harness.store.messages.transact(settlements, slices[:1])
+    assert settled[0].state == "ok"
+    assert isinstance(pushed[0], Stored)
+
+
+async def test_a_nack_or_burial_below_the_cursor_refuses_everything(harness: Harness) -> None:
+    taken, slices = await forward(harness, 4)
+    await harness.ack(taken, 2)
+    for late in (
+        harness.settlement(taken, nack=Nack(1, charge=True, error="late")),
+        harness.settlement(taken, 3, bury=[Bury(0, "late")]),
+    ):
+        await harness.store.messages.transact([late], slices)
+        for one in slices:
+            assert await harness.store.messages.read(one.partition, 0, 10) == []
+        lane = await harness.lane(taken.group)
+        assert (lane.committed, lane.leased_until) == (2, 4)
+    assert await harness.store.dead_letters.count(taken.group.queue_id, DeadFilter()) == 0
+
+
+async def test_a_transaction_may_nack_and_bury(harness: Harness) -> None:
+    taken, slices = await forward(harness, 4)
+    settlement = harness.settlement(taken, 2, bury=[Bury(1, "bad")], nack=Nack(2, charge=True, error="worse"))
+    [settled], pushed = await harness.store.messages.transact([settlement], slices)
+    assert (settled.state, settled.dead, settled.after) == ("ok", True, 3)
+    assert all(isinstance(one, Stored) for one in pushed)
+    assert await harness.store.dead_letters.count(taken.group.queue_id, DeadFilter()) == 2
+
+
+async def test_a_repeated_transaction_is_told_from_a_stale_one(harness: Harness) -> None:
+    """After an unknown outcome the same calls come again: the ack is `repeated`, the pushes are duplicates."""
+    taken, slices = await forward(harness)
+    settlements = [harness.settlement(taken, 2)]
+    await harness.store.messages.transact(settlements, slices)
+    settled, pushed = await harness.store.messages.transact(settlements, slices)
+    assert (settled[0].state, settled[0].repeated) == ("lost", True)
+    assert all(isinstance(one, Duplicates) for one in pushed)
+    settled, _ = await harness.store.messages.transact(settlements, [])
+    assert settled[0].repeated
+
+
+async def test_a_consumer_may_push_into_the_lane_it_acks(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.push(queue, [0])
+    partition = await harness.partition(queue)
+    for number in range(3):
+        taken = await harness.pop(queue)
+        assert taken.data == [number]
+        settled, pushed = await harness.store.messages.transact(
+            [harness.settlement(taken, taken.lane.upto)], [harness.slice(queue, partition, [number + 1])]
+        )
+        assert settled[0].released
+        assert isinstance(pushed[0], Stored)
+        assert pushed[0].first == number + 1
+    assert await harness.drain(queue) == [3]
+
+
+async def test_an_ack_makes_room_for_the_push_beside_it(harness: Harness) -> None:
+    queue = await harness.queue(max_size=1)
+    await harness.push(queue, [0])
+    taken = await harness.pop(queue)
+    partition = await harness.partition(queue, "next")
+    _, pushed = await harness.store.messages.transact(
+        [harness.settlement(taken, 1)], [harness.slice(queue, partition, [1])]
+    )
+    assert isinstance(pushed[0], Stored)
+    assert (pushed[0].depth, pushed[0].capacity) == (1, 1)
+    assert await harness.store.queues.depth(queue.id) == 1
+    assert await harness.drain(queue) == [1]
+
+
+async def test_a_sum_of_tokens_is_conserved(harness: Harness) -> None:
+    """Tokens move between queues by ack and push, some of them refused on the way."""
+    queues = [await harness.queue(f"bank{n}") for n in range(3)]
+    for number in range(9):
+        await harness.push(queues[number % 3], [number])
+    for step in range(30):
+        source, target = queues[step % 3], queues[(step + 1 + step % 2) % 3]
+        taken = await harness.pop(source, batch=1)
+        if not taken:
+            continue
+        settlement = harness.settlement(taken, taken.lane.upto)
+        if step % 4 == 0:
+            settlement.token = uuid4()
+        slices = [harness.slice(target, await harness.partition(target), taken.data)]
+        settled, _ = await harness.store.messages.transact([settlement], slices)
+        if settled[0].state == "lost":
+            await harness.store.messages.release(taken.lease)
+    left = [token for queue in queues for token in await harness.drain(queue)]
+    assert sorted(left) == list(range(9))

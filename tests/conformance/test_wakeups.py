@@ -1,0 +1,164 @@
+"""The lost wake-up: a lane is declared empty only against a head that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from fairlane.model.group import Seek
+from fairlane.store.values import Settlement, Stored
+from tests.conformance.harness import Harness, Taken
+from tests.conformance.places import Row
+
+Drain = Callable[[Harness, Taken], Awaitable[object]]
+
+
+async def ack(harness: Harness, taken: Taken) -> object:
+    return await harness.ack(taken)
+
+
+async def ack_without_lease(harness: Harness, taken: Taken) -> object:
+    lane = taken.lane
+    bare = Settlement(partition=lane.partition, group_id=taken.group.id, token=None, upto=lane.upto)
+    return await harness.settle(bare)
+
+
+async def bury_by_nack(harness: Harness, taken: Taken) -> object:
+    return await harness.nack(taken)
+
+
+async def transact(harness: Harness, taken: Taken) -> object:
+    return await harness.store.messages.transact([harness.settlement(taken, taken.lane.upto)], [])
+
+
+async def seek_to_the_end(harness: Harness, taken: Taken) -> object:
+    return await harness.store.groups.seek(taken.group.id, Seek("end"))
+
+
+DRAINS: list[Drain] = [ack, ack_without_lease, bury_by_nack, transact, seek_to_the_end]
+
+
+@pytest.mark.parametrize("drain", DRAINS, ids=lambda drain: drain.__name__)
+async def test_a_lane_drained_while_a_push_is_in_flight_is_woken(harness: Harness, drain: Drain) -> None:
+    """The push has passed the drained lane's cursor, which was leased, and is stopped before its commit."""
+    queue = await harness.queue(retry_limit=0)
+    group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
+    lane = await harness.partition(queue)
+    await harness.push(queue, ["first"])
+    await harness.drain(queue, other)
+    taken = await harness.pop(queue, group)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, other.id)) as arrived:
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["second"])]))
+        await arrived(push)
+        drained = tasks.create_task(_run(drain, harness, taken))
+        await arrived(push, drained)
+    assert isinstance(push.result()[0], Stored)
+    if drain is seek_to_the_end:
+        # It went to the end as it found it: before or behind the push, but never into a lane nobody wakes.
+        state = await harness.lane(group)
+        assert (state.ready_at is None) == (state.committed == state.head)
+    else:
+        assert await harness.drain(queue, group) == ["second"]
+    await harness.push(queue, ["third"])
+    assert (await harness.drain(queue, group))[-1:] == ["third"]
+    assert await harness.drain(queue, other) == ["second", "third"]
+
+
+@pytest.mark.parametrize("how", ["auto_ack", "parked"])
+async def test_a_pop_does_not_park_a_lane_on_a_stale_head(harness: Harness, how: str) -> None:
+    """By finishing at delivery, or by giving up on the lane's last message."""
+    queue = await harness.queue(retry_limit=0, lease_seconds=5)
+    group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
+    lane = await harness.partition(queue)
+    await harness.push(queue, ["first"])
+    await harness.drain(queue, other)
+    if how == "parked":
+        await harness.pop(queue, group)
+        harness.clock.advance(5)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, other.id)) as arrived:
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["second"])]))
+        await arrived(push)
+        pop = tasks.create_task(harness.pop(queue, group, auto_ack=how == "auto_ack"))
+        await arrived(push, pop)
+    seen = pop.result().data
+    if pop.result() and how == "parked":
+        await harness.ack(pop.result())
+    seen += await harness.drain(queue, group)
+    assert seen == (["first", "second"] if how == "auto_ack" else ["second"])
+
+
+async def test_a_push_that_waited_for_the_drain_sees_the_drained_lane(harness: Harness) -> None:
+    """The drain has emptied the lane and is stopped before its commit; the push waits for it."""
+    queue = await harness.queue()
+    group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
+    lane = await harness.partition(queue)
+    await harness.push(queue, ["first"])
+    settlements = [
+        harness.settlement(await harness.pop(queue, each), 1) for each in sorted((group, other), key=lambda one: one.id)
+    ]
+    last = max(group.id, other.id)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, last)) as arrived:
+        drain = tasks.create_task(harness.store.messages.ack(settlements))
+        await arrived(drain)
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["second"])]))
+        await arrived(drain, push)
+    assert [one.released for one in drain.result()] == [True, True]
+    assert isinstance(push.result()[0], Stored)
+    for each in (group, other):
+        assert await harness.drain(queue, each) == ["second"]
+
+
+@pytest.mark.parametrize("first", ["ack", "push"])
+async def test_a_drain_and_a_push_that_meet_at_the_lane_leave_it_awake(harness: Harness, first: str) -> None:
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    lane = await harness.partition(queue)
+    await harness.push(queue, ["first"])
+    taken = await harness.pop(queue, group)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: harness.ack(taken),
+            lambda: harness.store.messages.push([harness.slice(queue, lane, ["second"])]),
+        ]
+        met: list[asyncio.Task[object]] = []
+        for call in calls if first == "ack" else calls[::-1]:
+            met.append(tasks.create_task(_await(call)))
+            await arrived(*met)
+    assert await harness.drain(queue, group) == ["second"]
+
+
+async def test_every_message_is_delivered_when_lanes_drain_and_fill_all_the_time(harness: Harness) -> None:
+    """Single messages, so that every pop and every ack empties its lane."""
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    lanes = await harness.store.queues.born(queue.id, ["a", "b"])
+    stores = [harness.store, await harness.open_second()]
+    total = 120
+    seen: list[int] = []
+
+    async def produce(number: int) -> None:
+        for n in range(number, total, 3):
+            await stores[n % 2].messages.push([harness.slice(queue, lanes[n % 2], [n])])
+
+    async def consume(number: int) -> None:
+        while len(seen) < total:
+            taken = await harness.pop(queue, group, auto_ack=number == 0, store=stores[number % 2])
+            seen.extend(taken.data)
+            if taken and number:
+                await harness.ack(taken, store=stores[number % 2])
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        for number in range(3):
+            tasks.create_task(produce(number))
+            tasks.create_task(consume(number))
+    assert sorted(seen) == list(range(total))
+
+
+async def _run(drain: Drain, harness: Harness, taken: Taken) -> object:
+    return await drain(harness, taken)
+
+
+async def _await(call: Callable[[], Awaitable[object]]) -> object:
+    return await call()

@@ -1,0 +1,47 @@
+"""Fixtures for all tests. A server starts when the first test of a worker process asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Protocol
+
+import pytest
+
+from tests.postgres import MAJORS, PostgresServer, running_server
+
+pytest_plugins = ["tests.guards", "tests.conformance.parity"]
+
+
+class FreshDatabase(Protocol):
+    async def __call__(self, server: PostgresServer, *, template: str = "template1") -> str: ...
+
+
+@pytest.fixture(scope="session")
+def postgres16() -> Iterator[PostgresServer]:
+    with running_server(16) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres18() -> Iterator[PostgresServer]:
+    with running_server(18) as server:
+        yield server
+
+
+@pytest.fixture(params=MAJORS, ids=lambda major: f"postgres{major}")
+def postgres(request: pytest.FixtureRequest) -> PostgresServer:
+    """Runs the test once on each supported server."""
+    server: PostgresServer = request.getfixturevalue(f"postgres{request.param}")
+    return server
+
+
+@pytest.fixture
+async def fresh_database() -> AsyncIterator[FreshDatabase]:
+    """Makes new databases, `await fresh_database(server, template=...)`, and drops them after the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def make(server: PostgresServer, *, template: str = "template1") -> str:
+            return await stack.enter_async_context(server.fresh_database(template=template))
+
+        yield make

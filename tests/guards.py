@@ -1,0 +1,154 @@
+"""A test fails if it blocked its event loop, left a task behind, or an error went to the loop's handler.
+
+Warnings, un-awaited coroutines and exceptions in threads or finalizers fail a test too; pytest sees to
+those itself under `filterwarnings = error`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+# The longest a loop may go without turning. Far above a fsync, far below what a client would not notice.
+BLOCKED_SECONDS_MAX = 0.5
+
+TICK_SECONDS = 0.05
+
+# Turns of the loop in which a task that is already cancelled may still finish.
+GRACE_TURNS = 5
+
+
+@dataclass
+class _Watched:
+    """A running loop: the beat it owes us, and for how long it has owed it."""
+
+    loop: asyncio.AbstractEventLoop
+    thread_id: int
+    beat_pending: bool = False
+    blocked_seconds: float = 0.0
+    reported: bool = False
+
+    def beat(self) -> None:
+        self.beat_pending = False
+
+
+class LoopWatch:
+    """A thread that asks every running asyncio loop for a beat and notes those that do not answer.
+
+    It hooks `run_forever`, so loops made by the code under test are watched too, in any thread.
+    """
+
+    def __init__(self, *, blocked_seconds_max: float = BLOCKED_SECONDS_MAX) -> None:
+        self.blocked_seconds_max = blocked_seconds_max
+        self._stalls: list[str] = []
+        self._watched: list[_Watched] = []
+        self._stopped = threading.Event()
+
+    def take_stalls(self) -> list[str]:
+        stalls, self._stalls = self._stalls, []
+        return stalls
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[LoopWatch]:
+        run_forever = asyncio.BaseEventLoop.run_forever
+
+        def watched_run_forever(loop: asyncio.BaseEventLoop) -> None:
+            watched = _Watched(loop, threading.get_ident())
+            self._watched.append(watched)
+            try:
+                run_forever(loop)
+            finally:
+                self._watched.remove(watched)
+
+        thread = threading.Thread(target=self._run, name="loop-watch", daemon=True)
+        asyncio.BaseEventLoop.run_forever = watched_run_forever  # type: ignore[method-assign, assignment]
+        thread.start()
+        try:
+            yield self
+        finally:
+            asyncio.BaseEventLoop.run_forever = run_forever  # type: ignore[method-assign]
+            self._stopped.set()
+            thread.join()
+
+    def _run(self) -> None:
+        wall, cpu = time.monotonic(), time.process_time()
+        while not self._stopped.wait(TICK_SECONDS):
+            wall_before, wall = wall, time.monotonic()
+            cpu_before, cpu = cpu, time.process_time()
+            passed = wall - wall_before
+            if passed > 3 * TICK_SECONDS:
+                # This thread was held up as well. Either something kept the interpreter to itself, which
+                # shows as CPU time of ours, or the machine was busy elsewhere, which is nobody's fault.
+                passed = min(passed, cpu - cpu_before)
+            for watched in list(self._watched):
+                self._tick(watched, passed)
+
+    def _tick(self, watched: _Watched, passed: float) -> None:
+        if watched.beat_pending:
+            watched.blocked_seconds += passed
+            if watched.blocked_seconds > self.blocked_seconds_max and not watched.reported:
+                watched.reported = True
+                frame = sys._current_frames().get(watched.thread_id)
+                stack = "".join(traceback.format_stack(frame)[-12:]) if frame else ""
+                self._stalls.append(
+                    f"the event loop was blocked for {watched.blocked_seconds:.2f} s in\n{stack}"
+                )
+            return
+        watched.blocked_seconds, watched.reported, watched.beat_pending = 0.0, False, True
+        with contextlib.suppress(RuntimeError):  # closed since we looked
+            watched.loop.call_soon_threadsafe(watched.beat)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loop_watch() -> Iterator[LoopWatch]:
+    with LoopWatch().installed() as watch:
+        yield watch
+
+
+@pytest.fixture(autouse=True)
+def never_blocked(request: pytest.FixtureRequest, loop_watch: LoopWatch) -> Iterator[None]:
+    loop_watch.take_stalls()
+    yield
+    stalls = loop_watch.take_stalls()
+    if stalls and request.node.get_closest_marker("may_block_loop") is None:
+        pytest.fail("\n".join(stalls), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left_behind(never_blocked: None) -> AsyncIterator[None]:
+    """Runs around all fixtures of the test, so that what they clean up in time is not held against it."""
+    loop = asyncio.get_running_loop()
+    problems: list[str] = []
+    loop.set_exception_handler(lambda _, context: problems.append(_describe(context)))
+    yield
+    for _ in range(GRACE_TURNS):
+        await asyncio.sleep(0)
+    problems += [
+        f"task still pending: {task!r}" for task in asyncio.all_tasks() if task is not asyncio.current_task()
+    ]
+    # A task whose exception nobody asked for says so only when it is collected.
+    gc.collect()
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
+
+
+def _describe(context: dict[str, Any]) -> str:
+    exception = context.get("exception")
+    trace = "".join(traceback.format_exception(exception)) if exception else repr(context)
+    return f"reported to the event loop: {context['message']}\n{trace}"
+
+
+def pytest_collection_finish() -> None:
+    # Set aside all that importing made, which is what makes a collection after each test cheap.
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,189 @@
+"""Popping and acking on both sides: batches handed out, what is said of them, and who holds which lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from fairlane.delivery import Delivery
+from fairlane.model.group import Subscription
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
+from tests.stateful.driver import Driver
+from tests.stateful.model import DONE, SECOND, Answer, Message, Order, Taken, Word
+from tests.stateful.places import Place
+
+BATCHES_KEPT = 6
+
+
+class Batch(NamedTuple):
+    """What a pop handed out, and which life of its queue it belongs to."""
+
+    queue: str
+    group: str
+    lease: str | None
+    deliveries: Sequence[Delivery]
+    life: int
+
+
+class Consuming(Driver):
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.batches: list[Batch] = []
+        self.leases: dict[tuple[str, str, str], dict[str, int]] = {}
+        """By queue, group and partition: each lease that was handed out and not given back, and its end."""
+
+    def forget_leases(self, queue: str, group: str | None = None, partition: str | None = None) -> None:
+        for key in [key for key in self.leases if key[0] == queue]:
+            if group in (None, key[1]) and partition in (None, key[2]):
+                del self.leases[key]
+
+    def drop_leases(self, batch: Batch) -> None:
+        """Forget those of a batch that the model says are over, after calls that do not tell."""
+        lanes = self.models[batch.queue].groups.get(batch.group, {})
+        for name, lane in lanes.items():
+            if lane.lease is None:
+                self.forget_leases(batch.queue, batch.group, name)
+
+    def note_renewal(self, lease: str, ends_at: int) -> None:
+        for leases in self.leases.values():
+            if leases.get(lease, 0) > self.now:
+                leases[lease] = max(leases[lease], ends_at)
+
+    def subscription(self, queue: str, mode: str) -> Subscription:
+        """`time` means that of the newest message."""
+        logs = self.models[queue].partitions.values()
+        newest = max((message.created_at for log in logs for message in log), default=self.now)
+        return Subscription("time", newest) if mode == "time" else Subscription("new" if mode == "new" else "all")
+
+    def take(
+        self,
+        queue: str,
+        group: str,
+        *,
+        batch: int,
+        lanes: int = 1,
+        partition: str | None = None,
+        lease_seconds: int | None = None,
+        auto_ack: bool = False,
+        mode: str = "all",
+    ) -> Batch | None:
+        """Pop, and hold what came against the model's; None if there was nothing."""
+        subscription = self.subscription(queue, mode)
+        call = self.broker.pop(
+            queue,
+            group=group,
+            batch=batch,
+            partitions=lanes,
+            partition=partition,
+            lease_seconds=lease_seconds,
+            auto_ack=auto_ack,
+            subscription=subscription,
+        )
+        taken, model = self.run(call), self.models[queue]
+        if group not in model.groups:
+            model.seek(group, subscription.mode, subscription.from_at or 0, self.now)
+        order = self._order(queue, group, [delivery.partition for delivery in taken], partition)
+        ends_at = 0 if auto_ack else self.now + (lease_seconds or model.options["lease_seconds"]) * SECOND
+        expected = model.pop(group, taken.lease, batch, lanes, ends_at, self.now, order)
+        assert [told(delivery) for delivery in taken] == expected
+        assert all((d.queue, d.group, d.lease) == (queue, group, taken.lease) for d in taken)
+        assert bool(taken.lease) == (bool(expected) and ends_at > 0)
+        if not expected:
+            return None
+        handed = Batch(queue, group, taken.lease or None, tuple(taken), self.lives[queue])
+        self.batches = [handed, *self.batches][:BATCHES_KEPT]
+        for name in {delivery.partition for delivery in taken if ends_at > 0}:
+            self.leases.setdefault((queue, group, name), {})[taken.lease] = ends_at
+        return handed
+
+    def _order(self, queue: str, group: str, seen: Sequence[str], only: str | None) -> Order:
+        """Longest ready first; the answer decides among lanes that became ready together, and among shards.
+
+        A lane that gave up its last message has no part in the answer, but shows that the pop passed by.
+        """
+        lanes = self.models[queue].groups[group]
+        rank = {name: seen.index(name) for name in seen}
+        if any(lane.lease is not None and lane.ends_at <= self.now for lane in lanes.values()):
+            for state in self.run(self.broker.lanes(queue, group)):
+                if state.head and state.committed != lanes[state.name].committed:
+                    rank.setdefault(state.name, -1)
+        return lambda ready: sorted(
+            (name for name in ready if only in (None, name)),
+            key=lambda name: (ready[name] if self.place.ordered else 0, rank.get(name, len(seen))),
+        )
+
+    def picked(self, pick: int) -> Batch:
+        return self.batches[pick % len(self.batches)]
+
+    def word(self, batch: Batch, index: int, status: str, delay_ms: int | None = None) -> Word:
+        delivery = batch.deliveries[index]
+        error = None if status in DONE else f"it {status}"
+        place = delivery.partition, delivery.transaction_id
+        return Word(*place, status, batch.lease, error, delay_ms, delivery.position)
+
+    def words(self, batch: Batch, said: Sequence[str | None]) -> list[Word]:
+        pairs = zip(range(len(batch.deliveries)), said, strict=False)
+        return [self.word(batch, index, status) for index, status in pairs if status is not None]
+
+    def ack_deliveries(self, batch: Batch, count: int, status: AckStatus, delay_ms: int | None) -> None:
+        deliveries = batch.deliveries[:count]
+        words = [self.word(batch, index, status, delay_ms) for index in range(len(deliveries))]
+        call = self.broker.ack(deliveries, status, error=words[0].error, delay_ms=delay_ms)
+        self.compare_acks(batch, words, self.run(call), batch.group)
+
+    def ack_words(self, batch: Batch, words: Sequence[Word], group: str | None = None) -> None:
+        """Ack by transactionId, unless it names more than one message or may be forgotten."""
+        ids = {delivery.partition: delivery.partition_id for delivery in batch.deliveries}
+        if not words or any(self._doubtful(batch, word) for word in words):
+            return
+        items = [
+            AckItem(
+                transaction_id=word.tx,
+                partition=ids[word.partition],
+                status=cast(AckStatus, word.status),
+                lease=word.lease,
+                error=word.error,
+                delay_ms=word.delay_ms,
+            )
+            for word in words
+        ]
+        outcomes = self.run(self.broker.ack_many(items, group=group or batch.group))
+        self.compare_acks(batch, words, outcomes, group or batch.group)
+
+    def _doubtful(self, batch: Batch, word: Word) -> bool:
+        model = self.models[batch.queue]
+        log = model.partitions.get(word.partition, []) if batch.life == self.lives[batch.queue] else []
+        known = [message.created_at for message in log if message.tx == word.tx]
+        held = word.lease is not None and bool(model.held(word.lease, self.now))
+        old = any(self.now - at >= model.options["dedup_seconds"] * SECOND for at in known)
+        return len(known) > 1 or (old and not held)
+
+    def _handed(self, batch: Batch) -> set[str]:
+        return {delivery.transaction_id for delivery in batch.deliveries}
+
+    def compare_acks(self, batch: Batch, words: Sequence[Word], outcomes: Sequence[AckOutcome], group: str) -> None:
+        """The outcome of each word; of a queue that is gone only that nothing was done."""
+        assert [outcome.transaction_id for outcome in outcomes] == [word.tx for word in words]
+        if batch.life != self.lives[batch.queue]:
+            assert all(not o.success and o.code in ("lease_lost", "unresolvable") for o in outcomes), outcomes
+            return
+        answers = self.models[batch.queue].ack(group, words, self.now)
+        told = [answer_of(outcome) for outcome in outcomes]
+        if answers[0].code == "lease_lost" and not {word.tx for word in words} <= self._handed(batch):
+            # A lease that ended, and an id that it never held: both are true, and either is an answer.
+            told = [Answer("lease_lost") if answer.code == "unresolvable" else answer for answer in told]
+        assert told == answers
+        for word, outcome in zip(words, outcomes, strict=True):
+            if outcome.lease_released:
+                self.forget_leases(batch.queue, group, word.partition)
+
+
+def answer_of(outcome: AckOutcome) -> Answer:
+    assert outcome.success == (outcome.code is None)
+    return Answer(outcome.code, outcome.noop, outcome.dead_lettered, outcome.lease_released)
+
+
+def told(delivery: Delivery) -> Taken:
+    data = bytes(delivery.data)
+    message = Message(delivery.id, delivery.transaction_id, data, delivery.created_at)
+    return delivery.partition, delivery.position, message, delivery.attempts

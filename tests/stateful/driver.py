@@ -1,0 +1,126 @@
+"""A broker and its model side by side: one clock, the same steps, every answer compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from fairlane.broker import Broker
+from fairlane.errors import QueueFull
+from fairlane.model.ids import format_uuid7
+from fairlane.model.message import PushItem
+from fairlane.model.outcome import PushOutcome
+from tests.clock import ManualClock
+from tests.stateful.model import Item, Queue
+from tests.stateful.places import Place
+
+T = TypeVar("T")
+
+Choice = tuple[str, str, str | tuple[str, int] | None]
+"""A message to push: queue, partition, and how its transactionId is chosen."""
+
+Pushed = tuple[PushItem, PushOutcome]
+
+IDS_KEPT = 10
+
+
+class Driver(RuleBasedStateMachine):
+    broker: Broker
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
+        self.clock = ManualClock(0)
+        self.loop = asyncio.new_event_loop()
+        self.opened = False
+        self.pushed = 0
+        self.ids: list[str] = []
+        self.models: dict[str, Queue] = {}
+        self.lives: dict[str, int] = {}
+
+    @property
+    def now(self) -> int:
+        return self.clock.at
+
+    def name(self, queue: str) -> str:
+        return self.place.prefix + queue
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(call)
+
+    def open(self) -> None:
+        self.broker = self.run(self.place.open(self.clock))
+        self.opened = True
+
+    def teardown(self) -> None:
+        if self.opened:
+            self.run(self.broker.close())
+        self.run(self.loop.shutdown_asyncgens())
+        self.loop.close()
+        self.place.remove()
+
+    def make(self, queue: str, options: dict[str, int]) -> None:
+        """A new queue with these options; one of the same name that was there is gone."""
+        self.configure(queue, options)
+        self.models[queue] = Queue(dict(options))
+        self.lives[queue] = self.lives.get(queue, 0) + 1
+
+    def configure(self, queue: str, options: dict[str, Any]) -> None:
+        self.run(self.broker.configure(queue, **options))
+
+    def items(self, chosen: Sequence[Choice]) -> list[PushItem]:
+        return [self._item(*choice) for choice in chosen]
+
+    def _item(self, queue: str, partition: str, choice: str | tuple[str, int] | None) -> PushItem:
+        self.pushed += 1
+        tx = choice if isinstance(choice, str) else None
+        if isinstance(choice, tuple) and choice[0] == "again":
+            tx = self.ids[choice[1] % len(self.ids)] if self.ids else "x"
+        elif isinstance(choice, tuple):
+            tx = format_uuid7((self.now // 1000 + choice[1]) << 74 | self.pushed)
+        payload = b'{"n":%d}' % self.pushed
+        return PushItem(queue=self.name(queue), partition=partition, transaction_id=tx, payload=payload)
+
+    def compare_pushes(self, items: Sequence[PushItem], outcomes: Sequence[PushOutcome]) -> None:
+        for queue, model in self.models.items():
+            mine = [(item, o) for item, o in zip(items, outcomes, strict=True) if item.queue == queue]
+            before = model.depth()
+            for unit in self._units(mine):
+                ids = [(outcome.message_id or "", outcome.transaction_id) for _, outcome in unit]
+                answers = model.push([model_item(item) for item, _ in unit], ids, self.now)
+                assert [as_told(outcome) for _, outcome in unit] == answers
+            for item, outcome in mine:
+                assert item.transaction_id in (None, outcome.transaction_id)
+                self._compare_room(outcome, before, model.depth(), model.options["max_size"])
+        self.remember(outcome.transaction_id for outcome in outcomes)
+
+    def _units(self, mine: list[Pushed]) -> list[list[Pushed]]:
+        """What was stored, then the partitions that were refused: none of them may fit behind it."""
+        refused = dict.fromkeys(item.partition for item, outcome in mine if outcome.status == "refused")
+        stored = [(item, outcome) for item, outcome in mine if item.partition not in refused]
+        return [stored, *([pair for pair in mine if pair[0].partition == name] for name in refused)]
+
+    def _compare_room(self, outcome: PushOutcome, before: int, after: int, limit: int) -> None:
+        """Depth is told as it was when the item was stored or refused: exactly, if its call touched one lane."""
+        if outcome.status == "queued":
+            assert (outcome.capacity or 0) == limit
+            assert outcome.depth in range(before + 1, after + 1) if limit else outcome.depth is None
+        if outcome.status == "refused":
+            assert isinstance(outcome.error, QueueFull)
+            assert outcome.error.capacity == limit
+            assert outcome.error.depth in range(before, after + 1)
+
+    def remember(self, ids: Iterable[str]) -> None:
+        """To be used again."""
+        self.ids = [*dict.fromkeys(ids), *self.ids][:IDS_KEPT]
+
+
+def model_item(item: PushItem) -> Item:
+    return item.partition, item.transaction_id, item.payload
+
+
+def as_told(outcome: PushOutcome) -> tuple[str, str, int]:
+    return outcome.status, outcome.message_id or "", -1 if outcome.position is None else outcome.position

@@ -1,0 +1,201 @@
+"""What Fairlane promises of a queue, in plain lists and dictionaries: no storage, no batches, no concurrency.
+
+Written from the documents alone, so that a mistake of the code is not repeated here. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+DONE = ("completed", "success")
+SECOND = 1_000_000
+NEVER = 1 << 62
+Item = tuple[str, str | None, object]  # to push: partition, transactionId, data
+Order = Callable[[dict[str, int]], list[str]]  # of lanes that are ready, with the time since when
+Letter = tuple[str | None, int, int, bool]  # error, attempts, when it was given up, whether it was replayed
+Taken = tuple[str, int, "Message", int]  # partition, position, message, failed attempts
+
+
+class Message(NamedTuple):
+    id: str
+    tx: str
+    data: object
+    created_at: int
+
+
+class Word(NamedTuple):  # what a consumer says of one message
+    partition: str
+    tx: str
+    status: str = "completed"
+    lease: str | None = None
+    error: str | None = None
+    delay_ms: int | None = None
+    position: int | None = None  # if not known, the newest message with this id is meant
+
+
+class Answer(NamedTuple):
+    code: str | None = None
+    noop: bool = False
+    dead: bool = False
+    released: bool = False
+
+
+@dataclass
+class Lane:  # one partition as one group sees it
+    log: list[Message]
+    committed: int = 0
+    ready_at: int = NEVER
+    lease: str | None = None  # also one that ran out
+    upto: int = 0  # the position behind the leased batch
+    ends_at: int = 0
+    ended: str | None = None  # the lease that its holder, or an ack, ended last
+    failures: dict[int, tuple[int, str | None]] = field(default_factory=dict)  # attempts and last error
+    alone_until: int = 0  # the end of a lost batch: one message at a time until there
+    gave_up: int = 0
+    fates: list[str] = field(default_factory=list)  # how each message below `committed` ended
+    letters: dict[int, Letter] = field(default_factory=dict)
+
+    def rest(self, ready_at: int) -> None:
+        """No lease; to be claimed from `ready_at` on, if there is anything to read."""
+        self.lease, self.upto, self.ends_at = None, 0, 0
+        self.ready_at = ready_at if self.committed < len(self.log) else NEVER
+
+    def move(self, to: int, fate: str) -> None:
+        self.failures = {at: failure for at, failure in self.failures.items() if at >= to}
+        self.fates = self.fates[:to] + [fate] * (to - self.committed)
+        self.committed = to
+
+    def tries(self, at: int) -> int:
+        return self.failures.get(at, (0, None))[0]
+
+    def charge(self, at: int, error: str | None) -> None:
+        self.failures[at] = self.tries(at) + 1, error
+
+    def bury(self, now: int) -> None:
+        tries, error = self.failures[self.committed]
+        self.gave_up, self.letters[self.committed] = self.gave_up + 1, (error, tries, now, False)
+        self.move(self.committed + 1, "dead")
+
+    def settle(self, words: Sequence[Word], options: dict[str, int], now: int, bundle: bool) -> list[Answer]:
+        """All that one call says of this lane, under one lease or none. In a bundle a failure is final."""
+        lease, holder, held = words[0].lease, self.lease, self.ends_at > now
+        before, end = self.committed, len(self.log)
+        newest = {message.tx: at for at, message in enumerate(self.log)}
+        told = [newest.get(word.tx, end) if word.position is None else word.position for word in words]
+        if lease is not None and not (held and lease == self.lease):
+            again = lease == self.ended and max(told) < before and all(w.status in DONE for w in words)
+            return [Answer(None if again else "lease_lost", noop=again)] * len(words)
+        answers, nacked = [Answer("unresolvable")] * len(words), False
+        for at, index in sorted((at, i) for i, at in enumerate(told) if at < (self.upto if lease else end)):
+            word, status = words[index], words[index].status
+            if at < before:
+                answers[index] = Answer(noop=True) if status in DONE else Answer("committed")
+            elif nacked:
+                answers[index] = Answer("redelivered")
+            elif bundle or status in (*DONE, "dlq"):
+                self.move(at + (status in DONE), "acked")
+                if status not in DONE:
+                    self.charge(at, word.error)
+                    self.bury(now)
+                answers[index] = Answer(dead=status not in DONE)
+            else:
+                nacked, failed = True, status == "failed"
+                if failed:
+                    self.charge(at, word.error)
+                over = failed and self.tries(at) > options["retry_limit"]
+                backoff_ms = min(options["retry_delay_ms"] << self.tries(at) >> 1, options["retry_delay_max_ms"])
+                sleep_ms = backoff_ms * (failed and not over) if word.delay_ms is None else word.delay_ms
+                if dead := over and at == self.committed:  # with messages before it open, it falls in its turn
+                    self.bury(now)
+                self.rest(now + 1000 * sleep_ms * (not dead))
+                answers[index] = Answer(dead=dead)
+        if not nacked and self.committed >= (self.upto if self.lease else before + 1):
+            self.rest(now)
+        freed = held and self.lease is None
+        self.ended = holder if freed else self.ended
+        return [answer._replace(released=freed and not (answer.code or answer.noop)) for answer in answers]
+
+
+@dataclass
+class Queue:
+    options: dict[str, int]
+    partitions: dict[str, list[Message]] = field(default_factory=dict)
+    groups: dict[str, dict[str, Lane]] = field(default_factory=dict)
+
+    def depth(self) -> int:
+        done = {name: [lanes[name].committed for lanes in self.groups.values()] for name in self.partitions}
+        return sum(len(log) - min(done[name], default=0) for name, log in self.partitions.items())
+
+    def append(self, partition: str, message: Message) -> int:
+        log = self.partitions.setdefault(partition, [])
+        log.append(message)
+        for lanes in self.groups.values():
+            lane = lanes.setdefault(partition, Lane(log))
+            lane.ready_at = message.created_at if lane.ready_at == NEVER else lane.ready_at
+        return len(log) - 1
+
+    def push(self, items: Sequence[Item], ids: Sequence[tuple[str, str]], now: int) -> list[tuple[str, str, int]]:
+        """(status, id, position) of each item; `ids` has the id and transactionId for each new one."""
+        trial, window, answers = copy.deepcopy(self), self.options["dedup_seconds"] * SECOND, []
+        for (partition, tx, data), (id, given) in zip(items, ids, strict=True):
+            log = trial.partitions.get(partition, [])
+            known = [(m.id, at) for at, m in enumerate(log) if m.tx == tx and 0 < window >= now - m.created_at]
+            at = trial.append(partition, Message(id, given, data, now)) if not known else 0
+            answers.append(("duplicate", *known[-1]) if known else ("queued", id, at))
+        if not 0 < self.options["max_size"] < trial.depth() or trial.depth() == self.depth():
+            vars(self).update(vars(trial))
+        stored = {message.id for log in self.partitions.values() for message in log}
+        return [answer if answer[1] in stored else ("refused", "", -1) for answer in answers]
+
+    def pop(self, group: str, lease: str, batch: int, most: int, ends_at: int, now: int, order: Order) -> list[Taken]:
+        """Up to `batch` messages from up to `most` lanes; with `ends_at` 0 they are finished at once."""
+        got, lanes, limit = list[Taken](), self.groups[group], self.options["retry_limit"]
+        for name in order({name: lane.ready_at for name, lane in lanes.items() if lane.ready_at <= now}):
+            lane, room = lanes[name], batch - len(got)
+            if room == 0 or len({name for name, *_ in got}) == most:
+                break
+            if lane.lease is not None:
+                lane.alone_until = max(lane.alone_until, lane.upto)
+                lane.charge(lane.committed, "Partition lease expired")
+            while lane.tries(lane.committed) > limit:
+                lane.bury(now)
+            lane.rest(now)
+            first, over = lane.committed, [at for at in lane.failures if lane.tries(at) > limit]
+            upto = min([first + (1 if first < lane.alone_until else room), len(lane.log), *over])
+            got += [(name, at, lane.log[at], lane.tries(at) * (at == first)) for at in range(first, upto)]
+            if ends_at == 0:
+                lane.move(upto, "acked")
+                lane.rest(now)
+            elif upto > first:
+                lane.lease, lane.upto, lane.ends_at, lane.ready_at = lease, upto, ends_at, ends_at
+        return got
+
+    def ack(self, group: str, words: Sequence[Word], now: int, *, bundle: bool = False) -> list[Answer]:
+        answers: dict[Word, Answer] = {}
+        for name in {word.partition for word in words}:
+            mine = [word for word in words if word.partition == name]
+            lane = self.groups.get(group, {}).get(name, Lane([]))
+            answers.update(zip(mine, lane.settle(mine, self.options, now, bundle), strict=True))
+        return [answers[word] for word in words]
+
+    def held(self, lease: str, now: int) -> list[Lane]:
+        return [x for lanes in self.groups.values() for x in lanes.values() if x.lease == lease and x.ends_at > now]
+
+    def renew(self, lease: str, seconds: int, now: int) -> list[int]:
+        for lane in self.held(lease, now):
+            lane.ends_at = lane.ready_at = max(lane.ends_at, now + seconds * SECOND)
+        return [lane.ends_at for lane in self.held(lease, now)]
+
+    def seek(self, group: str, to: str, at: int, now: int, only: str | None = None) -> None:
+        """Also how a new group begins: `all` is the beginning, `new` the end."""
+        begun = {name: Lane(log) for name, log in self.partitions.items()}
+        for name, lane in self.groups.setdefault(group, begun).items():
+            if only in (None, name):
+                head, since = len(lane.log), sum(message.created_at < at for message in lane.log)
+                place = {"end": head, "new": head, "time": since, "position": min(at, head)}
+                lane.move(place.get(to, 0), "skipped")
+                lane.failures, lane.alone_until = {}, 0
+                lane.rest(now)

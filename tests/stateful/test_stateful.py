@@ -1,0 +1,63 @@
+"""The machine on each store. `FAIRLANE_STATEFUL=long` searches for longer; a failure tells its seed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.postgres import PostgresServer
+from tests.stateful.machine import QueueMachine
+from tests.stateful.places import Place, PostgresPlace, SqlitePlace
+
+LONG = os.environ.get("FAIRLANE_STATEFUL") == "long"
+SEED = "FAIRLANE_STATEFUL_SEED"
+
+pytestmark = pytest.mark.timeout(4 * 3600 if LONG else 300)
+
+
+def search(place: Callable[[], Place], *, examples: int) -> None:
+    """Run that many examples of 50 steps, or as many as it takes to find and shrink a disagreement."""
+    chosen = int(os.environ.get(SEED) or secrets.randbits(32))
+    machine = seed(chosen)(lambda: QueueMachine(place()))
+    limits = settings(
+        max_examples=examples * (25 if LONG else 1),
+        stateful_step_count=100 if LONG else 50,
+        deadline=None,
+        print_blob=True,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        run_state_machine_as_test(machine, settings=limits)  # type: ignore[arg-type]
+    except BaseException as error:
+        error.add_note(f"{SEED}={chosen} repeats the search that found this.")
+        raise
+
+
+@contextlib.contextmanager
+def database(server: PostgresServer) -> Iterator[str]:
+    loop = asyncio.new_event_loop()
+    made = server.fresh_database()
+    try:
+        yield loop.run_until_complete(made.__aenter__())
+        loop.run_until_complete(made.__aexit__(None, None, None))
+    finally:
+        loop.close()
+
+
+def test_sqlite_does_what_the_model_says(tmp_path: Path) -> None:
+    search(lambda: SqlitePlace(tmp_path), examples=200)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_postgres_does_what_the_model_says(postgres18: PostgresServer, shards: int) -> None:
+    with database(postgres18) as url:
+        search(lambda: PostgresPlace(url, shards=shards), examples=40)
