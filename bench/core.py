@@ -29,6 +29,7 @@ from bench import endurance, workloads, yardsticks
 from bench.load import Load, Rate, Run
 from bench.postgres import MAJORS, PostgresServer, fresh_database, running, settings_in_force
 from bench.report import Comparison, print_machine, table_of, verdict
+from fairlane.runtime.memory import ease_collector
 
 ROWS = [
     Comparison("push 100 over 100 partitions", workloads.push_100, yardsticks.push, "(a) row per message", 3),
@@ -167,6 +168,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 async def main() -> None:
     chosen = arguments()
+    ease_collector()  # as the broker process does
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     stores = ["sqlite", "postgres"] if chosen.store == "both" else [chosen.store]
     with ExitStack() as stack:

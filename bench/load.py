@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from fairlane.model.ids import format_uuid7, uuid7
+from fairlane.model.ids import uuid7
 
 PAYLOAD = b'{"order":"2f1c9c4e-7d0b","customer":48213,"amount":"129.90","currency":"EUR","note":"at the door"}'
 assert len(PAYLOAD) == 98, len(PAYLOAD)
@@ -88,5 +88,4 @@ async def closed_loop(step: Step, load: Load) -> Rate:
 
 def fresh_ids(count: int) -> list[str]:
     """UUIDv7s made now, as a producer would make them."""
-    first = uuid7.reserve(count)
-    return [format_uuid7(value) for value in range(first, first + count)]
+    return uuid7.many(count)[0]

@@ -21,18 +21,25 @@ class BatchPolicy(NamedTuple):
     requests_max: int = 500
     items_max: int = 10_000
     bytes_max: int = 8 * 1024 * 1024
+    share_items: int = 500
+    """From this many items on, what waits is shared out over the free flushes: while the store works on one, the
+    next is made ready. Fewer items gain more from travelling together."""
 
     def may_fire(self, running: int) -> bool:
         return running < self.flushes
 
-    def take(self, waiting: Iterable[Weight]) -> int:
-        """How many from the front make the next flush. The first goes always: larger than the bounds, it is a flush
-        of its own."""
-        count = items = size = 0
+    def take(self, waiting: Iterable[Weight], *, items: int, running: int) -> int:
+        """How many from the front make the next flush, of `items` that wait in all, beside `running` other flushes.
+
+        The first goes always: larger than the bounds, it is a flush of its own.
+        """
+        free = max(1, self.flushes - running)
+        bound = min(self.items_max, max(self.share_items, -(-items // free)))
+        count = total = size = 0
         for weight in waiting:
-            items += weight.items
+            total += weight.items
             size += weight.bytes
-            if count and (count >= self.requests_max or items > self.items_max or size > self.bytes_max):
+            if count and (count >= self.requests_max or total > bound or size > self.bytes_max):
                 break
             count += 1
         return count

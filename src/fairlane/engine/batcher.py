@@ -34,6 +34,8 @@ class Batcher(Generic[Op, Out]):
         self._weigh = weigh
         self._unwanted = unwanted
         self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out]]] = deque()
+        self._items = 0
+        self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -41,12 +43,19 @@ class Batcher(Generic[Op, Out]):
     def idle(self) -> bool:
         return not self._waiting and not self._tasks
 
+    @property
+    def pending(self) -> int:
+        """Operations that wait, and flushes under way."""
+        return len(self._waiting) + self._flushing
+
     async def submit(self, op: Op) -> Out:
         """The outcome of `op`, which travels with whatever else waits."""
         if self._stopped:
             raise ShuttingDown("the broker is stopping")
         future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
-        self._waiting.append((op, self._weigh(op), future))
+        weight = self._weigh(op)
+        self._items += weight.items
+        self._waiting.append((op, weight, future))
         self._fire()
         return await future
 
@@ -63,16 +72,22 @@ class Batcher(Generic[Op, Out]):
     async def _run(self) -> None:
         """One flush after another while something waits."""
         while self._waiting:
-            count = self._policy.take(weight for _, weight, _ in self._waiting)
+            weights = (weight for _, weight, _ in self._waiting)
+            count = self._policy.take(weights, items=self._items, running=self._flushing)
             batch = [self._waiting.popleft() for _ in range(count)]
+            self._items -= sum(weight.items for _, weight, _ in batch)
+            self._fire()
             batch = [entry for entry in batch if not entry[2].cancelled()]
             if not batch:
                 continue
             outcomes: Sequence[Out | Exception]
+            self._flushing += 1
             try:
                 outcomes = await self._flush([op for op, _, _ in batch])
             except Exception as error:  # the boundary of a flush: its callers get it
                 outcomes = [error] * len(batch)
+            finally:
+                self._flushing -= 1
             for (op, _, future), outcome in zip(batch, outcomes, strict=True):
                 self._answer(op, future, outcome)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 import msgspec
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, QueueFull, StoreUnavailable
-from fairlane.model.ids import Uuid7, consecutive_uuid7s, id_facts, id_key
+from fairlane.model.ids import Uuid7, id_facts, id_key
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import PushOutcome
@@ -45,8 +45,8 @@ class Draft:
         self.slice = part
         self.owners: list[tuple[int, int]] = []
         self.message_ids: list[str] = []
-        self.keys: set[int] = set()
-        """Of given ids, each of which needs its own."""
+        self.keys: dict[int, str] = {}
+        """Given ids by their keys: each id needs its own."""
         self.repeats: dict[str, list[tuple[int, int]]] = {}
         """Given transactionId -> further items of this flush that carry it."""
         self.rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
@@ -106,8 +106,10 @@ def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
 
 
 class Pusher:
-    def __init__(self, store: Store, catalogue: Catalogue, ready: Callable[[int], None]) -> None:
-        """`ready(queue_id)` is called for each lane that got messages."""
+    def __init__(
+        self, store: Store, catalogue: Catalogue, ready: Callable[[int, Sequence[tuple[int, int]]], None]
+    ) -> None:
+        """`ready(queue_id, owners)` is called for each lane that got messages, with whose they are."""
         self._store = store
         self._catalogue = catalogue
         self._ready = ready
@@ -139,79 +141,83 @@ class Pusher:
     async def draft(self, flush: Flush) -> None:
         """Find or make every partition, then pack every message. A request that names what cannot be had fails
         alone."""
-        wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-        for request in flush.requests:
-            for item in request.items:
-                wanted[request.tenant, item.queue][item.partition] = None
-        homes: dict[Address, Home | FairlaneError] = {}
+        addresses = [
+            [(request.tenant, item.queue, item.partition) for item in request.items] for request in flush.requests
+        ]
+        wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for tenant, name, partition in dict.fromkeys(chain.from_iterable(addresses)):
+            wanted[tenant, name].append(partition)
+        homes: dict[Address, Home] = {}
+        refused: dict[Address, FairlaneError] = {}
         for (tenant, name), partitions in wanted.items():
             try:
-                homes.update(await self._homes(tenant, name, partitions))
+                await self._homes(tenant, name, partitions, homes, refused)
             except FairlaneError as error:
-                homes.update({(tenant, name, partition): error for partition in partitions})
+                refused |= {(tenant, name, partition): error for partition in partitions}
         for number, request in enumerate(flush.requests):
-            places = (homes[request.tenant, item.queue, item.partition] for item in request.items)
-            refused = next((place for place in places if isinstance(place, FairlaneError)), None)
-            if refused is not None:
-                flush.outcomes[number] = refused
+            if refused and (errors := [refused[one] for one in addresses[number] if one in refused]):
+                flush.outcomes[number] = errors[0]
             else:
-                self._pack(flush, number, request, homes)
+                self._pack(flush, number, request, addresses[number], homes)
         for draft in flush.drafts.values():
             draft.seal()
 
-    async def _homes(self, tenant: str, name: str, partitions: Collection[str]) -> dict[Address, Home | FairlaneError]:
+    async def _homes(
+        self,
+        tenant: str,
+        name: str,
+        partitions: Sequence[str],
+        homes: dict[Address, Home],
+        refused: dict[Address, FairlaneError],
+    ) -> None:
         """Queue and partition of each name, made where missing, or why it cannot be."""
         for _ in range(_ROUNDS_MAX):
             queue = await self._catalogue.queue(tenant, name, make=True)
             assert queue is not None, "a queue that is asked to be made is there"
-            allowed = [label for label in partitions if queue.options.ordering != "fifo" or label == DEFAULT_PARTITION]
-            refused = InvalidRequest(f"queue {name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
-            homes: dict[Address, Home | FairlaneError] = {
-                (tenant, name, label): refused for label in partitions if label not in allowed
-            }
+            allowed = partitions
+            if queue.options.ordering == "fifo":
+                allowed = [label for label in partitions if label == DEFAULT_PARTITION]
+                error = InvalidRequest(f"queue {name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
+                refused |= {(tenant, name, label): error for label in partitions if label != DEFAULT_PARTITION}
             try:
                 for label, home in (await self._catalogue.partitions(queue, allowed)).items():
                     homes[tenant, name, label] = (queue, home)
             except NotFound:
                 self._catalogue.forget(queue.id)
                 continue
-            return homes
+            return
         raise StoreUnavailable(f"queue {name!r} kept being deleted under this push; try again")
 
     def _pack(
-        self, flush: Flush, number: int, request: PushRequest, homes: Mapping[Address, Home | FairlaneError]
+        self, flush: Flush, number: int, request: PushRequest, addresses: list[Address], homes: dict[Address, Home]
     ) -> None:
-        tenant, count = request.tenant, len(request.items)
-        first = self._ids.reserve(count)
-        made_at = first >> 74
-        message_ids, keys = consecutive_uuid7s(first, count)
+        message_ids, keys, made_at = self._ids.many(len(request.items))
         drafts = flush.drafts
-        for index, item in enumerate(request.items):
-            address = (tenant, item.queue, item.partition)
+        index = -1
+        for item, address, message_id, key in zip(request.items, addresses, message_ids, keys, strict=True):
+            index += 1
             draft = drafts.get(address)
             if draft is None:
-                queue, partition = cast(Home, homes[address])
+                queue, partition = homes[address]
                 part = Slice(partition.id, queue.id, queue.options, [], [], [], [], [])
                 draft = drafts[address] = Draft(address, part)
-            message_id, given_id = message_ids[index], item.transaction_id
+            given_id = item.transaction_id
             if given_id is None:
-                transaction_id, key, id_time = message_id, keys[index], made_at
-            else:
-                transaction_id = given_id
-                if draft.slice.options.dedup_seconds:
-                    if given_id in draft.repeats:
-                        draft.repeats[given_id].append((number, index))
-                        continue
-                    draft.repeats[given_id] = []
-                key, maybe_time = id_facts(given_id)
-                if key in draft.keys:
+                fragment = pack(message_id, message_id, item)
+                draft.rows.append((fragment, message_id, key, made_at, False, message_id, (number, index)))
+                continue
+            key, id_time = id_facts(given_id)
+            same = draft.keys.get(key)
+            if same is not None:
+                if same == given_id and draft.slice.options.dedup_seconds:
+                    draft.repeats.setdefault(given_id, []).append((number, index))
+                    continue
+                if same != given_id:
                     key = id_key(given_id, salt=1)
-                draft.keys.add(key)
-                id_time = NO_ID_TIME if maybe_time is None else maybe_time
-            fragment = pack(message_id, transaction_id, item)
-            draft.rows.append(
-                (fragment, transaction_id, key, id_time, given_id is not None, message_id, (number, index))
-            )
+            draft.keys[key] = given_id
+            fragment = pack(message_id, given_id, item)
+            id_time = NO_ID_TIME if id_time is None else id_time
+            draft.rows.append((fragment, given_id, key, id_time, True, message_id, (number, index)))
 
     async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
@@ -232,27 +238,33 @@ class Pusher:
     def _stored(self, flush: Flush, draft: Draft, result: Stored) -> None:
         part, position = draft.slice, result.first
         where, depth, capacity = part.partition, result.depth, result.capacity
+        repeated, outcomes = bool(draft.repeats), flush.outcomes
         for owner, transaction_id, message_id in zip(
             draft.owners, part.transaction_ids, draft.message_ids, strict=True
         ):
             outcome = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
             position += 1
-            if draft.repeats:
+            if repeated:
                 flush.settle(draft, owner, outcome)
             else:
-                flush.put(owner, outcome)
+                request, index = owner
+                answers = outcomes[request]
+                if type(answers) is list:
+                    answers[index] = outcome
         del flush.drafts[draft.address]
-        self._ready(part.queue_id)
+        self._ready(part.queue_id, draft.owners)
 
     async def _move(self, draft: Draft) -> None:
         """The queue was deleted or changed: look where its messages belong now."""
         part = draft.slice
         self._catalogue.forget(part.queue_id)
         tenant, name, label = draft.address
-        home = (await self._homes(tenant, name, [label]))[draft.address]
-        if isinstance(home, FairlaneError):
-            raise home
-        queue, partition = home
+        homes: dict[Address, Home] = {}
+        refused: dict[Address, FairlaneError] = {}
+        await self._homes(tenant, name, [label], homes, refused)
+        if refused:
+            raise refused[draft.address]
+        queue, partition = homes[draft.address]
         part.partition, part.queue_id, part.options = partition.id, queue.id, queue.options
 
 

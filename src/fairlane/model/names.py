@@ -16,6 +16,22 @@ def is_plain(name: object) -> bool:
     return type(name) is str and 0 < len(name) <= NAME_CHARS_MAX and name.isascii() and "\0" not in name
 
 
+known_names: dict[str, None] = {}
+"""Names that were found plain: a program uses the same ones again and again."""
+
+
+def is_known(name: str) -> bool:
+    """Whether this very name was found plain before: a program uses the same names again and again."""
+    if name in known_names:
+        return True
+    if is_plain(name):
+        if len(known_names) > 100_000:
+            known_names.clear()
+        known_names[name] = None
+        return True
+    return False
+
+
 def check_name(what: str, name: object, *, chars_max: int = NAME_CHARS_MAX) -> str:
     """`name`, or InvalidRequest with a sentence that says what is wrong with it."""
     if not isinstance(name, str):

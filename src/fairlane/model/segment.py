@@ -45,12 +45,21 @@ HEAD_BYTES = 2200
 
 def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
     """The stored form of one message."""
+    plain = item.trace_id is None and item.type is None and item.headers is None
     if transaction_id is message_id:
-        head = b'{"id":"%b","transactionId":"%b"' % (bare := message_id.encode(), bare)
+        bare = message_id.encode()
+        if plain:
+            return b'{"id":"%b","transactionId":"%b","traceId":null,"data":%b' % (bare, bare, item.payload)
+        head = b'{"id":"%b","transactionId":"%b"' % (bare, bare)
     else:
-        head = b'{"id":"%b","transactionId":%b' % (message_id.encode(), encode(transaction_id))
-    if item.trace_id is None and item.type is None and item.headers is None:
-        return b'%b,"traceId":null,"data":%b' % (head, item.payload)
+        quoted = encode(transaction_id)
+        if plain:
+            return b'{"id":"%b","transactionId":%b,"traceId":null,"data":%b' % (
+                message_id.encode(),
+                quoted,
+                item.payload,
+            )
+        head = b'{"id":"%b","transactionId":%b' % (message_id.encode(), quoted)
     head += b',"traceId":null' if item.trace_id is None else b',"traceId":"%b"' % item.trace_id.encode()
     if item.type is not None:
         head += b',"type":' + encode(item.type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import asyncpg
 
@@ -30,7 +31,7 @@ def arguments(
     ends: list[int] = []
     cuts: Cuts = ([], [], [], [], [])
     for number, part in enumerate(slices, 1):
-        lengths = [len(fragment) for fragment in part.fragments]
+        lengths = list(map(len, part.fragments))
         bytes_max.append(max(lengths))
         oldest.append(min(part.id_times))
         newest.append(max(part.id_times))
@@ -77,6 +78,10 @@ def _cut(
     cuts: Cuts,
 ) -> None:
     """Cut one slice into segments of bounded size, each of one message at least."""
+    if sum(lengths) <= SEGMENT_BYTES_MAX:
+        ends += accumulate(lengths)
+        _segment(number, offset, fragments, 0, len(fragments), cuts)
+        return
     first = total = 0
     for index, length in enumerate(lengths):
         if total and total + length > SEGMENT_BYTES_MAX:
