@@ -17,41 +17,52 @@ _ADDRESS = re.compile(r" on (http://\S+:\d+), store ")
 
 
 class BrokerProcess:
-    """A running broker; `url` is where it listens, `log` what it said so far."""
+    """A broker on a free port, which it keeps when it is started again. `log` is what it said so far."""
 
-    def __init__(self, store: str, *, port: int = 0) -> None:
+    def __init__(self, store: str) -> None:
         self.log: list[str] = []
-        # What the environment of the tests says about brokers is not about this one.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+        self.url = ""
+        self._store = store
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and return when it listens."""
+        port = self.url.rpartition(":")[2] or "0"
         self._process = subprocess.Popen(
-            [FAIRLANE, "serve", "--store", store, "--port", str(port)],
+            [FAIRLANE, "serve", "--store", self._store, "--port", port],
             stderr=subprocess.PIPE,
             text=True,
-            env=environment,
+            # What the environment of the tests says about brokers is not about this one.
+            env={name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")},
         )
         self.url = self._address()
         self._reader = threading.Thread(target=self._read, name="broker-log", daemon=True)
         self._reader.start()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
-
     def stop(self) -> int:
         """Ask it to end, and wait until it did; its exit code."""
+        assert self._process is not None
         self._process.terminate()
         return self._ended()
 
     def kill(self) -> None:
+        assert self._process is not None
         self._process.kill()
         self._ended()
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def _address(self) -> str:
         """It says where it listens once it does."""
+        assert self._process is not None
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.log.append(line)
@@ -60,23 +71,27 @@ class BrokerProcess:
         raise AssertionError(f"the broker ended with {self._process.wait()}:\n{''.join(self.log)}")
 
     def _read(self) -> None:
+        assert self._process is not None
         assert self._process.stderr is not None
         self.log.extend(self._process.stderr)
 
     def _ended(self) -> int:
+        assert self._process is not None
         code = self._process.wait(STOP_SECONDS_MAX)
-        self._reader.join()
+        if self._reader is not None:
+            self._reader.join()
         if self._process.stderr is not None:
             self._process.stderr.close()
         return code
 
 
 @contextlib.contextmanager
-def broker_process(store: str, *, port: int = 0) -> Iterator[BrokerProcess]:
-    """A broker on a free port, or on the given one, stopped at the end if it still runs."""
-    broker = BrokerProcess(store, port=port)
+def broker_process(store: str) -> Iterator[BrokerProcess]:
+    """A running broker, stopped at the end if it still runs."""
+    broker = BrokerProcess(store)
+    broker.start()
     try:
         yield broker
     finally:
-        with contextlib.suppress(ValueError, ProcessLookupError):
+        if broker.running:
             broker.stop()

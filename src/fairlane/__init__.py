@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fairlane.errors import (
@@ -24,17 +25,21 @@ from fairlane.model.outcome import AckItem
 
 if TYPE_CHECKING:
     from fairlane.broker import Broker
+    from fairlane.client.client import Client
+    from fairlane.client.message import Message
     from fairlane.delivery import Batch, Delivery
 
 __all__ = [
     "AckItem",
     "Batch",
     "Broker",
+    "Client",
     "Conflict",
     "Delivery",
     "FairlaneError",
     "InvalidRequest",
     "LeaseLost",
+    "Message",
     "NotFound",
     "OutcomeUnknown",
     "Overloaded",
@@ -49,14 +54,18 @@ __all__ = [
 ]
 
 
+_HOMES = {
+    "Batch": "fairlane.delivery",
+    "Broker": "fairlane.broker",
+    "Client": "fairlane.client",
+    "Delivery": "fairlane.delivery",
+    "Message": "fairlane.client",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """The broker needs the `server` extra, so that it is imported only when somebody asks for it."""
-    if name == "Broker":
-        from fairlane.broker import Broker
-
-        return Broker
-    if name in ("Batch", "Delivery"):
-        from fairlane import delivery
-
-        return getattr(delivery, name)
-    raise AttributeError(f"module 'fairlane' has no attribute {name!r}")
+    """Imported when somebody asks for it: the broker needs the `server` extra, and who has it may not need HTTP."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'fairlane' has no attribute {name!r}")
+    return getattr(import_module(home), name)

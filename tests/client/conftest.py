@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,13 @@ from tests.client.rogue import Rogue
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with broker_process(f"sqlite:///{tmp_path_factory.mktemp('broker')}/queue.db") as broker:
+        yield broker
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """One that the test may stop, kill and start again."""
+    with broker_process(f"sqlite:///{tmp_path}/queue.db") as broker:
         yield broker
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
@@ -24,15 +25,17 @@ class Seen(NamedTuple):
         return items
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True)
+class Answer:
     """Instead of the broker's."""
 
     status: int
-    body: dict[str, Any] = {}
-    headers: dict[str, str] = {}
+    body: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
 
 
-class Drop(NamedTuple):
+@dataclass(frozen=True)
+class Drop:
     """Break the connection: before the broker saw the request, or after it was carried out."""
 
     carried_out: bool
@@ -48,6 +51,7 @@ class Rogue:
         self.url = ""
         self._target = target
         self._next: deque[Answer | Drop] = deque()
+        self._came = asyncio.Condition()
 
     def do(self, *reactions: Answer | Drop) -> None:
         self._next.extend(reactions)
@@ -55,12 +59,17 @@ class Rogue:
     def requests(self, path: str) -> list[Seen]:
         return [seen for seen in self.seen if seen.path.startswith(path)]
 
+    async def until(self, path: str, count: int) -> None:
+        """Return when so many requests with this path came."""
+        async with self._came:
+            await self._came.wait_for(lambda: len(self.requests(path)) >= count)
+
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession()
         server = web.Server(self._react)
-        self._runner = web.ServerRunner(server)
+        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
@@ -71,7 +80,9 @@ class Rogue:
 
     async def _react(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
-        self.seen.append(Seen(request.method, unquote(request.path), msgspec.json.decode(body) if body else None))
+        async with self._came:
+            self.seen.append(Seen(request.method, unquote(request.path), msgspec.json.decode(body) if body else None))
+            self._came.notify_all()
         reaction = self._next.popleft() if self._next else None
         if isinstance(reaction, Answer):
             return web.json_response(reaction.body, status=reaction.status, headers=reaction.headers)

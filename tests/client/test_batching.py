@@ -38,8 +38,7 @@ async def test_what_is_pushed_while_a_request_is_in_flight_goes_in_the_next(rogu
     rogue.hold = asyncio.Event()
     async with Client(rogue.url) as client:
         first = asyncio.create_task(client.push(queue, 0))
-        while not rogue.seen:
-            await asyncio.sleep(0.005)
+        await rogue.until(PUSH, 1)
         others = [asyncio.create_task(client.push(queue, n)) for n in range(1, 6)]
         await asyncio.sleep(0)
         rogue.hold.set()
@@ -53,8 +52,7 @@ async def test_a_caller_that_gives_up_before_its_push_left_takes_it_back(rogue: 
     rogue.hold = asyncio.Event()
     async with Client(rogue.url) as client:
         first = asyncio.create_task(client.push(queue, "first"))
-        while not rogue.seen:
-            await asyncio.sleep(0.005)
+        await rogue.until(PUSH, 1)
         second = asyncio.create_task(client.push(queue, "second"))
         await asyncio.sleep(0)
         second.cancel()
@@ -118,9 +116,7 @@ async def test_callers_that_are_refused_together_are_told_apart(rogue: Rogue, qu
         for size in (1, 2):
             await client.configure(f"{queue}{size}", max_size=size)
             await client.push_many([PushItem(queue=f"{queue}{size}", payload=b"1")] * size)
-        outcomes = await asyncio.gather(
-            *[client.push(f"{queue}{size}", 1) for size in (1, 2)], return_exceptions=True
-        )
+        outcomes = await asyncio.gather(*[client.push(f"{queue}{size}", 1) for size in (1, 2)], return_exceptions=True)
     assert [outcome.capacity for outcome in outcomes if isinstance(outcome, QueueFull)] == [1, 2]
 
 

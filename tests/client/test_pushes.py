@@ -10,6 +10,7 @@ import pytest
 
 from fairlane import Client, InvalidRequest, PushItem, QueueFull
 from fairlane.model.ids import uuid7_ms
+from tests.broker_process import BrokerProcess
 from tests.client.rogue import Rogue
 
 
@@ -69,6 +70,14 @@ async def test_many_are_stored_with_one_outcome_each(client: Client, queue: str)
     outcomes = await client.push_many([*items, items[1]])
     assert [outcome.status for outcome in outcomes] == ["queued"] * 4 + ["duplicate"]
     assert outcomes[4].message_id == outcomes[1].message_id
+
+
+async def test_large_messages_and_large_batches_arrive_whole(client: Client, queue: str) -> None:
+    large = "x" * (3 << 20)
+    await client.push(queue, large)
+    await client.push_many([PushItem(queue=queue, payload=b'"%b"' % (b"y" * 1000))] * 5000)
+    batch = await client.pop(queue, type=str, batch=10_000)
+    assert [len(message.data) for message in batch] == [3 << 20] + [1000] * 5000
 
 
 async def test_pushing_nothing_asks_nobody() -> None:
@@ -131,15 +140,14 @@ async def test_a_full_queue_is_waited_for(rogue: Rogue, queue: str) -> None:
         await client.configure(queue, max_size=1)
         await client.push(queue, 1)
         second = asyncio.create_task(client.push(queue, 2))
-        while len(rogue.requests("/api/v1/push")) < 3:
-            await asyncio.sleep(0.01)
+        await rogue.until("/api/v1/push", 3)
         await client.ack(await client.pop(queue))
         assert (await second).status == "queued"
     assert len({seen.items[0]["transactionId"] for seen in rogue.requests("/api/v1/push")[1:]}) == 1
 
 
-async def test_of_many_items_those_that_met_a_full_queue_are_outcomes(client: Client, queue: str) -> None:
-    async with Client(client._transport.servers.urls, retry_on_429=False) as impatient:
+async def test_of_many_items_those_that_met_a_full_queue_are_outcomes(broker: BrokerProcess, queue: str) -> None:
+    async with Client(broker.url, retry_on_429=False) as impatient:
         await impatient.configure(queue, max_size=1)
         items = [PushItem(queue=name, payload=b"1") for name in (queue, f"{queue}-free")]
         await impatient.push_many(items)

@@ -6,21 +6,28 @@ import sys
 
 import typer
 
-from fairlane.cli import serve
+from fairlane.cli import dlq, group, pop, push, queue, serve, tail
 from fairlane.errors import FairlaneError
+
+REFUSED = 2
+TRY_AGAIN = 75  # EX_TEMPFAIL: the same command may succeed later
+INTERRUPTED = 130
 
 app = typer.Typer(
     help="Fairlane: a durable, ordered message queue on the SQL database you already run.",
+    epilog="Exit codes: 0 done, 1 nothing found, 2 wrong or refused, 75 try again later.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 app.command(name="serve")(serve.serve)
-
-
-@app.callback()
-def _root() -> None:
-    """Keeps `fairlane serve` a subcommand while it is the only one."""
+app.command(name="push")(push.push)
+app.command(name="pop")(pop.pop)
+app.command(name="tail")(tail.tail)
+app.add_typer(queue.app, name="queue")
+app.add_typer(group.app, name="group")
+app.add_typer(dlq.app, name="dlq")
 
 
 def main() -> None:
@@ -28,4 +35,6 @@ def main() -> None:
         app()
     except FairlaneError as error:
         typer.echo(f"fairlane: {error}", err=True)
-        sys.exit(2 if not error.retryable else 75)
+        sys.exit(TRY_AGAIN if error.retryable else REFUSED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

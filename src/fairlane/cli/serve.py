@@ -17,6 +17,7 @@ import typer
 
 from fairlane.config import Settings, load_settings
 from fairlane.errors import InvalidRequest
+from fairlane.runtime.memory import ease_collector
 
 DRAIN_SECONDS = 8.0
 log = logging.getLogger("fairlane")
@@ -59,7 +60,9 @@ async def _serve(settings: Settings) -> None:
     if not settings.store.startswith("sqlite"):
         options = {"listen_url": settings.listen_url, "allow_unsafe": settings.allow_unsafe}
     async with Broker.open(settings.store, **options) as broker:
-        server = Server(App(broker).handle)
+        app = App(broker)
+        server = app.server = Server(app.handle)
+        ease_collector()
         port = await server.start(settings.host, settings.port)
         _say(settings, port)
         stop = asyncio.Event()

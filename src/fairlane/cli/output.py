@@ -1,0 +1,106 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line."""
+    sys.stdout.write(msgspec.json.encode(value, enc_hook=_plain).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+    """Rows under their column names; numbers to the right. `empty` is said instead, aside, when there are none."""
+    if not rows:
+        say(empty)
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for number, column in enumerate(columns):
+        counts = all(isinstance(row[number], int | float | None) for row in rows)
+        table.add_column(column, justify="right" if counts else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    console().print(table)
+
+
+class Line(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A message as a command prints it."""
+
+    id: str
+    transaction_id: str
+    queue: str
+    partition: str
+    created_at: datetime
+    data: msgspec.Raw
+    type: str | None = None
+    headers: dict[str, str] | None = None
+    lease_id: str | None = None
+
+
+def print_line(line: Line, *, json: bool) -> None:
+    """One message on one line."""
+    if json:
+        print_json(line)
+        return
+    data = bytes(line.data).decode(errors="replace")
+    sys.stdout.write(printable(f"{line.created_at:%Y-%m-%d %H:%M:%S}Z  {line.partition}  {data}") + "\n")
+    sys.stdout.flush()
+
+
+def console() -> Console:
+    """Names and payloads are printed as they are, never read as markup; who reads from a pipe gets whole lines."""
+    return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 1000)
+
+
+def say(text: str) -> None:
+    """Something for the person at the terminal, out of the way of what the command prints."""
+    typer.echo(text, err=True)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on only if that is wished. Without a terminal nobody can be asked, so nothing is done."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"{question} Say --yes, as there is nobody to ask.")
+    typer.confirm(question, abort=True, err=True)
+
+
+def moment(at: int) -> datetime:
+    """A point in time of the API, which counts microseconds since 1970."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)
+
+
+def shown_time(at: int | None) -> str:
+    """A point in time as people read it."""
+    return "" if at is None else f"{moment(at):%Y-%m-%d %H:%M:%S}Z"
+
+
+def printable(text: str) -> str:
+    """The text without anything that a terminal would obey."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else printable(str(value))
+
+
+def _plain(value: Any) -> Any:
+    """Points in time are texts in JSON."""
+    return value.isoformat()

@@ -1,0 +1,68 @@
+"""`fairlane pop`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlane.cli.connection import DEFAULT, Server, connected
+from fairlane.cli.output import AsJson, Line, moment, print_line, say
+from fairlane.model.names import QUEUE_MODE
+
+if TYPE_CHECKING:
+    from fairlane.client import Message
+
+
+def pop(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", help="Only from this lane.", show_default=False)
+    ] = None,
+    group: Annotated[str, typer.Option("--group", "-g", help="The consumer group.", show_default=False)] = QUEUE_MODE,
+    batch: Annotated[int, typer.Option("--batch", "-n", help="Messages at most.")] = 1,
+    wait: Annotated[float, typer.Option("--wait", "-w", help="Seconds to wait for the first one.")] = 0.0,
+    ack: Annotated[
+        bool, typer.Option("--ack/--no-ack", help="Finish them once they are printed, or leave them leased.")
+    ] = True,
+    lease_seconds: Annotated[
+        int | None, typer.Option(help="How long they stay leased without an ack.", show_default=False)
+    ] = None,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Take messages from a queue and print them, one a line.
+
+    They are finished when they were printed. The exit code is 1 when there was nothing to take.
+    """
+    with connected(server) as client:
+        popped = client.pop(
+            queue,
+            partition=partition,
+            group=group,
+            batch=batch,
+            partitions=batch,
+            wait=wait,
+            lease_seconds=lease_seconds,
+        )
+        for message in popped:
+            print_line(_line(message), json=json)
+        if ack:
+            client.ack(popped)
+    if not popped:
+        say(f"There is nothing to take from {queue}.")
+        raise typer.Exit(1)
+
+
+def _line(message: Message[Any]) -> Line:
+    return Line(
+        id=message.id,
+        transaction_id=message.transaction_id,
+        queue=message.queue,
+        partition=message.partition,
+        created_at=moment(message.created_at),
+        data=message.raw,
+        type=message.type,
+        headers=message.headers,
+        lease_id=message.lease or None,
+    )

@@ -1,0 +1,188 @@
+"""`fairlane push`"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fairlane.cli.connection import DEFAULT, Server, connected
+from fairlane.cli.output import AsJson, print_json, say
+from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.message import PushItem, check_payload
+from fairlane.model.names import DEFAULT_PARTITION
+
+if TYPE_CHECKING:
+    from fairlane.blocking import Client
+
+CHUNK_ITEMS = 500
+CHUNK_BYTES = 1024 * 1024
+PATIENCE = 20  # attempts, when a file meets a queue that is full for a while
+
+
+def push(
+    queue: Annotated[
+        str, typer.Argument(metavar="QUEUE", help="Name of the queue; made if it is not there.", show_default=False)
+    ],
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="JSON|-", help="The message, or - to read it from the input.", show_default=False),
+    ] = None,
+    partition: Annotated[str, typer.Option("--partition", "-p", help="Its ordered lane.")] = DEFAULT_PARTITION,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="A file with a message on each line, - for the input.", show_default=False),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Its transactionId: pushed twice, it is stored once.", show_default=False)
+    ] = None,
+    type: Annotated[str | None, typer.Option("--type", help="What kind of message it is.", show_default=False)] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")] = None,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Push a message, or every line of a file.
+
+    fairlane push orders '{"total": 42}' --partition customer-7
+
+    fairlane push orders --file events.jsonl
+    """
+    if (data is None) == (file is None):
+        raise InvalidRequest("give the message as JSON, - to read it from the input, or --file")
+    blank = PushItem(queue=queue, payload=b"", partition=partition, type=type, headers=_headers(header))
+    if file is not None:
+        if id is not None:
+            raise InvalidRequest("--id names one message; the lines of a file have ids of their own")
+        _push_file(server, file, blank, json)
+        return
+    payload = sys.stdin.buffer.read().strip() if data == "-" else str(data).encode(errors="surrogateescape")
+    _check(payload, "the message")
+    with connected(server) as client:
+        [outcome] = client.push_many([_item(blank, payload, id)])
+    if outcome.error is not None:
+        raise outcome.error
+    if json:
+        print_json({"status": outcome.status, "transactionId": outcome.transaction_id, "messageId": outcome.message_id})
+    else:
+        say(f"{outcome.status} as {outcome.message_id}")
+
+
+class _Tally:
+    """What became of the lines so far."""
+
+    def __init__(self) -> None:
+        self.pushed = 0
+
+    def __str__(self) -> str:
+        return f"{self.pushed} {'message' if self.pushed == 1 else 'messages'}"
+
+
+def _push_file(server: str, file: Path, blank: PushItem, json: bool) -> None:
+    tally = _Tally()
+    with ExitStack() as stack:
+        stream, size = _opened(file, stack)
+        progress = stack.enter_context(_progress())
+        task = progress.add_task(f"pushing to {blank.queue}", total=size)
+        client = stack.enter_context(connected(server, attempts=PATIENCE))
+        try:
+            for items, read in _chunks(stream, str(file), blank):
+                _push_chunk(client, items, tally)
+                progress.update(task, completed=read)
+        except FairlaneError as error:
+            say(f"Pushed {tally} to {blank.queue} before this:")
+            raise error
+    if json:
+        print_json({"queue": blank.queue, "pushed": tally.pushed})
+    else:
+        say(f"Pushed {tally} to {blank.queue}.")
+
+
+def _push_chunk(client: Client, items: list[PushItem], tally: _Tally) -> None:
+    refused = None
+    for outcome in client.push_many(items):
+        refused = refused or outcome.error
+        tally.pushed += outcome.error is None
+    if refused is not None:
+        raise refused
+
+
+def _chunks(stream: BinaryIO, name: str, blank: PushItem) -> Iterator[tuple[list[PushItem], int]]:
+    """The lines as items, so many at a time, and how far the stream was read. A bad line ends it, after those
+    before it."""
+    items: list[PushItem] = []
+    size = read = 0
+    for number, line in enumerate(stream, 1):
+        read += len(line)
+        payload = line.strip()
+        if not payload:
+            continue
+        try:
+            _check(payload, f"{name}, line {number}")
+        except InvalidRequest:
+            if items:
+                yield items, read - len(line)
+            raise
+        items.append(_item(blank, payload, None))
+        size += len(payload)
+        if len(items) >= CHUNK_ITEMS or size >= CHUNK_BYTES:
+            yield items, read
+            items, size = [], 0
+    if items:
+        yield items, read
+
+
+def _opened(file: Path, stack: ExitStack) -> tuple[BinaryIO, int | None]:
+    if str(file) == "-":
+        return sys.stdin.buffer, None
+    try:
+        return stack.enter_context(file.open("rb")), file.stat().st_size
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {file}: {error.strerror}") from None
+
+
+def _progress() -> Progress:
+    """On the terminal, if there is one; gone when the work is done."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def _item(blank: PushItem, payload: bytes, id: str | None) -> PushItem:
+    return PushItem(
+        queue=blank.queue,
+        payload=payload,
+        partition=blank.partition,
+        transaction_id=id,
+        type=blank.type,
+        headers=blank.headers,
+    )
+
+
+def _check(payload: bytes, what: str) -> None:
+    try:
+        check_payload(payload)
+    except InvalidRequest as error:
+        reason = str(error).removeprefix("payload is ").removeprefix("not JSON: ")
+        raise InvalidRequest(f"""{what} is not JSON: {reason} (a text is written '"like this"')""") from None
+
+
+def _headers(pairs: list[str] | None) -> dict[str, str] | None:
+    headers: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidRequest(f"--header is {pair!r}; write NAME=VALUE")
+        headers[name] = value
+    return headers or None

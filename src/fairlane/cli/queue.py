@@ -1,0 +1,129 @@
+"""`fairlane queue ...`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from fairlane.cli.connection import DEFAULT, Server, connected
+from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
+from fairlane.errors import AlreadyExists, InvalidRequest, NotFound
+from fairlane.model.queue import QueueOptions
+
+if TYPE_CHECKING:
+    from fairlane.blocking import Client
+    from fairlane.client import Counts
+
+app = typer.Typer(help="List, show, create and delete queues.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
+
+
+@app.command("list")
+def list_queues(server: Server = DEFAULT, json: AsJson = False) -> None:
+    """List the queues."""
+    with connected(server) as client:
+        queues = client.queues()
+    if json:
+        print_json(queues)
+        return
+    rows = [
+        (queue.name, queue.partitions, queue.messages.pending, queue.messages.processing, queue.messages.total)
+        for queue in queues
+    ]
+    print_table(("queue", "partitions", "pending", "leased", "stored"), rows, empty="There are no queues.")
+
+
+@app.command()
+def show(queue: Name, server: Server = DEFAULT, json: AsJson = False) -> None:
+    """Show a queue and its partitions."""
+    with connected(server) as client:
+        detail = client.queue(queue)
+    if json:
+        print_json(detail)
+        return
+    rows = [
+        (partition.name, *_counts(partition.stats), shown_time(partition.newest_message))
+        for partition in detail.partitions
+    ]
+    if detail.next is not None:
+        say(f"Of its partitions the first {len(rows)}; the last row counts all.")
+    columns = ("partition", "pending", "leased", "finished", "dead", "stored", "last message")
+    print_table(columns, [*rows, ("all", *_counts(detail.totals), "")], empty="")
+
+
+@app.command()
+def create(
+    queue: Name,
+    lease_seconds: Annotated[int | None, typer.Option(help="How long a consumer may keep a message.")] = None,
+    retry_limit: Annotated[int | None, typer.Option(help="Failed attempts that are followed by another.")] = None,
+    retry_delay_ms: Annotated[int | None, typer.Option(help="Sleep after the first failure; doubles.")] = None,
+    max_size: Annotated[int | None, typer.Option(help="Messages it holds at most; 0 for no limit.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other option, by its name.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the options of one that is there.")] = False,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Create a queue. A push creates one too, with the default options."""
+    given = {
+        "lease_seconds": lease_seconds,
+        "retry_limit": retry_limit,
+        "retry_delay_ms": retry_delay_ms,
+        "max_size": max_size,
+    }
+    options = {name: value for name, value in given.items() if value is not None} | _options(option or [])
+    with connected(server) as client:
+        if not replace and _is_there(client, queue):
+            raise AlreadyExists(f"queue {queue!r} is there already; --replace sets its options anew")
+        configured = client.configure(queue, **options)
+    if json:
+        print_json({"queue": queue, "options": msgspec.structs.asdict(configured)})
+    else:
+        say(f"Queue {queue} is there.")
+
+
+@app.command()
+def delete(queue: Name, yes: Yes = False, server: Server = DEFAULT, json: AsJson = False) -> None:
+    """Delete a queue with all that is in it."""
+    confirm(f"Delete queue {queue} and every message in it?", yes)
+    with connected(server) as client:
+        existed = client.delete_queue(queue)
+    if not existed:
+        raise NotFound(f"there is no queue {queue!r}")
+    if json:
+        print_json({"queue": queue, "deleted": True})
+    else:
+        say(f"Queue {queue} is gone.")
+
+
+def _is_there(client: Client, queue: str) -> bool:
+    try:
+        client.queue(queue)
+    except NotFound:
+        return False
+    return True
+
+
+def _options(settings: list[str]) -> dict[str, Any]:
+    """NAME=VALUE pairs as queue options, each as the type it has."""
+    texts: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in QueueOptions.__struct_fields__:
+            known = ", ".join(QueueOptions.__struct_fields__)
+            raise InvalidRequest(f"{setting!r} sets no option of a queue; write NAME=VALUE with one of {known}")
+        texts[name] = value.strip()
+    try:
+        options = msgspec.convert(texts, QueueOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"--set: {error}") from None
+    return {name: getattr(options, name) for name in texts}
+
+
+def _counts(counts: Counts) -> tuple[int, ...]:
+    return counts.pending, counts.processing, counts.completed, counts.dead_letter, counts.total

@@ -1,0 +1,95 @@
+"""`fairlane tail`"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlane.cli.connection import DEFAULT, Server, connected
+from fairlane.cli.output import AsJson, Line, moment, print_line
+from fairlane.errors import NotFound
+
+if TYPE_CHECKING:
+    from fairlane.blocking import Client
+    from fairlane.client import MessageHead
+
+PAGE = 500
+LOOK_SECONDS = 0.5
+OVERLAP = 5_000_000  # microseconds; a lane's commit may show later than a younger one of another lane
+
+
+def tail(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="Of the messages that are there, the last so many.")] = 10,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", help="Only of this lane.", show_default=False)
+    ] = None,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Print the newest messages of a queue without taking them."""
+    with connected(server) as client:
+        watch = _Watch(client, queue, partition)
+        for message in watch.last(lines):
+            print_line(message, json=json)
+        while follow:
+            time.sleep(LOOK_SECONDS)
+            for message in watch.fresh():
+                print_line(message, json=json)
+
+
+class _Watch:
+    """Remembers what was seen of a queue."""
+
+    def __init__(self, client: Client, queue: str, partition: str | None) -> None:
+        self._client = client
+        self._queue = queue
+        self._partition = partition
+        self._seen: dict[str, int] = {}
+        self._newest = 0
+
+    def last(self, count: int) -> Iterator[Line]:
+        """The newest messages, of which at least one is looked at: it says where what comes begins."""
+        page = self._client.messages(self._queue, partition=self._partition, limit=max(1, count))
+        self._remember(page.messages)
+        yield from self._whole(page.messages[:count])
+
+    def fresh(self) -> Iterator[Line]:
+        """What came since the last look."""
+        found: list[MessageHead] = []
+        since, before = max(0, self._newest - OVERLAP), None
+        while True:
+            page = self._client.messages(self._queue, partition=self._partition, since=since, limit=PAGE, before=before)
+            found += [head for head in page.messages if head.id not in self._seen]
+            before = page.next
+            if before is None:
+                break
+        self._remember(found)
+        yield from self._whole(found)
+
+    def _remember(self, heads: list[MessageHead]) -> None:
+        self._newest = max([self._newest, *(head.created_at for head in heads)])
+        self._seen |= {head.id: head.created_at for head in heads}
+        # What is older than the overlap is not looked at again.
+        self._seen = {id: at for id, at in self._seen.items() if at >= self._newest - 2 * OVERLAP}
+
+    def _whole(self, heads: list[MessageHead]) -> Iterator[Line]:
+        for head in heads[::-1]:
+            try:
+                message = self._client.message(head.partition_id, head.transaction_id)
+            except NotFound:
+                continue  # deleted since
+            yield Line(
+                id=head.id,
+                transaction_id=head.transaction_id,
+                queue=head.queue,
+                partition=head.partition,
+                created_at=moment(head.created_at),
+                data=message.raw,
+                type=message.type,
+                headers=message.headers,
+            )

@@ -1,0 +1,45 @@
+"""The client of a broker: speaks HTTP and needs nothing of the server."""
+
+from fairlane.client.buffer import Buffer
+from fairlane.client.client import DEFAULT_SERVER, Client
+from fairlane.client.consumer import Consumer
+from fairlane.client.handlers import Batched
+from fairlane.client.message import Batch, Message
+from fairlane.client.transactions import Transaction
+from fairlane.client.verdicts import Bury, Done, Fail, Retry, Verdict
+from fairlane.client.views import (
+    Counts,
+    DeadLetter,
+    GroupSummary,
+    MessageHead,
+    MessagePage,
+    PartitionDetail,
+    QueueDetail,
+    QueueSummary,
+    StoredMessage,
+)
+
+__all__ = [
+    "DEFAULT_SERVER",
+    "Batch",
+    "Batched",
+    "Buffer",
+    "Bury",
+    "Client",
+    "Consumer",
+    "Counts",
+    "DeadLetter",
+    "Done",
+    "Fail",
+    "GroupSummary",
+    "Message",
+    "MessageHead",
+    "MessagePage",
+    "PartitionDetail",
+    "QueueDetail",
+    "QueueSummary",
+    "Retry",
+    "StoredMessage",
+    "Transaction",
+    "Verdict",
+]

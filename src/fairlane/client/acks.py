@@ -1,0 +1,130 @@
+"""Ack: say what became of messages; merged per group with whatever else waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fairlane.client.batcher import Batcher, Weight
+from fairlane.client.family import Family
+from fairlane.client.message import Message
+from fairlane.client.pops import affinity
+from fairlane.client.transport import Transport, path_of
+from fairlane.client.wire import Ack, AckBody, AckElement, ack_of, decode, encode
+from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.names import QUEUE_MODE, check_name
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, check_acks
+
+_ACK = path_of("ack", "batch")
+
+Place = tuple[str, str]
+"""(queue, group); the queue may be unknown, and is then empty."""
+
+
+class Acks(Family):
+    def __init__(self, transport: Transport, *, batching: bool) -> None:
+        super().__init__(transport, batching=batching)
+        self._acks: dict[Place, Batcher[list[Ack], list[AckOutcome]]] = {}
+
+    async def ack(
+        self,
+        messages: Message[Any] | Sequence[Message[Any]],
+        status: AckStatus = "completed",
+        *,
+        error: str | None = None,
+        delay_ms: int | None = None,
+        result: Any = msgspec.UNSET,
+    ) -> list[AckOutcome]:
+        """Say the same of some messages of one group; one outcome each. A lease that ended is an outcome."""
+        some = [messages] if isinstance(messages, Message) else list(messages)
+        if not some:
+            return []
+        if not all(isinstance(message, Message) for message in some):
+            raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
+        places = {(message.queue, message.group) for message in some}
+        if len({group for _, group in places}) > 1:
+            raise InvalidRequest("one ack is about messages of one group")
+        items = [ack_item(message, status, error, delay_ms, result) for message in some]
+        check_acks(items)
+        return await self._say(places.pop(), items)
+
+    async def nack(
+        self,
+        messages: Message[Any] | Sequence[Message[Any]],
+        *,
+        error: str | None = None,
+        delay_ms: int | None = None,
+    ) -> list[AckOutcome]:
+        """These failed: the first of each lane comes again, by the queue's backoff or after `delay_ms`."""
+        return await self.ack(messages, "failed", error=error, delay_ms=delay_ms)
+
+    async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = "") -> list[AckOutcome]:
+        """Say different things of messages of one group; one outcome each. If they are all of one `queue`, naming
+        it sends the acks where its pops went."""
+        check_name("group", group)
+        check_acks(items)
+        return await self._say((queue, group), items) if items else []
+
+    async def _say(self, place: Place, items: Sequence[AckItem]) -> list[AckOutcome]:
+        batcher = self._acks.get(place)
+        if batcher is None:
+            batcher = self._acks[place] = Batcher(
+                lambda calls: self._send_acks(place, calls),
+                lambda call: Weight(len(call), 300 * len(call)),
+                together=self._batching,
+            )
+        try:
+            return await batcher.submit([ack_of(item) for item in items])
+        finally:
+            if batcher.idle and self._acks.get(place) is batcher:
+                del self._acks[place]
+
+    async def _send_acks(self, place: Place, calls: list[list[Ack]]) -> list[list[AckOutcome] | Exception]:
+        """One request for all calls, or one for each if they are refused as a whole."""
+        acks = [ack for call in calls for ack in call]
+        try:
+            body = await self._transport.ask("POST", _ACK, key=affinity(*place), body=encode(AckBody(acks, place[1])))
+        except FairlaneError as error:
+            if len(calls) == 1 or error.retryable:
+                return [error] * len(calls)
+            return [(await self._send_acks(place, [call]))[0] for call in calls]
+        found = iter(decode(body, list[AckElement]))
+        return [[_outcome(next(found)) for _ in call] for call in calls]
+
+    async def _drain(self) -> None:
+        for batcher in list(self._acks.values()):
+            await batcher.drain()
+        await super()._drain()
+
+
+def ack_item(
+    message: Message[Any],
+    status: AckStatus = "completed",
+    error: str | None = None,
+    delay_ms: int | None = None,
+    result: Any = msgspec.UNSET,
+) -> AckItem:
+    return AckItem(
+        transaction_id=message.transaction_id,
+        partition=message.partition_id,
+        status=status,
+        lease=message.lease or None,
+        error=error,
+        delay_ms=delay_ms,
+        result=None if result is msgspec.UNSET else encode(result),
+    )
+
+
+def _outcome(element: AckElement) -> AckOutcome:
+    return AckOutcome(
+        element.success,
+        element.transaction_id,
+        noop=element.noop,
+        dead_lettered=element.dlq,
+        lease_released=bool(element.lease_released),
+        code=element.code,
+        error=element.error,
+        result=bytes(element.result) or None,
+    )

@@ -1,0 +1,85 @@
+"""A buffer of messages to push, for producers that can wait for their answers."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from fairlane.client.pushes import Pushes, item_of
+from fairlane.model.limits import BATCH_ITEMS_MAX, MESSAGE_BYTES_MAX
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_PARTITION, check_count
+from fairlane.model.outcome import PushOutcome
+
+
+class Buffer:
+    """Collects messages and pushes them together. Nothing in it is durable until `flush` returned.
+
+    `async with client.buffer()` flushes at the end of a block that did not raise. What could not be stored stays in
+    the buffer under its transactionId, so that flushing again stores it once.
+    """
+
+    def __init__(self, pushes: Pushes, *, items_max: int, bytes_max: int) -> None:
+        self.items_max = check_count("items_max", items_max, least=1, most=BATCH_ITEMS_MAX)
+        self.bytes_max = check_count("bytes_max", bytes_max, least=1, most=2 * MESSAGE_BYTES_MAX)
+        self._pushes = pushes
+        self._items: list[PushItem] = []
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    async def push(
+        self,
+        queue: str,
+        data: Any,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Put one message in. Returns at once, unless the buffer is full: then it is flushed first."""
+        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+        if self._items and (len(self._items) >= self.items_max or self._bytes + len(item.payload) > self.bytes_max):
+            await self.flush()
+        self._items.append(item)
+        self._bytes += len(item.payload)
+
+    async def flush(self) -> list[PushOutcome]:
+        """Push all that is in the buffer; one outcome each, in order. Raises when something could not be stored."""
+        items, size = self._items, self._bytes
+        if not items:
+            return []
+        self._items, self._bytes = [], 0
+        try:
+            outcomes = await self._pushes.push_many(items)
+        except BaseException:
+            self._put_back(items, size)
+            raise
+        refused = [(item, outcome.error) for item, outcome in zip(items, outcomes, strict=True) if outcome.error]
+        if refused:
+            kept = [item for item, _ in refused]
+            self._put_back(kept, sum(len(item.payload) for item in kept))
+            raise refused[0][1]
+        return outcomes
+
+    def _put_back(self, items: list[PushItem], size: int) -> None:
+        self._items = items + self._items
+        self._bytes += size
+
+    async def __aenter__(self) -> Buffer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.flush()
+
+
+class Buffers(Pushes):
+    def buffer(self, *, items_max: int = 1000, bytes_max: int = 1024 * 1024) -> Buffer:
+        """A buffer that is flushed when it holds so much, at the end of its block, and when you say so."""
+        return Buffer(self, items_max=items_max, bytes_max=bytes_max)

@@ -1,0 +1,84 @@
+"""The client: every verb of a broker over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TypedDict
+
+from fairlane.client.buffer import Buffers
+from fairlane.client.consumers import Consumers
+from fairlane.client.dead_letters import DeadLetters
+from fairlane.client.groups import Groups
+from fairlane.client.queues import Queues
+from fairlane.client.retries import Retries
+from fairlane.client.servers import Servers
+from fairlane.client.stored import Stored
+from fairlane.client.transactions import Transactions
+from fairlane.client.transport import Transport
+from fairlane.errors import InvalidRequest
+
+DEFAULT_SERVER = "http://127.0.0.1:6632"
+
+
+class ClientOptions(TypedDict, total=False):
+    """What a client may be told besides its servers; the defaults are with `Client`."""
+
+    attempts: int
+    retry_delay: float
+    max_retry_delay: float
+    retry_on_429: bool
+    honor_retry_after: bool
+    timeout: float
+    batching: bool
+    token: str | None
+
+
+class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters):
+    """A connection to one broker, or to several on one store. One event loop; any number of tasks.
+
+        async with Client("http://127.0.0.1:6632") as client:
+            await client.push("orders", {"total": 42}, partition="customer-7")
+
+    Pushes and acks that are called while a request is in flight travel together in the next one; `batching=False`
+    gives each a request of its own. Calls raise the errors of `fairlane.errors`, after `attempts` where repeating
+    may help: see `Retries`.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str] = DEFAULT_SERVER,
+        *,
+        attempts: int = 3,
+        retry_delay: float = 1.0,
+        max_retry_delay: float = 30.0,
+        retry_on_429: bool = True,
+        honor_retry_after: bool = True,
+        timeout: float = 30.0,
+        batching: bool = True,
+        token: str | None = None,
+    ) -> None:
+        if timeout <= 0:
+            raise InvalidRequest(f"timeout is {timeout}; it must be more than 0 seconds")
+        retries = Retries(
+            attempts=attempts,
+            retry_delay=retry_delay,
+            max_retry_delay=max_retry_delay,
+            retry_on_429=retry_on_429,
+            honor_retry_after=honor_retry_after,
+        )
+        transport = Transport(Servers(servers), retries.check(), timeout=timeout, token=token)
+        super().__init__(transport, batching=batching)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Wait for what is on its way, then close the connections. Consumers are stopped by who started them."""
+        await self._drain()
+        await self._transport.close()

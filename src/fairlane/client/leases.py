@@ -1,0 +1,34 @@
+"""Leases: keep one longer, or give it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.client.family import Family
+from fairlane.client.message import Batch, Message
+from fairlane.client.transport import path_of
+from fairlane.client.wire import ReleaseAnswer, RenewAnswer, decode, encode, micros
+from fairlane.model.limits import LEASE_SECONDS_MAX
+from fairlane.model.names import check_count, check_name
+from fairlane.model.outcome import RenewOutcome
+
+Held = str | Batch[Any] | Message[Any]
+"""A lease, or what was given under it."""
+
+
+class Leases(Family):
+    async def renew(self, lease: Held, seconds: int = 60) -> RenewOutcome:
+        """Keep a lease for `seconds` from now, or longer if it had more left. `renewed` is 0 if it ended."""
+        check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
+        body = await self._transport.ask("POST", _path(lease, "extend"), body=encode({"seconds": seconds}))
+        answer = decode(body, RenewAnswer)
+        ends_at = answer.new_expires_at
+        return RenewOutcome(answer.renewed, None if ends_at is None else micros(ends_at))
+
+    async def release(self, lease: Held) -> int:
+        """Give a lease back at once, without a charge; how many lanes it held."""
+        return decode(await self._transport.ask("POST", _path(lease, "release")), ReleaseAnswer).released
+
+
+def _path(lease: Held, verb: str) -> str:
+    return path_of("lease", check_name("lease", lease if isinstance(lease, str) else lease.lease), verb)

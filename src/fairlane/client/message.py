@@ -1,0 +1,119 @@
+"""What a pop gives a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+import msgspec
+
+from fairlane.client.wire import PopAnswer, Popped, micros
+from fairlane.errors import InvalidRequest
+from fairlane.model.ids import PartitionId
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Decode = Callable[[bytes | msgspec.Raw], Any]
+_UNREAD = object()
+
+
+class Message(Generic[T_co]):
+    """One message in a consumer's hands.
+
+    `data` is the payload as the type that the pop named. It is decoded when first asked for, so that a message that
+    does not fit troubles nobody but its own handler.
+    """
+
+    __slots__ = (
+        "_data",
+        "_decode",
+        "created_at",
+        "group",
+        "headers",
+        "id",
+        "lease",
+        "partition",
+        "partition_id",
+        "queue",
+        "raw",
+        "trace_id",
+        "transaction_id",
+        "type",
+    )
+
+    def __init__(self, popped: Popped, queue: str, partition_id: PartitionId, decode: Decode) -> None:
+        self.id = popped.id
+        self.transaction_id = popped.transaction_id
+        self.queue = queue
+        self.partition = popped.partition
+        self.partition_id = partition_id
+        self.group = popped.consumer_group
+        self.lease = popped.lease_id or ""
+        """Empty if the message was finished when it was delivered."""
+        self.created_at = micros(popped.created_at)
+        """Microseconds since 1970."""
+        self.trace_id = popped.trace_id
+        self.type = popped.type
+        self.headers = popped.headers
+        self.raw = popped.data
+        """The producer's bytes: JSON."""
+        self._decode = decode
+        self._data: Any = _UNREAD
+
+    @property
+    def data(self) -> T_co:
+        """The payload. InvalidRequest says what does not fit."""
+        if self._data is _UNREAD:
+            try:
+                self._data = self._decode(self.raw)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise InvalidRequest(f"the data of message {self.id} does not fit: {error}") from None
+        data: T_co = self._data
+        return data
+
+    def __repr__(self) -> str:
+        return f"Message({self.id!r}, queue={self.queue!r}, partition={self.partition!r})"
+
+
+class Batch(Sequence[Message[T]]):
+    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack."""
+
+    def __init__(self, lease: str, messages: list[Message[T]]) -> None:
+        self.lease = lease
+        self._messages = messages
+
+    @overload
+    def __getitem__(self, index: int) -> Message[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message[T]]: ...
+    def __getitem__(self, index: int | slice) -> Message[T] | list[Message[T]]:
+        return self._messages[index]
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        return iter(self._messages)
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} messages, lease={self.lease!r})"
+
+
+def batch_of(answer: PopAnswer, queue: str, decode: Decode) -> Batch[Any]:
+    ids: dict[str, PartitionId] = {}
+    messages: list[Message[Any]] = []
+    for popped in answer.messages:
+        partition_id = ids.get(popped.partition_id)
+        if partition_id is None:
+            partition_id = ids[popped.partition_id] = PartitionId.parse(popped.partition_id)
+        messages.append(Message(popped, answer.queue or queue, partition_id, decode))
+    return Batch(answer.lease_id or "", messages)
+
+
+def decoder_of(type: Any) -> Decode:
+    """Payload bytes as `type`, which is anything that msgspec can decode."""
+    try:
+        return msgspec.json.Decoder(type).decode
+    except (TypeError, NotImplementedError) as error:
+        raise InvalidRequest(f"messages cannot be decoded as {type!r:.80}: {error}") from None

@@ -1,0 +1,94 @@
+"""Pop: lease messages, waiting for them if asked to."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+from fairlane.client.family import Family
+from fairlane.client.message import Batch, batch_of, decoder_of
+from fairlane.client.transport import path_of
+from fairlane.client.wire import PopAnswer, decode, timestamp
+from fairlane.errors import InvalidRequest
+from fairlane.model.group import Subscription
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
+from fairlane.model.names import QUEUE_MODE, check_count, check_name
+
+T = TypeVar("T")
+
+_ALL = Subscription()
+
+
+class PopOptions(TypedDict, total=False):
+    """What a pop may be told besides the type; the defaults are with `Pops.pop`."""
+
+    group: str
+    batch: int
+    partitions: int
+    partition: str | None
+    wait: float
+    auto_ack: bool
+    lease_seconds: int | None
+    subscription: Subscription
+
+
+class Pops(Family):
+    @overload
+    async def pop(self, queue: str, *, type: type[T], **options: Unpack[PopOptions]) -> Batch[T]: ...
+    @overload
+    async def pop(self, queue: str, *, type: Any = ..., **options: Unpack[PopOptions]) -> Batch[Any]: ...
+    async def pop(
+        self,
+        queue: str,
+        *,
+        type: Any = Any,
+        group: str = QUEUE_MODE,
+        batch: int = 1,
+        partitions: int = 1,
+        partition: str | None = None,
+        wait: float = 0.0,
+        auto_ack: bool = False,
+        lease_seconds: int | None = None,
+        subscription: Subscription = _ALL,
+    ) -> Batch[Any]:
+        """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first.
+
+        Empty when there was nothing. The payloads are decoded as `type`, anything msgspec can decode. `subscription`
+        says where a group begins and counts at its first pop only. With `auto_ack` messages are finished when they
+        leave the broker: what is lost on the way is lost.
+        """
+        query = _query(group, batch, partitions, wait, subscription)
+        if auto_ack:
+            query["autoAck"] = "true"
+        if lease_seconds is not None:
+            query["leaseSeconds"] = check_count("lease_seconds", lease_seconds, least=1, most=LEASE_SECONDS_MAX)
+        place = ["queue", check_name("queue", queue)]
+        if partition is not None:
+            place += ["partition", check_name("partition", partition)]
+        read = decoder_of(type)
+        body = await self._transport.ask(
+            "GET", path_of("pop", *place), key=affinity(queue, group), query=query, wait=wait
+        )
+        return batch_of(decode(body, PopAnswer), queue, read) if body else Batch("", [])
+
+
+def affinity(queue: str, group: str) -> str:
+    """Pops of one queue and group, and the acks of what they gave, meet at one server."""
+    return f"{queue}\0{group}"
+
+
+def _query(group: str, batch: int, partitions: int, wait: float, subscription: Subscription) -> dict[str, str | int]:
+    query: dict[str, str | int] = {"batch": check_count("batch", batch, least=1, most=BATCH_ITEMS_MAX)}
+    if partitions != 1:
+        query["partitions"] = check_count("partitions", partitions, least=1, most=BATCH_ITEMS_MAX)
+    if check_name("group", group) != QUEUE_MODE:
+        query["consumerGroup"] = group
+    if not 0 <= wait <= WAIT_SECONDS_MAX:
+        raise InvalidRequest(f"wait is {wait}; it must be between 0 and {WAIT_SECONDS_MAX} seconds")
+    if wait:
+        query |= {"wait": "true", "timeout": round(wait * 1000)}
+    subscription.check()
+    if subscription.mode == "time":
+        query["subscriptionFrom"] = timestamp(subscription.from_at or 0)
+    elif subscription.mode != "all":
+        query["subscriptionMode"] = subscription.mode
+    return query

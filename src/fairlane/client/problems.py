@@ -1,0 +1,97 @@
+"""Answers as errors: the classes of `fairlane.errors`, rebuilt from the `code` on the wire."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from fairlane import errors
+from fairlane.errors import FairlaneError
+from fairlane.runtime.clock import wall_clock
+
+RETRY_AFTER = 5.0  # seconds, when an overloaded broker does not say
+
+
+class Problem(msgspec.Struct, rename="camel"):
+    """What a broker says of a request, or of one item of it, that it refused."""
+
+    error: str = ""
+    code: str | None = None
+    queue_depth: int = 0
+    capacity: int = 0
+    failed_index: int = -1
+    retry_after: float | None = None
+
+
+_decode = msgspec.json.Decoder(Problem).decode
+_CLASSES = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, FairlaneError) and "code" in vars(kind)
+}
+
+
+def error_of(status: int, body: bytes, retry_after: str | None = None) -> FairlaneError:
+    """The error that an answer stands for."""
+    try:
+        problem = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = Problem()  # not a broker's words: a proxy's, or nobody's
+    problem.error = problem.error or f"the server answered {status} without saying why"
+    if problem.retry_after is None:
+        problem.retry_after = seconds_of(retry_after)
+    return rebuilt(problem, _class_of_status(status))
+
+
+def rebuilt(problem: Problem, otherwise: type[FairlaneError] = FairlaneError) -> FairlaneError:
+    """The error with this code; for one that this version does not know, `otherwise` under that code."""
+    known = _CLASSES.get(problem.code or "")
+    kind = known or otherwise
+    error: FairlaneError
+    if issubclass(kind, errors.QueueFull):
+        error = kind(
+            problem.error,
+            depth=problem.queue_depth,
+            capacity=problem.capacity,
+            retry_after=_or_default(problem.retry_after),
+        )
+    elif issubclass(kind, errors.Overloaded):
+        error = kind(problem.error, retry_after=_or_default(problem.retry_after))
+    elif issubclass(kind, errors.TransactionRefused):
+        error = kind(problem.error, index=problem.failed_index)
+    else:
+        error = kind(problem.error)
+    if known is None and problem.code:
+        error.code = problem.code
+    return error
+
+
+def seconds_of(retry_after: str | None) -> float | None:
+    """The seconds that a Retry-After header asks for, as a number or as a date."""
+    if not retry_after:
+        return None
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - wall_clock() / 1_000_000)
+    except ValueError:
+        return None
+
+
+def _or_default(seconds: float | None) -> float:
+    return RETRY_AFTER if seconds is None else seconds
+
+
+def _class_of_status(status: int) -> type[FairlaneError]:
+    if status == 404:
+        return errors.NotFound
+    if status == 409:
+        return errors.Conflict
+    if status == 429:
+        return errors.Overloaded
+    if status in (400, 408, 413, 414, 422, 431):
+        return errors.InvalidRequest
+    return errors.Unavailable if status in (502, 503, 504) else FairlaneError

@@ -1,0 +1,237 @@
+"""Push: one message or many, merged with whatever else waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+
+from fairlane.client.batcher import Batcher, Weight
+from fairlane.client.family import Family
+from fairlane.client.problems import rebuilt
+from fairlane.client.transport import Answer, Call, Transport, path_of
+from fairlane.client.wire import Item, PushBody, PushElement, PushRefusal, decode, encode
+from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
+from fairlane.model.ids import PartitionId, uuid7
+from fairlane.model.limits import JSON_DEPTH_MAX
+from fairlane.model.message import PushItem, check_depth, check_items, check_payload
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.outcome import PushOutcome
+
+_PUSH = path_of("push")
+_ROUNDS_MAX = 3  # others may take the room meanwhile
+
+
+class Pushes(Family):
+    def __init__(self, transport: Transport, *, batching: bool) -> None:
+        super().__init__(transport, batching=batching)
+        self._home = uuid7()  # clients spread over the servers, and each keeps to one
+        self._push = Batcher(self._send, _weigh, together=batching)
+
+    async def push(
+        self,
+        queue: str,
+        data: Any,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> PushOutcome:
+        """Store one message and return when it is durable. Queue and partition are made when first named.
+
+        A known `transaction_id` is a `duplicate`. Raises QueueFull when waiting did not help, and OutcomeUnknown
+        when no answer came: pushing again with the same transaction_id stores it at most once.
+        """
+        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+        [outcome] = await self._store([item])
+        if transaction_id is None:
+            _own_repeat(outcome)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome
+
+    async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
+        """Store many; one outcome per item. The items of one partition are stored together or refused together."""
+        prepared = prepare(items)
+        if not prepared:
+            return []
+        outcomes = await self._store(prepared)
+        for item, outcome in zip(items, outcomes, strict=True):
+            if item.transaction_id is None:
+                _own_repeat(outcome)
+        return outcomes
+
+    async def _store(self, items: list[Item]) -> list[PushOutcome]:
+        """Outcomes of all items. Those that met an overload are pushed again after a while, the others are not
+        kept waiting for them."""
+        outcomes = await self._push.submit(items)
+        refusals = 1
+        while refused := [index for index, outcome in enumerate(outcomes) if isinstance(outcome.error, Overloaded)]:
+            longest = max((cast(Overloaded, outcomes[index].error) for index in refused), key=lambda e: e.retry_after)
+            delay = self._transport.retries.after_refusal(longest, refusals)
+            if delay is None:
+                break
+            await asyncio.sleep(delay)
+            again = await self._push.submit([items[index] for index in refused])
+            for index, outcome in zip(refused, again, strict=True):
+                outcomes[index] = outcome
+            refusals += 1
+        return outcomes
+
+    async def _send(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
+        """All calls in one request. A queue with too little room refuses them together though some would fit, so
+        those are sent again by themselves."""
+        outcomes = await self._request(calls)
+        for _ in range(_ROUNDS_MAX if len(calls) > 1 else 0):
+            fitting = _fitting(calls, outcomes)
+            if not fitting:
+                break
+            again = await self._request([[calls[number][index] for index in indexes] for number, indexes in fitting])
+            for (number, indexes), found in zip(fitting, again, strict=True):
+                outcomes[number] = _replaced(outcomes[number], indexes, found)
+        return outcomes
+
+    async def _request(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
+        """One request for all calls, or one for each if they are refused as a whole: somebody's fault is nobody
+        else's."""
+        items = [item for call in calls for item in call]
+        answer = await self._transport.exchange(Call("POST", _PUSH, self._home, encode(PushBody(items))))
+        elements = _elements(answer, items)
+        if elements is not None:
+            found = iter(elements)
+            return [[_outcome(item, next(found)) for item in call] for call in calls]
+        error = answer.error()
+        if isinstance(error, Overloaded):
+            return [[PushOutcome("refused", item.transaction_id, error=error) for item in call] for call in calls]
+        if len(calls) == 1:
+            return [error]
+        return [(await self._request([call]))[0] for call in calls]
+
+    async def _drain(self) -> None:
+        await self._push.drain()
+        await super()._drain()
+
+
+def prepare(items: Sequence[PushItem]) -> list[Item]:
+    """Items as they are sent, each with a transactionId. InvalidRequest names the first bad one's index."""
+    check_items(items)
+    prepared = []
+    for index, item in enumerate(items):
+        try:
+            check_payload(item.payload)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"item {index}: {error}") from None
+        prepared.append(
+            Item(
+                queue=item.queue,
+                payload=msgspec.Raw(item.payload),
+                partition=item.partition,
+                transaction_id=item.transaction_id or uuid7(),
+                trace_id=item.trace_id,
+                type=item.type,
+                headers=item.headers,
+            )
+        )
+    return prepared
+
+
+def item_of(
+    queue: str,
+    data: Any,
+    partition: str,
+    transaction_id: str | None,
+    trace_id: str | None,
+    type: str | None,
+    headers: dict[str, str] | None,
+) -> Item:
+    """One checked item. Its transactionId is made here, so that every attempt to push it carries the same."""
+    try:
+        payload = encode(data)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidRequest(f"the data cannot be written as JSON: {error}") from None
+    item = Item(
+        queue=queue,
+        payload=msgspec.Raw(payload),
+        partition=partition,
+        transaction_id=uuid7() if transaction_id is None else transaction_id,
+        trace_id=trace_id,
+        type=type,
+        headers=headers,
+    )
+    item.check()
+    if len(payload) > 2 * JSON_DEPTH_MAX:  # a shorter one cannot be nested too deeply
+        check_depth(payload)
+    return item
+
+
+def _weigh(call: list[Item]) -> Weight:
+    return Weight(len(call), sum(len(item.payload) + 200 for item in call))
+
+
+def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:
+    """What the answer says of each item; None if it speaks of the request as a whole."""
+    try:
+        if answer.body[:1] == b"[":
+            elements = decode(answer.body, list[PushElement])
+        else:
+            elements = decode(answer.body, PushRefusal).results
+    except FairlaneError:
+        return None
+    return elements if len(elements) == len(items) else None
+
+
+def _outcome(item: Item, element: PushElement) -> PushOutcome:
+    if element.status in ("queued", "duplicate", "buffered"):
+        depth, remaining = element.queue_depth, element.remaining_capacity
+        return PushOutcome(
+            cast(Literal["queued", "duplicate"], element.status),
+            item.transaction_id,
+            element.message_id,
+            None if element.partition_id is None else PartitionId.parse(element.partition_id),
+            depth=None if remaining is None else depth,
+            capacity=None if remaining is None else depth + remaining,
+        )
+    return PushOutcome("refused", item.transaction_id, error=rebuilt(element))
+
+
+def _fitting(calls: list[list[Item]], outcomes: list[list[PushOutcome] | Exception]) -> list[tuple[int, list[int]]]:
+    """Calls that found their queue full and yet have room in it without the others: (call, its refused items)."""
+    free: Counter[str] = Counter()
+    known: set[str] = set()
+    fitting = []
+    for number, (call, answered) in enumerate(zip(calls, outcomes, strict=True)):
+        wanted: Counter[str] = Counter()
+        refused = []
+        for index, outcome in enumerate(answered if isinstance(answered, list) else ()):
+            if isinstance(outcome.error, QueueFull):
+                queue = call[index].queue
+                if queue not in known:
+                    known.add(queue)
+                    free[queue] = outcome.error.capacity - outcome.error.depth
+                wanted[queue] += 1
+                refused.append(index)
+        if refused and wanted <= free:
+            free -= wanted
+            fitting.append((number, refused))
+    return fitting
+
+
+def _replaced(
+    outcomes: list[PushOutcome] | Exception, indexes: list[int], found: list[PushOutcome] | Exception
+) -> list[PushOutcome] | Exception:
+    if isinstance(outcomes, Exception) or isinstance(found, Exception):
+        return found
+    for index, outcome in zip(indexes, found, strict=True):
+        outcomes[index] = outcome
+    return outcomes
+
+
+def _own_repeat(outcome: PushOutcome) -> None:
+    """An id that was made for this call can only be a duplicate of the call's own earlier attempt."""
+    if outcome.status == "duplicate":
+        outcome.status = "queued"

@@ -1,0 +1,44 @@
+"""Which failures a client repeats, and when."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.errors import InvalidRequest, Overloaded
+from fairlane.runtime.backoff import backoff
+
+
+class Retries(msgspec.Struct, frozen=True, kw_only=True):
+    """Refusals for overload (429), brokers that cannot answer (502, 503, 504) and broken connections are repeated;
+    what a broker understood and refused is not.
+
+    All attempts of a call carry the same transactionIds, so that one whose outcome is not known may be repeated.
+    """
+
+    attempts: int = 3
+    """In all; trying another server after a failure is part of the same attempt."""
+    retry_delay: float = 1.0
+    """Seconds before the second attempt; doubles with each further one."""
+    max_retry_delay: float = 30.0
+    retry_on_429: bool = True
+    honor_retry_after: bool = True
+
+    def check(self) -> Retries:
+        if self.attempts < 1:
+            raise InvalidRequest(f"attempts is {self.attempts}; it must be at least 1")
+        if self.retry_delay < 0 or self.max_retry_delay < 0:
+            raise InvalidRequest("a delay between attempts must not be negative")
+        return self
+
+    def after_failure(self, failures: int) -> float | None:
+        """Seconds to wait after so many failed attempts, None to give up."""
+        if failures >= self.attempts:
+            return None
+        return backoff(failures, base=self.retry_delay, most=self.max_retry_delay)
+
+    def after_refusal(self, error: Overloaded, failures: int) -> float | None:
+        """The same when the broker said that it is overloaded, and for how long."""
+        delay = self.after_failure(failures) if self.retry_on_429 else None
+        if delay is None or not self.honor_retry_after:
+            return delay
+        return min(error.retry_after, self.max_retry_delay)

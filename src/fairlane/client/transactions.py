@@ -1,0 +1,91 @@
+"""Transactions: acks and pushes over any queues, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fairlane.client.acks import ack_item
+from fairlane.client.family import Family
+from fairlane.client.message import Message
+from fairlane.client.problems import rebuilt
+from fairlane.client.pushes import item_of
+from fairlane.client.transport import path_of
+from fairlane.client.wire import (
+    AckStep,
+    PushStep,
+    TransactionAnswer,
+    TransactionBody,
+    TransactionResult,
+    decode,
+    encode,
+)
+from fairlane.errors import TransactionRefused
+from fairlane.model.ids import PartitionId
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.outcome import AckOutcome, AckStatus, PushOutcome
+
+
+class Transactions(Family):
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Collect acks and pushes, and commit them all, or none, at the end of the block.
+
+        Nothing is sent if the block raises. Raises TransactionRefused, with the `index` of the step, when one of
+        them cannot be done. A commit is repeated when no answer came; what it did before is not done twice.
+        """
+        transaction = Transaction()
+        yield transaction
+        if transaction.steps:
+            body = encode(TransactionBody(transaction.steps))
+            answer = decode(await self._transport.ask("POST", path_of("transaction"), body=body), TransactionAnswer)
+            if not answer.success:
+                raise rebuilt(answer, TransactionRefused)
+            transaction.outcomes = [_outcome(result) for result in answer.results]
+
+
+class Transaction:
+    """Steps in the making; `outcomes`, one for each, after the commit."""
+
+    def __init__(self) -> None:
+        self.steps: list[PushStep | AckStep] = []
+        self.outcomes: list[PushOutcome | AckOutcome] = []
+
+    def push(
+        self,
+        queue: str,
+        data: Any,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.steps.append(PushStep([item_of(queue, data, partition, transaction_id, trace_id, type, headers)]))
+
+    def ack(
+        self,
+        messages: Message[Any] | Sequence[Message[Any]],
+        status: AckStatus = "completed",
+        *,
+        error: str | None = None,
+    ) -> None:
+        for message in [messages] if isinstance(messages, Message) else messages:
+            item = ack_item(message, status, error)
+            item.check()
+            self.steps.append(
+                AckStep(item.transaction_id, str(item.partition), message.group, item.status, item.lease, item.error)
+            )
+
+
+def _outcome(result: TransactionResult) -> PushOutcome | AckOutcome:
+    if result.type == "ack":
+        return AckOutcome(result.success, result.transaction_id, dead_lettered=result.dlq, error=result.error)
+    return PushOutcome(
+        "duplicate" if result.status == "duplicate" else "queued",
+        result.transaction_id,
+        result.message_id,
+        None if result.partition_id is None else PartitionId.parse(result.partition_id),
+    )

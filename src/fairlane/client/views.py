@@ -1,0 +1,135 @@
+"""What a broker tells of its queues, groups and messages. Numbers it does not give are 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlane.client.wire import Micros
+
+
+class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Fields that this version does not know are ignored."""
+
+
+class Counts(_View, frozen=True, kw_only=True, rename="camel"):
+    """Messages by where they stand."""
+
+    total: int = 0
+    pending: int = 0
+    processing: int = 0
+    """Leased now."""
+    completed: int = 0
+    failed: int = 0
+    """Failed attempts that are not passed yet: each message comes again."""
+    dead_letter: int = 0
+
+
+class QueueSummary(_View, frozen=True, kw_only=True, rename="camel"):
+    name: str
+    namespace: str = ""
+    task: str = ""
+    created_at: Micros
+    partitions: int = 0
+    messages: Counts = Counts()
+
+
+class PartitionDetail(_View, frozen=True, kw_only=True, rename="camel"):
+    id: str
+    name: str
+    created_at: Micros | None = None
+    stats: Counts = Counts()
+    oldest_message: Micros | None = None
+    newest_message: Micros | None = None
+
+
+class QueueDetail(_View, frozen=True, kw_only=True, rename="camel"):
+    name: str
+    namespace: str = ""
+    task: str = ""
+    created_at: Micros
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """By their names on the wire."""
+    totals: Counts = Counts()
+    partitions: list[PartitionDetail] = msgspec.field(default_factory=list)
+    """A page of them, by name."""
+    next: str | None = None
+    """The name after which the next page begins; None on the last."""
+
+
+class GroupSummary(_View, frozen=True, kw_only=True, rename="camel"):
+    """A group of one queue."""
+
+    name: str
+    queue: str = msgspec.field(name="queueName")
+    members: int = 0
+    """Partitions with a cursor of this group."""
+    partitions_with_lag: int = 0
+    total_lag: int | None = None
+    """Messages it has not finished."""
+    max_time_lag: float | None = None
+    """Seconds since the oldest of them came."""
+    state: str = ""
+    subscription_mode: str | None = None
+
+
+class DeadLetter(_View, frozen=True, kw_only=True, rename="camel"):
+    """A message that a group gave up on."""
+
+    id: str
+    """Of the dead letter, as replay and purge take it."""
+    message_id: str = ""
+    transaction_id: str
+    partition_id: str
+    queue: str
+    partition: str
+    group: str = msgspec.field(name="consumerGroup")
+    error: str | None = msgspec.field(name="errorMessage", default=None)
+    attempts: int = msgspec.field(name="retryCount", default=0)
+    raw: msgspec.Raw = msgspec.field(name="data")
+    """The producer's bytes: JSON."""
+    created_at: Micros | None = None
+    first_failed_at: Micros | None = None
+    failed_at: Micros | None = None
+    replayed_at: Micros | None = None
+    replayed_as: str | None = None
+    """The id of the message that it was pushed as."""
+
+    @property
+    def data(self) -> Any:
+        return msgspec.json.decode(self.raw)
+
+
+class MessageHead(_View, frozen=True, kw_only=True, rename="camel"):
+    """A stored message without its payload."""
+
+    id: str
+    transaction_id: str
+    partition_id: str
+    queue: str
+    partition: str
+    position: int = 0
+    status: str = ""
+    created_at: Micros
+
+
+class MessagePage(_View, frozen=True, kw_only=True, rename="camel"):
+    messages: list[MessageHead]
+    """Newest first."""
+    next: str | None = None
+    """Where the next page begins; None on the last."""
+
+
+class StoredMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
+    """A stored message, whole."""
+
+    raw: msgspec.Raw = msgspec.field(name="payload")
+    """The producer's bytes: JSON."""
+    trace_id: str | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+
+    @property
+    def data(self) -> Any:
+        return msgspec.json.decode(self.raw)

@@ -1,0 +1,241 @@
+"""The shapes on the wire as a client sends and reads them. camelCase lives here and in no other module of the
+client."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlane.client.problems import Problem
+from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.outcome import AckItem
+from fairlane.model.queue import queue_options
+
+T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
+
+
+class Item(PushItem, rename="camel", omit_defaults=True, kw_only=True):
+    payload: msgspec.Raw
+    # Named again, for a base's fields keep the base's spelling.
+    partition: str = DEFAULT_PARTITION
+    transaction_id: str
+    trace_id: str | None = None
+
+
+class PushBody(msgspec.Struct):
+    items: list[Item]
+
+
+class PushElement(Problem, kw_only=True):
+    """What became of one pushed item. Some names are camelCase and some are not: so it is on the wire."""
+
+    transaction_id: str = msgspec.field(name="transaction_id", default="")
+    status: str
+    message_id: str | None = msgspec.field(name="message_id", default=None)
+    partition_id: str | None = msgspec.field(name="partition_id", default=None)
+    remaining_capacity: int | None = msgspec.field(name="remainingCapacity", default=None)
+
+
+class PushRefusal(msgspec.Struct):
+    """A push of which nothing was stored."""
+
+    results: list[PushElement] = []
+
+
+class Ack(msgspec.Struct, rename="camel", omit_defaults=True):
+    transaction_id: str
+    partition_id: str
+    status: str
+    lease_id: str | None = None
+    error: str | None = None
+    delay_ms: int | None = None
+    result: msgspec.Raw | None = None
+
+
+class AckBody(msgspec.Struct, rename="camel"):
+    acknowledgments: list[Ack]
+    consumer_group: str
+
+
+class AckElement(msgspec.Struct, rename="camel"):
+    success: bool
+    transaction_id: str
+    error: str | None = None
+    code: str | None = None
+    noop: bool = False
+    dlq: bool = False
+    lease_released: bool | None = None
+    result: msgspec.Raw = msgspec.Raw()  # an optional Raw is not `Raw | None`: that takes nothing but null
+
+
+class PushStep(msgspec.Struct, tag="push"):
+    items: list[Item]
+
+
+class AckStep(msgspec.Struct, rename="camel", omit_defaults=True, tag="ack"):
+    transaction_id: str
+    partition_id: str
+    consumer_group: str
+    status: str = "completed"
+    lease_id: str | None = None
+    error: str | None = None
+
+
+class TransactionBody(msgspec.Struct):
+    operations: list[PushStep | AckStep]
+
+
+class TransactionResult(msgspec.Struct, rename="camel"):
+    """What became of one step: a pushed item's fields, or an ack's."""
+
+    type: str
+    transaction_id: str
+    success: bool = True
+    status: str = "queued"
+    message_id: str | None = None
+    partition_id: str | None = None
+    error: str | None = None
+    dlq: bool = False
+
+
+class TransactionAnswer(Problem, rename="camel"):
+    success: bool = False
+    results: list[TransactionResult] = msgspec.field(default_factory=list)
+
+
+class Popped(msgspec.Struct, rename="camel"):
+    """One message of a pop."""
+
+    id: str
+    transaction_id: str
+    data: msgspec.Raw
+    partition_id: str
+    partition: str
+    created_at: datetime
+    lease_id: str | None = None
+    consumer_group: str = ""
+    trace_id: str | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class PopAnswer(msgspec.Struct, rename="camel"):
+    queue: str = ""
+    lease_id: str | None = None
+    consumer_group: str = ""
+    messages: list[Popped] = []
+
+
+class RenewAnswer(msgspec.Struct, rename="camel"):
+    renewed: int = 0
+    new_expires_at: datetime | None = None
+
+
+class ReleaseAnswer(msgspec.Struct):
+    released: int = 0
+
+
+class ConfigureBody(msgspec.Struct):
+    queue: str
+    namespace: str | None
+    task: str | None
+    options: dict[str, Any]
+
+
+_OPTION_NAMES = {
+    "lease_seconds": "leaseTime",
+    "retry_delay_ms": "retryDelay",
+    "retry_delay_max_ms": "maxRetryDelay",
+    "ttl_seconds": "ttl",
+    "delay_seconds": "delayedProcessing",
+    "window_seconds": "windowBuffer",
+    "max_wait_seconds": "maxWaitTimeSeconds",
+}
+_OPTIONS_KNOWN = {wire: name for name, wire in _OPTION_NAMES.items()}
+
+
+def options_out(options: dict[str, Any]) -> dict[str, Any]:
+    """Checked queue options by their names on the wire."""
+    queue_options(**options)
+    return {_OPTION_NAMES.get(name) or _camel(name): value for name, value in options.items()}
+
+
+def options_in(options: dict[str, Any]) -> dict[str, Any]:
+    """Queue options by our names."""
+    return {_OPTIONS_KNOWN.get(wire) or _snake(wire): value for wire, value in options.items()}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def ack_of(item: AckItem) -> Ack:
+    return Ack(
+        item.transaction_id,
+        str(item.partition),
+        item.status,
+        item.lease,
+        item.error,
+        item.delay_ms,
+        None if item.result is None else msgspec.Raw(item.result),
+    )
+
+
+class Micros(int):
+    """A point in time: microseconds since 1970, as every `_at`."""
+
+    def isoformat(self) -> str:
+        return timestamp(self)
+
+
+def _hook(type: Any, value: Any) -> Any:
+    """Times are text on the wire."""
+    if type is not Micros or not isinstance(value, str):
+        raise NotImplementedError
+    try:
+        return Micros(micros(datetime.fromisoformat(value)))
+    except (ValueError, TypeError):
+        raise msgspec.ValidationError(f"{value!r:.40} is not a time") from None
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decode(body: bytes, type: type[T]) -> T:
+    """A successful answer as `type`, which is one of this module's."""
+    decoder = _decoders.get(type)
+    if decoder is None:
+        decoder = _decoders[type] = msgspec.json.Decoder(type, dec_hook=_hook)
+    try:
+        answer: T = decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FairlaneError(f"the server's answer is not what a Fairlane broker says: {error}") from None
+    return answer
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970, as every `_at`."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def timestamp(at: int) -> str:
+    """A point in time as text."""
+    try:
+        return (_EPOCH + at * _MICROSECOND).isoformat()
+    except (OverflowError, TypeError):
+        raise InvalidRequest(f"{at!r:.40} is not a point in time in microseconds since 1970") from None

@@ -1,0 +1,134 @@
+"""`fairlane queue`, `group` and `dlq`, and what every command has in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Command
+
+
+def bury(fairlane: Command, queue: str, count: int) -> None:
+    """Make dead letters: with no lease to speak of and no retry, a message dies when its consumer does."""
+    from fairlane.blocking import Client
+
+    with Client(fairlane.url) as client:
+        client.configure(queue, retry_limit=0)
+        for n in range(count):
+            client.push(queue, {"n": n})
+            client.nack(client.pop(queue), error=f"broken {n}")
+
+
+def test_a_queue_is_created_shown_and_deleted(fairlane: Command, queue: str) -> None:
+    created = fairlane("queue", "create", queue, "--max-size", "7", "--set", "retry-jitter=true", "--json")
+    assert created.code == 0
+    assert (created.json["options"]["max_size"], created.json["options"]["retry_jitter"]) == (7, True)
+    fairlane("push", queue, "1", "--partition", "lane")
+    [listed] = [one for one in fairlane("queue", "list", "--json").json if one["name"] == queue]
+    assert listed["messages"]["pending"] == 1
+    shown = fairlane("queue", "show", queue)
+    assert shown.code == 0
+    assert [line.split()[:2] for line in shown.out.splitlines() if line.startswith("lane")] == [["lane", "1"]]
+    deleted = fairlane("queue", "delete", queue, "--yes")
+    assert (deleted.code, deleted.err) == (0, f"Queue {queue} is gone.\n")
+    assert queue not in fairlane("queue", "list").out
+
+
+def test_creating_a_queue_that_is_there_needs_saying_so(fairlane: Command, queue: str) -> None:
+    assert fairlane("queue", "create", queue).code == 0
+    refused = fairlane("queue", "create", queue)
+    assert (refused.code, "--replace" in refused.err) == (2, True)
+    assert fairlane("queue", "create", queue, "--replace").code == 0
+
+
+def test_an_option_that_is_none_is_explained(fairlane: Command, queue: str) -> None:
+    unknown = fairlane("queue", "create", queue, "--set", "speed=9")
+    assert (unknown.code, "sets no option of a queue" in unknown.err) == (2, True)
+    wrong = fairlane("queue", "create", queue, "--set", "priority=high")
+    assert (wrong.code, "Expected `int`" in wrong.err) == (2, True)
+
+
+def test_deleting_asks_first_and_without_a_terminal_does_nothing(fairlane: Command, queue: str) -> None:
+    fairlane("push", queue, "1")
+    refused = fairlane("queue", "delete", queue)
+    assert (refused.code, "Say --yes" in refused.err) == (2, True)
+    assert fairlane("pop", queue).code == 0
+
+
+@pytest.mark.parametrize("arguments", [("queue", "show"), ("queue", "delete", "--yes"), ("dlq", "replay", "--all")])
+def test_a_queue_that_is_not_there_is_an_error(fairlane: Command, arguments: tuple[str, ...]) -> None:
+    missing = fairlane(*arguments, "nobody's")
+    assert (missing.code, missing.out) == (2, "")
+    assert missing.err.startswith("fairlane: ")
+
+
+def test_a_group_is_listed_sent_elsewhere_and_deleted(fairlane: Command, queue: str) -> None:
+    for n in range(3):
+        fairlane("push", queue, str(n))
+    assert len(fairlane("pop", queue, "--group", "g", "--batch", "9", "--json").lines) == 3
+    assert [group["name"] for group in fairlane("group", "list", queue, "--json").json] == ["g"]
+    assert fairlane("pop", queue, "--group", "g").code == 1
+    sought = fairlane("group", "seek", queue, "g", "--to", "beginning")
+    assert (sought.code, sought.err) == (0, f"Group g moved in 1 partition of {queue}.\n")
+    assert fairlane("pop", queue, "--group", "g").out.endswith("  0\n")
+    assert (
+        fairlane("group", "seek", queue, "g", "--to", "2", "--partition", "Default", "--json").json["partitions"] == 1
+    )
+    assert fairlane("pop", queue, "--group", "g").out.endswith("  2\n")
+    assert fairlane("group", "seek", queue, "g", "--to", "1970-01-01").code == 0
+    assert fairlane("pop", queue, "--group", "g").out.endswith("  0\n")
+    assert fairlane("group", "seek", queue, "g", "--to", "end").code == 0
+    assert fairlane("pop", queue, "--group", "g").code == 1
+    assert fairlane("group", "delete", queue, "g", "--yes").code == 0
+    assert fairlane("group", "list", queue).err == "There are no groups.\n"
+
+
+def test_a_seek_to_nowhere_is_explained(fairlane: Command, queue: str) -> None:
+    refused = fairlane("group", "seek", queue, "g", "--to", "yesterday")
+    assert (refused.code, "beginning, end, a time" in refused.err) == (2, True)
+
+
+def test_dead_letters_are_listed_replayed_and_purged(fairlane: Command, queue: str) -> None:
+    bury(fairlane, queue, 3)
+    letters = fairlane("dlq", "list", queue, "--json").json
+    assert [letter["data"]["n"] for letter in letters] == [2, 1, 0]
+    table = fairlane("dlq", "list", queue).out
+    assert all(text in table for text in ("broken 0", "broken 2", '{"n":1}', letters[0]["id"]))
+    replayed = fairlane("dlq", "replay", queue, letters[0]["id"])
+    assert (replayed.code, replayed.err) == (0, f"Replayed 1 dead letter of {queue}.\n")
+    assert fairlane("pop", queue, "--json").json["data"] == {"n": 2}
+    assert fairlane("dlq", "purge", queue, letters[1]["id"], "--yes", "--json").json["purged"] == 1
+    assert len(fairlane("dlq", "replay", queue, "--all", "--json").json) == 1
+    assert fairlane("dlq", "purge", queue, "--all", "--yes").code == 0
+    assert fairlane("dlq", "list", queue).err == f"Queue {queue} has no dead letters.\n"
+
+
+def test_all_dead_letters_must_be_meant(fairlane: Command, queue: str) -> None:
+    for verb in ("replay", "purge"):
+        refused = fairlane("dlq", verb, queue)
+        assert (refused.code, "or say --all" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "serve",
+        "push",
+        "pop",
+        "tail",
+        *(f"queue {verb}" for verb in ("list", "show", "create", "delete")),
+        *(f"group {verb}" for verb in ("list", "seek", "delete")),
+        *(f"dlq {verb}" for verb in ("list", "replay", "purge")),
+    ],
+)
+def test_every_command_explains_itself(fairlane: Command, command: str) -> None:
+    shown = fairlane(*command.split(), "--help")
+    assert shown.code == 0
+    assert shown.out.startswith(f"Usage: fairlane {command}")
+    assert command == "serve" or "FAIRLANE_SERVER" in shown.out
+
+
+def test_a_command_alone_shows_what_there_is(fairlane: Command) -> None:
+    for arguments in ((), ("queue",), ("group",), ("dlq",)):
+        shown = fairlane(*arguments)
+        assert "Commands:" in shown.out + shown.err
+        assert "Traceback" not in shown.err

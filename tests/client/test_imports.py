@@ -1,0 +1,49 @@
+"""The base install is the user's side only: what it imports must not need the server's libraries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import fairlane
+
+SERVER_ONLY = ("apsw", "asyncpg", "httptools", "uvloop", "fairlane.engine", "fairlane.store", "fairlane.http")
+
+
+def imported(statement: str) -> set[str]:
+    """The modules that a fresh interpreter has after `statement`."""
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import fairlane",
+        "import fairlane; fairlane.Client",
+        "from fairlane import Client, Message",
+        "from fairlane.client import *",
+        "import fairlane.blocking",
+        "import fairlane.cli.main",
+    ],
+)
+def test_the_users_side_imports_nothing_of_the_servers(statement: str) -> None:
+    assert not imported(statement) & set(SERVER_ONLY)
+
+
+@pytest.mark.parametrize("statement", ["import fairlane", "import fairlane.cli.main"])
+def test_who_needs_no_client_does_not_pay_for_one(statement: str) -> None:
+    assert "aiohttp" not in imported(statement)
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert fairlane.__all__ == sorted(fairlane.__all__)
+    for name in fairlane.__all__:
+        assert getattr(fairlane, name).__name__ == name
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = fairlane.Nothing  # type: ignore[attr-defined]

@@ -1,0 +1,169 @@
+"""Queues, groups, stored messages and dead letters, as the client shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlane import Client, InvalidRequest, NotFound, PushItem, Seek, Subscription
+from fairlane.client.wire import options_in, options_out
+from fairlane.http import wire as server_wire
+from fairlane.model.names import QUEUE_MODE
+from fairlane.model.queue import QueueOptions
+from fairlane.runtime.clock import wall_clock
+
+
+async def bury(client: Client, queue: str, count: int, *, group: str = QUEUE_MODE) -> None:
+    await client.configure(queue, retry_limit=0)
+    for n in range(count):
+        await client.push(queue, {"n": n})
+        await client.nack(await client.pop(queue, group=group), error=f"broken {n}")
+
+
+async def test_a_queue_is_configured_and_the_options_in_force_are_returned(client: Client, queue: str) -> None:
+    options = await client.configure(queue, namespace="shop", lease_seconds=10, retry_delay_ms=50, max_size=7)
+    assert options == QueueOptions(lease_seconds=10, retry_delay_ms=50, max_size=7)
+    assert await client.configure(queue) == QueueOptions()
+
+
+@pytest.mark.parametrize("options", [{"speed": 9}, {"lease_seconds": 0}, {"ordering": "random"}])
+async def test_options_that_no_queue_has_are_refused(client: Client, queue: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        await client.configure(queue, **options)
+
+
+def test_client_and_server_call_every_option_the_same() -> None:
+    names = set(QueueOptions.__struct_fields__)
+    ours = options_out({name: getattr(QueueOptions(), name) for name in names})
+    assert ours == server_wire.options_out(QueueOptions())
+    assert set(options_in(ours)) == names
+
+
+async def test_queues_are_listed_with_what_they_hold(client: Client, queue: str) -> None:
+    await client.push_many([PushItem(queue=queue, payload=b"1", partition=f"p{n}") for n in range(3)])
+    await client.ack(await client.pop(queue))
+    await client.pop(queue)
+    [listed] = [one for one in await client.queues() if one.name == queue]
+    assert abs(listed.created_at - wall_clock()) < 60_000_000
+    detail = await client.queue(queue)
+    assert [partition.name for partition in detail.partitions] == ["p0", "p1", "p2"]
+    totals = detail.totals
+    assert (totals.total, totals.pending, totals.processing, totals.completed) == (3, 1, 1, 1)
+    assert detail.options["leaseTime"] == 300
+
+
+async def test_partitions_come_in_pages(client: Client, queue: str) -> None:
+    await client.push_many([PushItem(queue=queue, payload=b"1", partition=f"p{n}") for n in range(5)])
+    first = await client.queue(queue, limit=3)
+    assert first.next == "p2"
+    second = await client.queue(queue, limit=3, after=first.next)
+    assert [partition.name for partition in second.partitions] == ["p3", "p4"]
+    assert second.next is None
+
+
+async def test_a_deleted_queue_is_gone(client: Client, queue: str) -> None:
+    await client.push(queue, 1)
+    assert await client.delete_queue(queue)
+    assert not await client.delete_queue(queue)
+    with pytest.raises(NotFound):
+        await client.queue(queue)
+
+
+async def test_groups_are_listed_by_queue(client: Client, queue: str) -> None:
+    await client.push(queue, 1)
+    await client.push(queue, 2)
+    await client.ack(await client.pop(queue, group="a"))
+    await client.pop(queue, group="b", subscription=Subscription("new"))
+    groups = {group.name: group for group in await client.groups(queue)}
+    assert set(groups) == {"a", "b"}
+    assert (groups["a"].queue, groups["a"].partitions_with_lag, groups["b"].partitions_with_lag) == (queue, 1, 0)
+    assert len(await client.groups()) >= 2
+
+
+async def test_a_group_is_sent_elsewhere(client: Client, queue: str) -> None:
+    await client.push_many([PushItem(queue=queue, payload=b"%d" % n, partition=f"p{n % 2}") for n in range(6)])
+
+    async def seen() -> set[int]:
+        batch = await client.pop(queue, group="g", batch=10, partitions=10, auto_ack=True)
+        return {message.data for message in batch}
+
+    first = await client.pop(queue, group="g", batch=10, partitions=10)
+    assert await client.seek(queue, "g", Seek("end")) == 2
+    assert await seen() == set()
+    assert await client.seek(queue, "g", Seek("beginning")) == 2
+    assert await seen() == {0, 1, 2, 3, 4, 5}
+    assert await client.seek(queue, "g", Seek("time", first[0].created_at)) == 2
+    assert await seen() == {0, 1, 2, 3, 4, 5}
+    assert await client.seek(queue, "g", Seek("position", 2), partition="p1") == 1
+    assert await seen() == {5}
+    with pytest.raises(NotFound):
+        await client.seek(queue, "nobody", Seek("end"))
+
+
+async def test_a_deleted_group_begins_anew(client: Client, queue: str) -> None:
+    await client.push(queue, 1)
+    await client.ack(await client.pop(queue, group="g"))
+    assert await client.delete_group(queue, "g") == 1
+    assert await client.groups(queue) == []
+    assert len(await client.pop(queue, group="g")) == 1
+
+
+async def test_stored_messages_are_looked_at_without_taking_them(client: Client, queue: str) -> None:
+    await client.push(queue, {"n": 0}, partition="a", type="order", headers={"k": "v"})
+    for n in range(1, 5):
+        await client.push(queue, {"n": n}, partition="b")
+    page = await client.messages(queue, limit=3)
+    assert len(page.messages) == 3
+    rest = await client.messages(queue, limit=3, before=page.next)
+    heads = [*page.messages, *rest.messages]
+    assert rest.next is None
+    whole = [await client.message(head.partition_id, head.transaction_id) for head in heads]
+    assert [message.data["n"] for message in whole] == [4, 3, 2, 1, 0]
+    assert (whole[4].type, whole[4].headers, whole[4].partition) == ("order", {"k": "v"}, "a")
+    assert len((await client.messages(queue, partition="a")).messages) == 1
+    assert (await client.messages(queue, since=wall_clock() + 60_000_000)).messages == []
+    assert len(await client.pop(queue, batch=9, partitions=9)) == 5
+    with pytest.raises(NotFound):
+        await client.message(heads[0].partition_id, "nobody's")
+
+
+async def test_dead_letters_are_kept_whole_with_their_error(client: Client, queue: str) -> None:
+    await bury(client, queue, 3, group="g")
+    letters = await client.dead_letters(queue)
+    assert [(letter.data, letter.error, letter.group) for letter in letters] == [
+        ({"n": n}, f"broken {n}", "g") for n in (2, 1, 0)
+    ]
+    assert letters[0].attempts == 1
+    assert letters[0].failed_at is not None
+    assert len(await client.dead_letters(queue, limit=2)) == 2
+    assert await client.dead_letters(queue, group="other") == []
+    assert await client.dead_letters("nobody's") == []
+
+
+async def test_a_dead_letter_is_replayed_once(client: Client, queue: str) -> None:
+    await bury(client, queue, 2)
+    newest, oldest = await client.dead_letters(queue)
+    [(id, message_id)] = await client.replay(queue, ids=[oldest.id])
+    assert id == oldest.id
+    [message] = await client.pop(queue)
+    assert (message.id, message.data) == (message_id, {"n": 0})
+    assert await client.replay(queue, ids=[oldest.id]) == []
+    assert [id for id, _ in await client.replay(queue)] == [newest.id]
+
+
+async def test_purged_dead_letters_are_gone(client: Client, queue: str) -> None:
+    await bury(client, queue, 3)
+    letters = await client.dead_letters(queue)
+    assert await client.purge(queue, ids=[letters[0].id]) == 1
+    assert await client.purge(queue, group="other") == 0
+    assert await client.purge(queue) == 2
+    assert await client.dead_letters(queue) == []
+
+
+async def test_naming_no_dead_letters_does_not_mean_all(client: Client, queue: str) -> None:
+    await bury(client, queue, 1)
+    for verb in (client.purge, client.replay):
+        with pytest.raises(InvalidRequest, match="at least one"):
+            await verb(queue, ids=[])
+    assert len(await client.dead_letters(queue)) == 1

@@ -1,0 +1,90 @@
+"""Several servers: the same one for the same work, another while it is down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from fairlane import Client, InvalidRequest, Unavailable
+from fairlane.client.servers import AILING_SECONDS, Servers
+from tests.broker_process import BrokerProcess
+from tests.client.rogue import Answer, Rogue
+
+NOBODY = "http://127.0.0.1:1"
+THREE = ["http://a", "http://b", "http://c"]
+
+
+async def test_a_server_that_cannot_be_reached_is_left_for_another_at_once(broker: BrokerProcess, queue: str) -> None:
+    async with Client([NOBODY, broker.url], retry_delay=30) as client:
+        async with asyncio.timeout(5):
+            for n in range(4):
+                await client.push(queue, n, transaction_id=f"t{n}")
+            assert len(await client.pop(queue, batch=10)) == 4
+
+
+async def test_a_server_that_cannot_answer_is_left_for_another_at_once(
+    rogue: Rogue, broker: BrokerProcess, queue: str
+) -> None:
+    rogue.do(*[Answer(503, {"error": "away", "code": "store_unavailable"})] * 10)
+    async with Client([rogue.url, broker.url], retry_delay=30) as client:
+        async with asyncio.timeout(5):
+            await asyncio.gather(*[client.pop(f"{queue}{n}") for n in range(10)])
+
+
+async def test_when_all_servers_are_down_the_call_fails(queue: str) -> None:
+    async with Client([NOBODY, "http://127.0.0.1:2"], attempts=2, retry_delay=0.01) as client:
+        with pytest.raises(Unavailable, match="cannot reach"):
+            await client.pop(queue)
+
+
+async def test_a_client_finds_its_broker_again_after_a_restart(own_broker: BrokerProcess, queue: str) -> None:
+    async with Client(own_broker.url, attempts=20, retry_delay=0.1, max_retry_delay=0.5) as client:
+        await client.push(queue, 1)
+        await asyncio.to_thread(own_broker.kill)
+        second = asyncio.create_task(client.push(queue, 2))
+        await asyncio.to_thread(own_broker.start)
+        assert (await second).status == "queued"
+        assert [message.data for message in await client.pop(queue, batch=5)] == [1, 2]
+
+
+def test_a_key_keeps_its_order_and_keys_spread() -> None:
+    servers = Servers(THREE)
+    firsts = Counter(servers.order(f"key-{n}")[0] for n in range(300))
+    assert [servers.order(f"key-{n}") for n in range(50)] == [Servers(THREE[::-1]).order(f"key-{n}") for n in range(50)]
+    assert min(firsts.values()) > 60
+
+
+def test_only_the_keys_of_a_server_that_leaves_move() -> None:
+    three, two = Servers(THREE), Servers(THREE[:2])
+    keys = [f"key-{n}" for n in range(100)]
+    assert all(two.order(key)[0] == three.order(key)[0] for key in keys if three.order(key)[0] != THREE[2])
+
+
+def test_a_failed_server_is_left_out_for_a_while() -> None:
+    now = [0.0]
+    servers = Servers(THREE, clock=lambda: now[0])
+    first, *others = servers.order("key")
+    servers.failed(first)
+    assert servers.order("key") == others
+    now[0] += AILING_SECONDS
+    assert servers.order("key") == [first, *others]
+    servers.failed(first)
+    servers.answered(first)
+    assert servers.order("key") == [first, *others]
+
+
+def test_when_all_failed_all_are_asked() -> None:
+    servers = Servers(THREE)
+    for url in THREE:
+        servers.failed(url)
+    assert sorted(servers.order("key")) == THREE
+
+
+@pytest.mark.parametrize(
+    "urls", ["", "localhost:6632", "ftp://host", "http://", "http://host:port", [], [1], "http://["]
+)
+def test_what_is_no_url_is_refused(urls: object) -> None:
+    with pytest.raises(InvalidRequest):
+        Client(urls)  # type: ignore[arg-type]
