@@ -17,7 +17,7 @@ from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX
-from fairlane.model.message import PushItem, check_items, check_payload
+from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, DeadLetter, PushOutcome, RenewOutcome, check_acks
 from fairlane.model.queue import Queue, queue_options
@@ -75,8 +75,7 @@ class Broker:
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
         """Store many; one outcome per item. The items of one partition are stored together or refused together."""
         check_items(items)
-        for item in items:
-            check_payload(item.payload)
+        check_payloads(items)
         return await self.engine.push(PushRequest(self.tenant, items))
 
     async def pop(

@@ -14,6 +14,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome
 from fairlane.store.base import Store
 from fairlane.store.values import Bury, Nack, Settled, Settlement
+from fairlane.telemetry import Telemetry
 
 _LOST = "the lease ended or is not this group's; the messages are delivered again"
 _UNRESOLVABLE = "unresolvable: no message with this transactionId in the lease or the partition"
@@ -34,11 +35,14 @@ class Plan(msgspec.Struct):
 
 
 class Acker:
-    def __init__(self, store: Store, catalogue: Catalogue, leases: Leases, waiters: Waiters) -> None:
+    def __init__(
+        self, store: Store, catalogue: Catalogue, leases: Leases, waiters: Waiters, telemetry: Telemetry
+    ) -> None:
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
         self._waiters = waiters
+        self._telemetry = telemetry
 
     async def flush(self, requests: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
         outcomes: list[list[AckOutcome]] = [blank(request.items) for request in requests]
@@ -112,6 +116,11 @@ class Acker:
     async def answer(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: list[AckOutcome]) -> None:
         """Tell each item what became of it, and waiting polls that the lane may be ready."""
         settlement = plan.settlement
+        counts = self._telemetry.queue(plan.queue_id)
+        if settled.state == "ok":
+            counts.acks += len(plan.items)
+            counts.failed += settlement.nack is not None and settlement.nack.charge
+            counts.dead += settled.dead + len(settlement.bury)
         plain = settled.state == "ok" and settlement.nack is None and not settlement.bury
         for index, position in plan.items:
             if plain and position >= settled.before:

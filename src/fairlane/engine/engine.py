@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from time import perf_counter
+from typing import TypeVar
 
 from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.batch_policy import BatchPolicy, Weight
@@ -11,14 +14,20 @@ from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
 from fairlane.engine.pop import Popped, Popper, PopRequest
 from fairlane.engine.push import Pusher, PushRequest
+from fairlane.engine.switchboard import Switchboard
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters
+from fairlane.engine.wide_pop import WidePopper
 from fairlane.errors import ShuttingDown
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
+from fairlane.model.stream import StateChange
 from fairlane.store.base import Store
 from fairlane.store.values import Renewal
+from fairlane.telemetry import Operation, Telemetry
+
+T = TypeVar("T")
 
 
 class Engine:
@@ -26,13 +35,18 @@ class Engine:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.telemetry = Telemetry()
+        self.switches = Switchboard(store)
         self.catalogue = Catalogue(store)
         self.waiters = Waiters()
         leases = Leases(store)
         self._ready: dict[int, int] = {}
         self._pusher = Pusher(store, self.catalogue, self._got_messages)
-        self._popper = Popper(store, self.catalogue, leases, self.waiters)
-        self._acker = Acker(store, self.catalogue, leases, self.waiters)
+        self._popper = Popper(
+            store, self.catalogue, leases, self.waiters, telemetry=self.telemetry, switches=self.switches
+        )
+        self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
+        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry)
         self._transactor = Transactor(store, self._pusher, self._acker)
         flushes = store.flushes()
         self._pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
@@ -51,15 +65,30 @@ class Engine:
 
     async def push(self, request: PushRequest) -> list[PushOutcome]:
         self._check_running()
-        return await self._pushes.submit(request) if request.items else []
+        if not request.items:
+            return []
+        return await self._timed(self.telemetry.push, len(request.items), self._pushes.submit(request))
+
+    async def _timed(self, operation: Operation, items: int, work: Awaitable[T]) -> T:
+        began = perf_counter()
+        try:
+            outcome = await work
+        except Exception:
+            operation.errors += 1
+            raise
+        self.telemetry.done(operation, began, items)
+        return outcome
 
     async def _push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception]:
         outcomes = await self._pusher.flush(requests)
         self._announce()
         return outcomes
 
-    def _got_messages(self, queue_id: int) -> None:
+    def _got_messages(self, queue_id: int, owners: Sequence[tuple[int, int]]) -> None:
         self._ready[queue_id] = self._ready.get(queue_id, 0) + 1
+        counts = self.telemetry.queue(queue_id)
+        counts.pushed += len(owners)
+        counts.pushes += 1 if owners[0][0] == owners[-1][0] else len({request for request, _ in owners})
 
     def _announce(self) -> None:
         """Wake polls, here and at other brokers, once for all lanes that a flush filled."""
@@ -75,18 +104,25 @@ class Engine:
 
     async def pop(self, request: PopRequest) -> Popped:
         self._check_running()
-        return await self._popper.pop(request)
+        try:
+            return await self._popper.pop(request)
+        except Exception:
+            self.telemetry.pop.errors += 1
+            raise
 
     async def ack(self, request: AckRequest) -> list[AckOutcome]:
         self._check_running()
-        return await self._acks.submit(request) if request.items else []
+        if not request.items:
+            return []
+        return await self._timed(self.telemetry.ack, len(request.items), self._acks.submit(request))
 
     async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
         self._check_running()
         parsed = LeaseId.parse(lease)
         if parsed is None:
             return RenewOutcome(0, None)
-        return await self._renewals.submit(Renewal(parsed, seconds))
+        renewal = self._renewals.submit(Renewal(parsed, seconds))
+        return await self._timed(self.telemetry.renew_lease, 1, renewal)
 
     async def release(self, lease: str, *, partition: PartitionId | None = None) -> int:
         """Give a lease back without charge; how many lanes."""
@@ -103,9 +139,28 @@ class Engine:
 
     async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
         self._check_running()
-        outcomes = await self._transactor.transact(tenant, steps)
+        bundle = self._transactor.transact(tenant, steps)
+        outcomes = await self._timed(self.telemetry.transaction, len(steps), bundle)
         self._announce()
         return outcomes
+
+    async def cycle(self, tenant: str, change: StateChange, steps: Sequence[Step], *, release: bool) -> list[Outcome]:
+        """A transaction that changes the state of a stream as well."""
+        self._check_running()
+        commit = partial(self.store.streams.cycle, change)
+        bundle = self._transactor.transact(tenant, steps, commit=commit, release=release)
+        outcomes = await self._timed(self.telemetry.transaction, len(steps) + len(change.ops), bundle)
+        self._announce()
+        return outcomes
+
+    async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
+        """Pop from whichever queue with these labels has something."""
+        self._check_running()
+        try:
+            return await self._wide_popper.pop(request, namespace, task)
+        except Exception:
+            self.telemetry.pop.errors += 1
+            raise
 
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
@@ -114,6 +169,12 @@ class Engine:
         await self._popper.stop()
         await self._acks.stop()
         await self._renewals.stop()
+        await self.switches.stop()
+
+    @property
+    def pending(self) -> int:
+        """Operations handed over and not answered yet; parked polls are not among them."""
+        return sum(batcher.pending for batcher in (self._pushes, self._acks, self._renewals)) + self._popper.pending
 
 
 def _weigh_push(request: PushRequest) -> Weight:

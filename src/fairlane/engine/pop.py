@@ -15,6 +15,7 @@ from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
+from fairlane.engine.switchboard import POP_PAUSED, Switchboard
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
     FairlaneError,
@@ -33,6 +34,7 @@ from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
 from fairlane.model.queue import Queue
 from fairlane.store.base import Store
 from fairlane.store.values import Claim, Lane, Nack, PopCall, PopResult, Settlement
+from fairlane.telemetry import Telemetry
 
 _FLOOR_SECONDS = 2.0
 """A parked poll looks again this often whatever it was told: hints may be lost."""
@@ -93,11 +95,22 @@ _Key = tuple[int, int, bool, int | None, PartitionId | None]
 
 
 class Popper:
-    def __init__(self, store: Store, catalogue: Catalogue, leases: Leases, waiters: Waiters) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        leases: Leases,
+        waiters: Waiters,
+        *,
+        telemetry: Telemetry,
+        switches: Switchboard,
+    ) -> None:
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
         self._waiters = waiters
+        self._telemetry = telemetry
+        self._switches = switches
         self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
         self._due: dict[int, int | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,7 +119,7 @@ class Popper:
     async def pop(self, request: PopRequest) -> Popped:
         """What is ready now, or within `wait_seconds`; an empty answer otherwise."""
         give_up_at = time.monotonic() + request.wait_seconds
-        while not self._stopping:
+        while not self._stopping and not await self._switches.is_on(POP_PAUSED):
             newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
             try:
                 home = await self._home(request)
@@ -121,17 +134,33 @@ class Popper:
             queue, group, partition = home
             key = (group.id, request.partition or "")
             parked = self._waiters.park(queue.id, key)
+            began = time.perf_counter()
             try:
                 popped = await self._take(request, queue, group, partition)
                 if popped is None:
                     continue
                 left = give_up_at - time.monotonic()
                 if popped.lanes or left <= 0 or self._stopping:
+                    self._count(queue.id, popped, began)
                     return popped
                 await asyncio.wait([parked], timeout=self._pause(group.id, left))
             finally:
                 self._waiters.leave(queue.id, key, parked)
         return Popped(request.queue, request.group, None, [])
+
+    def _count(self, queue_id: int, popped: Popped, began: float) -> None:
+        """Time spent parked is not the pop's."""
+        items = sum(len(taken.fragments) for taken in popped.lanes)
+        self._telemetry.done(self._telemetry.pop, began, items)
+        counts = self._telemetry.queue(queue_id)
+        counts.pops += 1
+        if not popped.lanes:
+            counts.pops_empty += 1
+            return
+        counts.popped += items
+        lag_ms = max(0.0, self._store.id_time() - popped.lanes[0].created_at[0][1] / 1000)
+        counts.lag_ms += lag_ms
+        counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
 
     async def _home(self, request: PopRequest) -> tuple[Queue, Group, PartitionId | None] | None:
         """Queue, group and partition; None while the queue or the partition is not there.
@@ -260,6 +289,14 @@ class Popper:
         if due_at is not None:
             pause = min(pause, max(0.001, due_at / 1e6 - self._store.id_time() / 1e3))
         return pause
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def pending(self) -> int:
+        return sum(batcher.pending for batcher in self._batchers.values())
 
     def _spawn(self, work: object) -> None:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]

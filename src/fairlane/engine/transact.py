@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from fairlane.errors import InvalidRequest, OutcomeUnknown, QueueFull, StoreUnav
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
 from fairlane.store.base import Store
-from fairlane.store.values import Full, PushResult, Settled, Stored
+from fairlane.store.values import Full, Nack, PushResult, Settled, Settlement, Slice, Stored
 
 _ROUNDS_MAX = 100
 _UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
@@ -27,6 +27,7 @@ class AckStep(msgspec.Struct):
     group: str
 
 
+Commit = Callable[[Sequence[Settlement], Sequence[Slice]], Awaitable[tuple[list[Settled], list[PushResult]]]]
 Step = PushItem | AckStep
 Outcome = PushOutcome | AckOutcome
 
@@ -37,10 +38,14 @@ class Transactor:
         self._pusher = pusher
         self._acker = acker
 
-    async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
+    async def transact(
+        self, tenant: str, steps: Sequence[Step], *, commit: Commit | None = None, release: bool = False
+    ) -> list[Outcome]:
         """One outcome per step, in order. TransactionRefused, and nothing applied, if a step is refused.
 
         A push whose transactionId is known is a repeat of this transaction, or of a part of it, and counts as done.
+        `commit` is the store's verb, if it is not the plain one; with `release` what the acks leave of their leases
+        is given back.
         """
         acks, ack_indexes = self._acks(tenant, steps)
         ack_outcomes = {group: blank(request.items) for group, request in acks.items()}
@@ -54,7 +59,10 @@ class Transactor:
         flush = Flush([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)])])
         await self._pusher.draft(flush)
         flat = [(group, plan) for group, some in plans.items() for plan in some]
-        settled = await self._commit(flush, flat, ack_indexes, push_indexes)
+        if release:
+            for _, plan in flat:
+                plan.settlement.nack = Nack(plan.settlement.upto, charge=False, error="released", delay_ms=0)
+        settled = await self._commit(commit or self._store.messages.transact, flush, flat, ack_indexes, push_indexes)
         outcomes: list[Outcome | None] = [None] * len(steps)
         for (group, plan), result in zip(flat, settled, strict=True):
             await self._acker.answer(plan, result, acks[group].items, ack_outcomes[group])
@@ -84,6 +92,7 @@ class Transactor:
 
     async def _commit(
         self,
+        commit: Commit,
         flush: Flush,
         plans: list[tuple[str, Plan]],
         ack_indexes: dict[str, list[int]],
@@ -96,7 +105,7 @@ class Transactor:
         for _ in range(_ROUNDS_MAX):
             drafts = list(flush.drafts.values())
             try:
-                settled, pushed = await self._store.messages.transact(
+                settled, pushed = await commit(
                     [plan.settlement for _, plan in plans], [draft.slice for draft in drafts]
                 )
             except OutcomeUnknown as lost:

@@ -22,6 +22,10 @@ class Waiters:
     def __len__(self) -> int:
         return sum(len(line) for lines in self._parked.values() for line in lines.values())
 
+    def parked(self) -> dict[int, int]:
+        """How many polls wait, by queue."""
+        return {queue_id: sum(map(len, lines.values())) for queue_id, lines in self._parked.items()}
+
     def park(self, queue_id: int, key: WaitKey) -> asyncio.Future[None]:
         """A future that a wake completes. It must be given back with `leave`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
+from importlib.metadata import version
+
 from fairlane.broker import Broker
+from fairlane.engine.browse import Browser
+from fairlane.engine.census import Census
 from fairlane.errors import FairlaneError
 from fairlane.http.message import Request, Response
 from fairlane.http.problems import problem
 from fairlane.http.router import Router
 from fairlane.http.routes import ROUTES
+from fairlane.http.server import Server
+from fairlane.runtime.clock import wall_clock
+
+_HEALTH_SECONDS = 2.0
 
 
 class App:
-    """What endpoints are given: the broker and its engine."""
+    """What endpoints are given: the broker, its engine, and what they ask about both. `server` is the one that
+    listens, once there is one."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.engine = broker.engine
         self.tenant = broker.tenant
+        self.census = Census(broker.store)
+        self.browser = Browser(broker.store)
         self.router = Router(ROUTES)
+        self.server: Server | None = None
+        self.version = version("fairlane")
+        self.hostname = socket.gethostname()
+        self.worker_id = os.getpid()
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -29,3 +47,22 @@ class App:
             return problem(error)
         except Exception as error:  # the request's boundary: one request's mistake is not the connection's
             return problem(error)
+
+    @property
+    def draining(self) -> bool:
+        return self.server is not None and self.server.draining
+
+    def http_load(self) -> tuple[int, int]:
+        """Connections of clients, and requests being answered."""
+        return (len(self.server.connections), self.server.active) if self.server else (0, 0)
+
+    def uptime_seconds(self) -> float:
+        return max(0.001, (wall_clock() - self.engine.telemetry.started_at) / 1e6)
+
+    async def healthy(self) -> bool:
+        """Whether the store answers in reasonable time."""
+        try:
+            await asyncio.wait_for(self.engine.store.switches.on(), _HEALTH_SECONDS)
+        except (FairlaneError, TimeoutError):
+            return False
+        return True

@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._headers: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self._head_bytes = 0
+        self._header_bytes = 0
         self._body_bytes = 0
         self._in_body = False
         self._closing = False
@@ -107,7 +108,7 @@ class Connection(asyncio.Protocol):
             )
         else:
             if not self._in_body and self._head_bytes > self._limits.header_bytes_max:
-                self._refuse(error_response(431, "header_too_large", "the header is larger than 16 KiB"))
+                self._refuse(_long_header(self._limits))
 
     def eof_received(self) -> bool:
         return False
@@ -125,13 +126,19 @@ class Connection(asyncio.Protocol):
         self._headers = {}
         self._chunks = []
         self._body_bytes = 0
+        self._header_bytes = 0
 
     def on_url(self, part: bytes) -> None:
         self._target += part
         if len(self._target) > self._limits.target_bytes_max:
-            raise _Refused(error_response(414, "url_too_long", "the URL is longer than 8 KiB"))
+            raise _Refused(
+                error_response(414, "url_too_long", f"the URL may have {self._limits.target_bytes_max} bytes")
+            )
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes > self._limits.header_bytes_max:
+            raise _Refused(_long_header(self._limits))
         name = name.lower()
         if name in self._headers:
             if name in (b"host", b"content-length", b"authorization"):
@@ -244,6 +251,10 @@ class _Refused(Exception):
 
     def __init__(self, response: Response) -> None:
         self.response = response
+
+
+def _long_header(limits: Limits) -> Response:
+    return error_response(431, "header_too_large", f"the header may have {limits.header_bytes_max} bytes")
 
 
 def _too_large(limits: Limits) -> Response:

@@ -12,10 +12,11 @@ from fairlane.model.message import PushItem
 from fairlane.model.queue import QueueOptions
 
 NULL = msgspec.Raw(b"null")
+ABSENT = msgspec.Raw()  # an optional Raw is not `Raw | None`: that takes nothing but null
 
 
 class WireItem(PushItem, rename="camel", kw_only=True):
-    payload: msgspec.Raw = NULL
+    payload: msgspec.Raw = msgspec.field(default_factory=lambda: NULL)
     partition: str | None = "Default"  # type: ignore[assignment]
     # Named again, for a base's fields keep the base's spelling.
     transaction_id: str | None = None
@@ -34,7 +35,7 @@ class AckBody(msgspec.Struct, rename="camel"):
     consumer_group: str | None = None
     error: str | None = None
     delay_ms: int | None = None
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
 
 
 class AckBatchBody(msgspec.Struct, rename="camel"):
@@ -53,8 +54,8 @@ class Operation(msgspec.Struct, rename="camel"):
     items: list[WireItem] | None = None
     queue: str | None = None
     partition: str | None = None
-    payload: msgspec.Raw | None = None
-    data: msgspec.Raw | None = None
+    payload: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
+    data: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
     transaction_id: str | None = None
     trace_id: str | None = None
     partition_id: str | None = None

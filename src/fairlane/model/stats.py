@@ -1,9 +1,10 @@
-"""What queues, partitions and groups hold, in numbers. All of it comes from heads and cursors; no message is counted."""
+"""What queues, partitions and groups hold, in numbers that come from heads and cursors."""
 
 from __future__ import annotations
 
 import msgspec
 
+from fairlane.model.group import Group
 from fairlane.model.ids import PartitionId
 
 
@@ -51,7 +52,7 @@ class PartitionStats(Counts, frozen=True, kw_only=True):
 class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """A group over all partitions of its queue."""
 
-    group_id: int
+    group: Group
     lanes: int
     """Partitions with a cursor of this group."""
     lagging: int
@@ -68,6 +69,10 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in them."""
     dead: int
     """Messages it gave up on, ever."""
+
+    @property
+    def group_id(self) -> int:
+        return self.group.id
 
 
 class LaggingLane(msgspec.Struct, frozen=True, kw_only=True):

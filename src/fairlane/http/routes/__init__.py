@@ -3,7 +3,25 @@
 from __future__ import annotations
 
 from fairlane.http.router import Route
-from fairlane.http.routes import acks, leases, pops, pushes, queues, transactions
+from fairlane.http.routes import (
+    acks,
+    analytics,
+    dead_letters,
+    groups,
+    health,
+    leases,
+    maintenance,
+    messages,
+    namespaces,
+    pops,
+    pushes,
+    queues,
+    status,
+    status_queues,
+    streams,
+    traces,
+    transactions,
+)
 
 ROUTES: list[Route] = [
     *pushes.ROUTES,
@@ -12,4 +30,15 @@ ROUTES: list[Route] = [
     *leases.ROUTES,
     *transactions.ROUTES,
     *queues.ROUTES,
+    *namespaces.ROUTES,
+    *messages.ROUTES,
+    *dead_letters.ROUTES,
+    *groups.ROUTES,
+    *traces.ROUTES,
+    *status.ROUTES,
+    *status_queues.ROUTES,
+    *analytics.ROUTES,
+    *streams.ROUTES,
+    *maintenance.ROUTES,
+    *health.ROUTES,
 ]

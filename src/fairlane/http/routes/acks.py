@@ -57,7 +57,7 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
                 lease=body.lease_id or None,
                 error=body.error,
                 delay_ms=body.delay_ms,
-                result=None if body.result is None else bytes(body.result),
+                result=bytes(body.result) or None,
             )
             item.check()
         except InvalidRequest as error:

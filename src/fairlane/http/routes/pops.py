@@ -40,12 +40,29 @@ class PopQuery(msgspec.Struct, rename="camel"):
     autopilot: bool = False
 
 
+class PopAnyQuery(PopQuery, rename="camel"):
+    namespace: str = ""
+    task: str = ""
+
+
 async def pop(app: App, request: Request) -> Response:
     asked = pop_request(app.tenant, request)
     popped = await app.engine.pop(asked.check())
     if not popped.lanes:
         return Response(204)
     return Response(200, pop_answer(popped))
+
+
+async def pop_any(app: App, request: Request) -> Response:
+    """Of whichever queue has these labels; each message names its queue."""
+    namespace, task = request.query.get("namespace") or None, request.query.get("task") or None
+    if namespace is None and task is None:
+        raise InvalidRequest("a pop without a queue needs a namespace or a task")
+    asked = msgspec.structs.replace(pop_request(app.tenant, request), queue="any")
+    popped = await app.engine.pop_any(asked.check(), namespace=namespace, task=task)
+    if not popped.lanes:
+        return Response(204)
+    return Response(200, pop_answer(popped, named=True))
 
 
 def pop_request(tenant: str, request: Request) -> PopRequest:
@@ -57,7 +74,7 @@ def pop_request(tenant: str, request: Request) -> PopRequest:
     partition = request.params.get("partition")
     return PopRequest(
         tenant=tenant,
-        queue=request.params["queue"],
+        queue=request.params.get("queue", ""),
         group=text(query, "consumerGroup", QUEUE_MODE),
         batch=max(
             1, number(query, "batch", _AUTOPILOT_BATCH if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)
@@ -86,8 +103,9 @@ def subscription(mode: str, start: str) -> Subscription:
     return Subscription("new") if mode == "new" or start == "now" else Subscription()
 
 
-def pop_answer(popped: Popped) -> bytes:
-    """The answer joined from stored bytes: each message is its fragment and what only this pop knows."""
+def pop_answer(popped: Popped, *, named: bool = False) -> bytes:
+    """The answer joined from stored bytes: each message is its fragment and what only this pop knows. `named`: also
+    its queue."""
     lease = str(popped.lease).encode() if popped.lease else b""
     group = name_json(popped.group)
     parts: list[bytes] = []
@@ -99,6 +117,8 @@ def pop_answer(popped: Popped) -> bytes:
             lease,
             group,
         )
+        if named:
+            where = b'%b,"queue":%b}' % (where[:-1], name_json(popped.queue))
         start = 0
         for count, created_at in taken.created_at:
             if count:
@@ -122,6 +142,15 @@ def pop_answer(popped: Popped) -> bytes:
 
 
 ROUTES = [
+    Route(
+        method="GET",
+        path="/api/v1/pop",
+        endpoint=pop_any,
+        summary="Lease messages of any queue with a namespace, a task or both.",
+        tag="messages",
+        query=PopAnyQuery,
+        statuses=(200, 204),
+    ),
     Route(
         method="GET",
         path="/api/v1/pop/queue/{queue}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.engine.push import PushRequest
-from fairlane.errors import InvalidRequest, Overloaded
+from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.message import Request, Response
 from fairlane.http.problems import problem
 from fairlane.http.router import Route
@@ -25,10 +25,13 @@ async def push(app: App, request: Request) -> Response:
     check_wire_items(items)
     outcomes = await app.engine.push(PushRequest(app.tenant, items))
     refused = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
+    elements = b"[%b]" % b",".join(map(push_element, range(len(items)), items, outcomes))
     if refused is not None and all(outcome.error is not None for outcome in outcomes):
-        return problem(refused)
-    status = 429 if isinstance(refused, Overloaded) else 201
-    return Response(status, b"[%b]" % b",".join(map(push_element, range(len(items)), items, outcomes)))
+        answer = problem(refused)
+        if len(items) > 1:  # they may have been refused for different reasons
+            answer.body = b'%b,"results":%b}' % (answer.body[:-1], elements)
+        return answer
+    return Response(429 if isinstance(refused, Overloaded) else 201, elements)
 
 
 def check_wire_items(items: list[WireItem]) -> None:
@@ -84,6 +87,9 @@ def push_element(index: int, item: WireItem, outcome: PushOutcome) -> bytes:
     answer = {"index": index, "transaction_id": outcome.transaction_id, "status": outcome.status}
     if outcome.error is not None:
         answer |= {"status": "failed", "error": str(outcome.error), "code": outcome.error.code}
+        if isinstance(outcome.error, QueueFull):
+            full = outcome.error
+            answer |= {"queueDepth": full.depth, "capacity": full.capacity, "retryAfter": full.retry_after}
     else:
         answer |= {"message_id": message_id, "partition_id": str(outcome.partition)}
     return encode(answer | {"queueName": item.queue})

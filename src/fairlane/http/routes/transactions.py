@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fairlane.engine.transact import AckStep, Step
 from fairlane.errors import InvalidRequest, TransactionRefused
 from fairlane.http.message import Request, Response, json_response
@@ -59,12 +61,12 @@ def _steps(body: TransactionBody) -> list[Step]:
 def _items(operation: Operation) -> list[WireItem]:
     items = operation.items
     if items is None:
-        payload = operation.payload if operation.payload is not None else operation.data
+        payload = bytes(operation.payload) or bytes(operation.data)
         items = [
             WireItem(
                 queue=operation.queue or "",
                 partition=operation.partition,
-                payload=NULL if payload is None else payload,
+                payload=msgspec.Raw(payload) if payload else NULL,
                 transaction_id=operation.transaction_id,
                 trace_id=operation.trace_id,
             )

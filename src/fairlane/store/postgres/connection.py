@@ -40,6 +40,11 @@ class Database:
     def connections(self) -> int:
         return int(self._pool.get_max_size())
 
+    def in_use(self) -> tuple[int, int]:
+        """Connections that are open, and how many of them are at work."""
+        size = int(self._pool.get_size())
+        return size, size - int(self._pool.get_idle_size())
+
     def time(self) -> int | None:
         """What statements take as `p_now`: NULL, for the database's clock, unless a test owns the time."""
         return self._clock() if self._clock else None

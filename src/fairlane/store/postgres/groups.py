@@ -19,7 +19,7 @@ _SEED_PARTITIONS = 5000
 """Cursors made in one transaction: a group over a million partitions must not hold their locks all at once."""
 
 
-def _group(row: asyncpg.Record) -> Group:
+def group_of(row: asyncpg.Record) -> Group:
     return Group(
         id=row["id"],
         queue_id=row["queue_id"],
@@ -37,10 +37,10 @@ class Groups:
 
     async def get(self, queue_id: int, name: str) -> Group | None:
         rows = await self._database.read(SQL["get"], queue_id, name)
-        return _group(rows[0]) if rows else None
+        return group_of(rows[0]) if rows else None
 
     async def list(self, queue_id: int) -> List[Group]:
-        return [_group(row) for row in await self._database.read(SQL["list"], queue_id)]
+        return [group_of(row) for row in await self._database.read(SQL["list"], queue_id)]
 
     async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
         async def work(connection: asyncpg.Connection[Any]) -> Group:
@@ -49,7 +49,7 @@ class Groups:
                 raise NotFound(f"queue {queue_id} is not there (any more)")
             row = await connection.fetchrow(SQL["get"], queue_id, name)
             if row is not None:
-                return _group(row)
+                return group_of(row)
             row = await connection.fetchrow(
                 SQL["make"],
                 queue_id,
@@ -62,7 +62,7 @@ class Groups:
             await self._seed(connection, row["id"], exact=True)
             if limit > 0:
                 await recount(connection, self._shards, queue_id)
-            return _group(await connection.fetchrow(SQL["get"], queue_id, name))
+            return group_of(await connection.fetchrow(SQL["get"], queue_id, name))
 
         return await self._database.transact(work)
 
@@ -128,6 +128,8 @@ class Groups:
                 attempts=row["attempts"],
                 error=row["error"],
                 dead=row["dead"],
+                skipped=row["skipped"],
+                oldest_at=row["oldest_at"],
             )
             for row in rows
         ]
@@ -153,26 +155,33 @@ class Groups:
 
         return await self._database.transact(work)
 
-    async def delete(self, group_id: int) -> int:
+    async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
         queue_id = await self._queue_of(group_id)
         if queue_id is None:
             return 0
 
         async def work(connection: asyncpg.Connection[Any]) -> int:
             limit = await connection.fetchval(SQL["lock_queue"], queue_id)
-            await connection.execute(SQL["delete"], group_id)
+            if keep_subscription:
+                await connection.execute(SQL["begin_anew"], group_id, self._shards[0])
+            else:
+                await connection.execute(SQL["delete"], group_id)
             deleted = 0
             for shard in self._shards:
                 ids = [row["id"] for row in await connection.fetch(SQL["partition_ids"], shard, queue_id)]
                 answer = await connection.execute(SQL["delete_cursors"], shard, ids, group_id)
                 deleted += int(answer.split()[-1])
-                for table in ("failures", "dead_letters", "results"):
+                for table in ("failures", "skips", "dead_letters", "results"):
                     await connection.execute(SQL[f"delete_{table}"], shard, ids, group_id)
             if limit:
                 await recount(connection, self._shards, queue_id)
             return deleted
 
         return await self._database.transact(work)
+
+    async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
+        row = (group_id, subscription.mode, subscription.from_at)
+        return bool(await self._database.write(SQL["resubscribe"], *row))
 
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
         rows = await self._database.read(SQL["result"], partition.shard, partition.id, group_id, position)

@@ -28,7 +28,11 @@ SELECT fairlane.seed($1, $2, $3, $4, $5, $6, $7, $8, $9);
 UPDATE fairlane.groups g SET seed_shard = $2, seed_after = $3 WHERE g.id = $1;
 
 -- name: lanes
-SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed, k.ready_at, k.dead,
+SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed, k.ready_at, k.dead, s.created_at AS oldest_at,
+       (SELECT count(*) FROM fairlane.skips x
+        WHERE k.failing AND x.shard = p.shard AND x.partition_id = p.id AND x.group_id IN (0, k.group_id)
+          AND x.position >= CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN greatest(k.committed, k.lease_end)
+                                 ELSE k.committed END) AS skipped,
        CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,
        coalesce(f.attempts, 0) AS attempts, f.error
 FROM fairlane.partitions p
@@ -36,6 +40,10 @@ JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id AND k.gro
 CROSS JOIN (SELECT coalesce($7, clock_timestamp()) AS now) t
 LEFT JOIN fairlane.failures f ON f.shard = k.shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id
                              AND f.position = k.committed
+LEFT JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.shard = p.shard AND x.partition_id = p.id AND x.first_pos <= k.committed AND k.committed < p.head
+    ORDER BY x.first_pos DESC LIMIT 1) s ON true
 WHERE p.shard = ANY ($1) AND p.queue_id = $2 AND p.name > $4 AND ($5 = 0 OR p.id = $5) ORDER BY p.name LIMIT $6;
 
 -- name: seek
@@ -55,6 +63,17 @@ DELETE FROM fairlane.failures x WHERE x.shard = $1 AND x.partition_id = ANY ($2)
 
 -- name: delete_dead_letters
 DELETE FROM fairlane.dead_letters x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
+
+-- name: delete_skips
+DELETE FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
+
+-- name: begin_anew
+UPDATE fairlane.groups g
+SET seed_shard = $2, seed_after = '', from_at = CASE WHEN g.mode = 'new' THEN coalesce(g.from_at, g.created_at) ELSE g.from_at END
+WHERE g.id = $1;
+
+-- name: resubscribe
+UPDATE fairlane.groups g SET mode = $2, from_at = $3 WHERE g.id = $1 RETURNING g.id;
 
 -- name: delete_results
 DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;

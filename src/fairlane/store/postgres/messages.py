@@ -175,11 +175,22 @@ class Messages:
                 for offset, stored in enumerate(transaction_ids(fragments)):
                     if stored == transaction_id:
                         found.append(segment.first + offset)
-        return max(found, default=None)
+        if not found:
+            return None
+        there = await self._database.read(SQL["are_there"], *partition, found)
+        return max((row["position"] for row in there), default=None)
 
     async def transact(
-        self, settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self,
+        settlements: Sequence[Settlement],
+        slices: Sequence[Slice],
+        *,
+        begin: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
+        also: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
+        held: Sequence[PartitionId] = (),
     ) -> tuple[list[Settled], list[PushResult]]:
+        """`begin` comes before every lock of the bundle, `also` after all of it was applied; `held` are further
+        partitions to lock."""
         settled: list[Settled] = []
         pushed: list[PushResult] = []
 
@@ -194,26 +205,34 @@ class Messages:
             async def append(shard: int, part: list[Slice]) -> list[PushResult]:
                 return await self.push_shard(connection.fetch, shard, part)
 
-            await self.lock(connection, settlements, slices)
+            if begin is not None:
+                await begin(connection)
+            await self.lock(connection, settlements, slices, held)
             settled = await _by_shard(settlements, _lane, settle, at_once=False)
             if not all(map(ack.applied, settlements, settled)):
                 raise _Refused
             pushed = await _by_shard(slices, _partition, append, at_once=False)
             if not all(isinstance(result, Stored) for result in pushed):
                 raise _Refused
+            if also is not None:
+                await also(connection)
 
         with contextlib.suppress(_Refused):
             await self._database.transact(work)
         return settled, pushed
 
     async def lock(
-        self, connection: asyncpg.Connection[Any], settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self,
+        connection: asyncpg.Connection[Any],
+        settlements: Sequence[Settlement],
+        slices: Sequence[Slice],
+        held: Sequence[PartitionId] = (),
     ) -> None:
         """Take all locks of a transaction in the one order, before its parts take theirs each in its own."""
         ids: dict[int, set[int]] = defaultdict(set)
         places: list[_Placed] = [*settlements, *slices]
-        for item in places:
-            ids[item.partition.shard].add(item.partition.id)
+        for partition in (*(item.partition for item in places), *held):
+            ids[partition.shard].add(partition.id)
         limited = {part.queue_id for part in slices if part.options.max_size > 0}
         for shard in sorted(ids):
             limited.update(await connection.fetchval(SQL["limited_queues"], shard, sorted(ids[shard])))

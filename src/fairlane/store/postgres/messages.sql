@@ -23,6 +23,7 @@ ORDER BY k.partition_id;
 -- name: read
 SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum FROM fairlane.segments s
 WHERE s.shard = $1 AND s.partition_id = $2 AND s.first_pos < $4
+  AND s.first_pos + s.n > (SELECT p.start FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = $2)
   AND s.first_pos >= coalesce((SELECT max(f.first_pos) FROM fairlane.segments f
                                WHERE f.shard = $1 AND f.partition_id = $2 AND f.first_pos <= $3), $3)
 ORDER BY s.first_pos;
@@ -36,6 +37,9 @@ SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum FROM fairlane.segme
 WHERE s.shard = $1 AND s.partition_id = $2 AND s.keys && $3
   AND s.first_pos >= fairlane.position_at($1, $2, $4) AND s.first_pos < fairlane.position_at($1, $2, $5)
 ORDER BY s.first_pos DESC;
+
+-- name: are_there
+SELECT u.position FROM unnest($3::bigint[]) u(position) WHERE fairlane.is_there($1, $2, u.position);
 
 -- name: lock_queues
 SELECT q.id FROM fairlane.queues q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE;

@@ -15,7 +15,10 @@ _PACKAGE = "fairlane.store.postgres"
 _LOCK = 0x6661_6972  # any number that no other program uses for an advisory lock: "fair"
 
 # By this order: a function's body may call those before it.
-FUNCTIONS = ("position_at", "look_up", "push", "bury", "finished", "pop", "ack", "leases", "catalogue")
+FUNCTIONS = (
+    *("position_at", "look_up", "skips", "push", "bury", "finished", "pop", "ack", "leases", "catalogue"),
+    "back",
+)
 
 # 32 values that Citus spreads over 32 physical shards, one each; 0 first, so that a single shard is 0.
 _SHARDS = (

@@ -19,6 +19,10 @@ from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "queues.sql")
 _PURGE_PARTITIONS = 200
+_TABLES = (
+    *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
+    *("traces", "trace_names", "stream_state", "trims", "partitions"),
+)
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 
 
@@ -110,7 +114,7 @@ class Queues:
         async def work(connection: asyncpg.Connection[Any]) -> bool:
             rows = await connection.fetch(SQL["to_purge_partitions"], shard, queue_id, _PURGE_PARTITIONS)
             ids = [row["id"] for row in rows]
-            for table in ("segments", "message_keys", "cursors", "failures", "dead_letters", "results", "partitions"):
+            for table in _TABLES:
                 await connection.execute(SQL[f"purge_{table}"], shard, ids)
             return bool(ids)
 

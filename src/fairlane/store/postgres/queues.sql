@@ -71,6 +71,21 @@ DELETE FROM fairlane.dead_letters x WHERE x.shard = $1 AND x.partition_id = ANY 
 -- name: purge_results
 DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
+-- name: purge_skips
+DELETE FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_traces
+DELETE FROM fairlane.traces x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_trace_names
+DELETE FROM fairlane.trace_names x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_stream_state
+DELETE FROM fairlane.stream_state x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_trims
+DELETE FROM fairlane.trims x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
 -- name: purge_partitions
 DELETE FROM fairlane.partitions x WHERE x.shard = $1 AND x.id = ANY ($2);
 

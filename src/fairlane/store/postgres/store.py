@@ -11,13 +11,20 @@ import asyncpg
 from fairlane.errors import InvalidRequest, StoreUnavailable, StoreUnsafe
 from fairlane.runtime.clock import Clock
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, open_database
+from fairlane.store.postgres.contents import Contents
 from fairlane.store.postgres.dead_letters import DeadLetters
 from fairlane.store.postgres.groups import Groups
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
 from fairlane.store.postgres.queues import Queues
+from fairlane.store.postgres.statistics import Statistics
+from fairlane.store.postgres.streams import Streams
+from fairlane.store.postgres.switches import Switches
+from fairlane.store.postgres.traces import Traces
+from fairlane.store.statements import load
 
+REPORT = load("fairlane.store.postgres", "report.sql")
 _SAFE = {
     "fsync": ("on",),
     "full_page_writes": ("on",),
@@ -28,6 +35,8 @@ _SAFE = {
 class PostgresStore:
     """`open` connects, migrates and checks that the server keeps what it commits."""
 
+    kind = "postgresql"
+
     def __init__(self, database: Database, hints: Hints, shards: list[int]) -> None:
         self._database = database
         self._hints = hints
@@ -36,6 +45,11 @@ class PostgresStore:
         self.groups = Groups(database, shards)
         self.messages = Messages(database, shards, self._ahead.saw)
         self.dead_letters = DeadLetters(database, shards, self.messages)
+        self.contents = Contents(database, shards, self.messages)
+        self.statistics = Statistics(database, shards)
+        self.traces = Traces(database, shards)
+        self.streams = Streams(database, shards, self.messages)
+        self.switches = Switches(database)
 
     @classmethod
     async def open(
@@ -60,6 +74,7 @@ class PostgresStore:
         try:
             store._ahead.saw(await store.now())
             await store.queues.purge()
+            await store.contents.trim()
         except BaseException:
             await store.close()
             raise
@@ -74,6 +89,20 @@ class PostgresStore:
 
     def flushes(self) -> int:
         return max(1, self._database.connections // 4)
+
+    def connections(self) -> tuple[int, int]:
+        return self._database.in_use()
+
+    async def report(self) -> dict[str, Any]:
+        [database] = await self._database.read(REPORT["database"])
+        tables = await self._database.read(REPORT["tables"])
+        activity = await self._database.read(REPORT["activity"])
+        return {
+            "kind": self.kind,
+            **database,
+            "tables": [dict(row) for row in tables],
+            "activity": [dict(row) for row in activity],
+        }
 
     def listen(self, wake: Callable[[int], None]) -> None:
         self._hints.listen(wake)

@@ -8,7 +8,7 @@ import apsw
 
 from fairlane.model.limits import SECONDS_MAX
 from fairlane.model.queue import QueueOptions
-from fairlane.store.sqlite.lanes import LaneRow, advance, bury, fail, load, save
+from fairlane.store.sqlite.lanes import LaneRow, advance, bury, fail, load, next_skip, save
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first
 from fairlane.store.sqlite.seeding import SQL as GROUPS
@@ -80,7 +80,7 @@ class _Settling:
 
     def _bury(self, settlement: Settlement, before: int, upto: int) -> None:
         for item in settlement.bury:
-            if before <= item.position < upto:
+            if before <= item.position < upto and next_skip(self._db, self._lane, item.position) != item.position:
                 bury(self._db, self._lane, item.position, self._now, error=item.error)
 
     def _nack(self, nack: Nack) -> bool:
@@ -91,7 +91,7 @@ class _Settling:
         if attempts > self._options.retry_limit:
             attempts = 0
             # With messages before it still open, it falls when the cursor has reached it.
-            if nack.position == lane.committed:
+            if nack.position == lane.committed and next_skip(self._db, lane, nack.position) != nack.position:
                 bury(self._db, lane, nack.position, self._now, error=nack.error)
                 advance(self._db, lane, nack.position + 1, self._options)
                 lane.free(self._now)

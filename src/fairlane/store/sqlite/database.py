@@ -8,7 +8,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -48,6 +48,15 @@ class Database:
             return await self._writer.run(work)
         return await self._readers.run(work, self.clock)
 
+    def connections(self) -> tuple[int, int]:
+        """How many there are, and how many are at work."""
+        if self._readers is None:
+            return 1, int(self._writer.busy)
+        return 1 + READERS, int(self._writer.busy) + self._readers.busy
+
+    async def report(self) -> dict[str, Any]:
+        return await self.read(lambda db, now: _report(db))
+
     async def close(self) -> None:
         if self._closed is None:
             self._closed = asyncio.create_task(self._close())
@@ -71,6 +80,10 @@ class Readers:
         for _ in range(READERS):
             self._free.put(open_reader(path))
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="fairlane-reader")
+
+    @property
+    def busy(self) -> int:
+        return READERS - self._free.qsize()
 
     async def run(self, work: Work[T], clock: Clock) -> T:
         if self._closing:
@@ -116,3 +129,15 @@ def _open(path: str) -> tuple[apsw.Connection, Readers | None, LockFile | None, 
             raise translate(error) from error
         undo.pop_all()
         return db, readers, lock, last_at
+
+
+def _report(db: apsw.Connection) -> dict[str, Any]:
+    page_size, pages, free = (int(db.pragma(name)) for name in ("page_size", "page_count", "freelist_count"))
+    wal = f"{db.filename}-wal"
+    return {
+        "version": apsw.sqlite_lib_version(),
+        "bytes": page_size * pages,
+        "freeBytes": page_size * free,
+        "logBytes": os.path.getsize(wal) if os.path.exists(wal) else 0,
+        "journalMode": db.pragma("journal_mode"),
+    }

@@ -15,7 +15,7 @@ import msgspec
 from fairlane.model.segment import ids_of
 from fairlane.store.sqlite import log
 from fairlane.store.sqlite.log import SQL
-from fairlane.store.sqlite.rows import rows
+from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.values import NO_ID_TIME, Duplicate, Slice
 
 FRESH_US: Final = 60_000_000
@@ -55,10 +55,11 @@ class Lookup:
         return self._best([*self._in_table(keyed), *self._in_log(timed)])
 
     def _best(self, found: list[Duplicate]) -> list[Duplicate]:
-        """One for each index: rather the one with the same text, then the newest."""
+        """One for each index, of those not taken out: rather the one with the same text, then the newest."""
         best: dict[int, Duplicate] = {}
         for duplicate in sorted(found, key=self._rank):
-            best[duplicate.index] = duplicate
+            if value(self._db, SQL["is_there"], self._partition_id, duplicate.position):
+                best[duplicate.index] = duplicate
         return [best[index] for index in sorted(best)]
 
     def _rank(self, duplicate: Duplicate) -> tuple[bool, int]:

@@ -48,9 +48,9 @@ class Groups:
     ) -> List[LaneState]:
         def work(db: apsw.Connection, now: int) -> List[LaneState]:
             if partition is None:
-                found = rows(db, SQL["lanes"], group_id, after, limit)
+                found = rows(db, SQL["lanes"], now, group_id, after, limit)
             else:
-                found = rows(db, SQL["lane"], group_id, partition.id) if partition.shard == 0 else []
+                found = rows(db, SQL["lane"], now, group_id, partition.id) if partition.shard == 0 else []
             return [_lane_state(now, *row) for row in found]
 
         return await self._database.read(work)
@@ -58,8 +58,15 @@ class Groups:
     async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
         return await self._database.write(lambda db, now: _seek(db, now, group_id, seek, partition))
 
-    async def delete(self, group_id: int) -> int:
-        return await self._database.write(lambda db, now: _delete(db, group_id))
+    async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
+        return await self._database.write(lambda db, now: _delete(db, group_id, keep_subscription))
+
+    async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
+        def work(db: apsw.Connection, now: int) -> bool:
+            db.execute(SQL["resubscribe"], (subscription.mode, subscription.from_at, group_id))
+            return db.changes() > 0
+
+        return await self._database.write(work)
 
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
         if partition.shard != 0:
@@ -103,8 +110,9 @@ def _seek(db: apsw.Connection, now: int, group_id: int, seek: Seek, only: Partit
     for id, start, head, _ in partitions:
         target = _target(db, seek, (id, start, head))
         moves.append((target, now if target < head else None, id, group_id))
+    for forget in ("forget_failures", "forget_skips"):
+        db.executemany(SQL[forget], [(id, group_id) for _, _, id, _ in moves])
     db.executemany(SQL["seek_cursor"], moves)
-    db.executemany(SQL["forget_failures"], [(id, group_id) for _, _, id, _ in moves])
     recount_depth(db, queue_id)
     return len(moves)
 
@@ -117,13 +125,13 @@ def _target(db: apsw.Connection, seek: Seek, partition: tuple[int, int, int]) ->
     return max(start, min(head, wanted))
 
 
-def _delete(db: apsw.Connection, group_id: int) -> int:
+def _delete(db: apsw.Connection, group_id: int, keep_subscription: bool) -> int:
     row = first(db, SQL["by_id"], group_id)
     if row is None:
         return 0
     queue_id = row[1]
-    db.execute(SQL["delete"], (group_id,))
-    for table in ("failures", "dead_letters", "results"):
+    db.execute(SQL["begin_anew" if keep_subscription else "delete"], (group_id,))
+    for table in ("failures", "skips", "dead_letters", "results"):
         db.execute(SQL[f"delete_{table}"], (group_id, queue_id))
     db.execute(SQL["delete_cursors"], (group_id, queue_id))
     gone = db.changes()
@@ -132,7 +140,7 @@ def _delete(db: apsw.Connection, group_id: int) -> int:
 
 
 def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any) -> LaneState:
-    committed, ready_at, lease, lease_end, dead, attempts, error = rest
+    committed, ready_at, lease, lease_end, dead, attempts, error, skipped, oldest_at = rest
     live = lease is not None and ready_at is not None and now < ready_at
     return LaneState(
         partition=PartitionId(0, id),
@@ -146,4 +154,6 @@ def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any)
         attempts=attempts or 0,
         error=error,
         dead=dead,
+        skipped=skipped,
+        oldest_at=oldest_at,
     )

@@ -32,45 +32,69 @@ select id, start, head, last_at from partitions where queue_id = ? and id >= ? o
 select id, start, head, last_at from partitions where queue_id = ? and id = ?
 
 -- name: insert_cursor
-insert or ignore into cursors (partition_id, group_id, committed, ready_at) values (?, ?, ?, ?)
+insert or ignore into cursors (partition_id, group_id, committed, ready_at, failing)
+values (?1, ?2, ?3, ?4, exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
 
 -- name: lanes
 select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead,
-    f.attempts, f.error
+    f.attempts, f.error,
+    (select count(*) from skips x
+        where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
+            >= iif(c.lease is not null and c.ready_at > ?1, max(c.committed, c.lease_end), c.committed)),
+    iif(c.committed < p.head, (select s.created_at from segments s
+        where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)
 from groups g
 join partitions p on p.queue_id = g.queue_id
 join cursors c on c.partition_id = p.id and c.group_id = g.id
 left join failures f on c.failing and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
-where g.id = ? and p.name > ?
+where g.id = ?2 and p.name > ?3
 order by p.name
-limit ?
+limit ?4
 
 -- name: lane
 select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead,
-    f.attempts, f.error
+    f.attempts, f.error,
+    (select count(*) from skips x
+        where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
+            >= iif(c.lease is not null and c.ready_at > ?1, max(c.committed, c.lease_end), c.committed)),
+    iif(c.committed < p.head, (select s.created_at from segments s
+        where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)
 from groups g
 join cursors c on c.group_id = g.id
 join partitions p on p.id = c.partition_id
 left join failures f on c.failing and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
-where g.id = ? and c.partition_id = ?
+where g.id = ?2 and c.partition_id = ?3
 
 -- name: seek_cursor
 update cursors
-set committed = ?, ready_at = ?, lease = null, lease_start = null, lease_end = null, leased_at = null,
-    last_lease = null, probe_until = 0, failing = 0
-where partition_id = ? and group_id = ?
+set committed = ?1, ready_at = ?2, lease = null, lease_start = null, lease_end = null, leased_at = null,
+    last_lease = null, probe_until = 0,
+    failing = exists (select 1 from skips where partition_id = ?3 and position >= ?1 and group_id = 0)
+where partition_id = ?3 and group_id = ?4
 
 -- name: forget_failures
 delete from failures where partition_id = ? and group_id = ?
 
+-- name: forget_skips
+delete from skips where partition_id = ? and group_id = ?
+
 -- name: delete
 delete from groups where id = ?
+
+-- name: begin_anew
+update groups set seeding = 1, from_at = iif(mode = 'new', coalesce(from_at, created_at), from_at) where id = ?
+
+-- name: resubscribe
+update groups set mode = ?, from_at = ? where id = ?
 
 -- name: delete_cursors
 delete from cursors where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
 
 -- name: delete_failures
 delete from failures where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
+
+-- name: delete_skips
+delete from skips where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
 
 -- name: delete_dead_letters
 delete from dead_letters where queue_id = ?2 and group_id = ?1

@@ -83,11 +83,30 @@ def advance(db: apsw.Connection, lane: LaneRow, upto: int, options: QueueOptions
         others = value(db, SQL["others_committed"], lane.partition_id, lane.group_id)
         done = upto if others is None else min(upto, others)
         if done > lane.committed:
-            db.execute(ADD_DEPTH, (lane.committed - done, lane.queue_id))
+            holes = value(db, SQL["holes"], lane.partition_id, lane.committed, done) if lane.failing else 0
+            db.execute(ADD_DEPTH, (lane.committed - done + holes, lane.queue_id))
     lane.committed = upto
     if lane.failing:
-        db.execute(SQL["drop_failures"], (lane.partition_id, lane.group_id, upto))
-        lane.failing = value(db, SQL["any_failure"], lane.partition_id, lane.group_id) or 0
+        key = (lane.partition_id, lane.group_id, upto)
+        db.execute(SQL["drop_failures"], key)
+        db.execute(SQL["drop_skips"], key)
+        lane.failing = value(db, SQL["any_obstacle"], *key)
+
+
+def next_skip(db: apsw.Connection, lane: LaneRow, position: int) -> int | None:
+    """The first message at or after `position` that no pop of this lane delivers."""
+    found: int | None = (
+        value(db, SQL["next_skip"], lane.partition_id, position, lane.group_id) if lane.failing else None
+    )
+    return found
+
+
+def step_over(db: apsw.Connection, lane: LaneRow, options: QueueOptions) -> bool:
+    """Move the cursor past messages that are not delivered; whether it moved."""
+    before = lane.committed
+    while lane.committed < lane.head and next_skip(db, lane, lane.committed) == lane.committed:
+        advance(db, lane, lane.committed + 1, options)
+    return lane.committed > before
 
 
 def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int) -> int:

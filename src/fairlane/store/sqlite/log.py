@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import apsw
 import msgspec
@@ -21,18 +22,19 @@ def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> I
     """The segments that hold positions `since` to `upto` - 1, read one by one."""
     cursor = db.execute(SQL["segments_between"], (partition_id, since, upto))
     for row in cursor:
-        yield _segment(*row)
+        yield segment_of(row)
 
 
 def segment_at(db: apsw.Connection, partition_id: int, position: int) -> Segment:
     row = first(db, SQL["segment_at"], partition_id, position)
-    segment = _segment(*row) if row else None
+    segment = segment_of(row) if row else None
     if segment is None or position >= segment.first + len(segment.ends):
         raise StoreCorrupt(f"position {position} of partition {partition_id} is missing from the log")
     return segment
 
 
-def _segment(first_pos: int, created_at: int, ends: str, body: bytes, checksum: int) -> Segment:
+def segment_of(row: Any) -> Segment:
+    first_pos, created_at, ends, body, checksum = row
     return Segment(first_pos, created_at, _decode_ends(ends), body, checksum)
 
 

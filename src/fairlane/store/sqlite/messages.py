@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import apsw
 
@@ -17,7 +17,7 @@ from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.pop import pop
 from fairlane.store.sqlite.push import push
-from fairlane.store.sqlite.rows import rows
+from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.values import (
     Leased,
     PopCall,
@@ -80,17 +80,25 @@ class Messages:
     async def transact(
         self, settlements: Sequence[Settlement], slices: Sequence[Slice]
     ) -> tuple[list[Settled], list[PushResult]]:
-        return await self._database.write(lambda db, now: _transact(db, now, settlements, slices))
+        return await self._database.write(lambda db, now: transact(db, now, settlements, slices))
 
 
-def _transact(
-    db: apsw.Connection, now: int, settlements: Sequence[Settlement], slices: Sequence[Slice]
+def transact(
+    db: apsw.Connection,
+    now: int,
+    settlements: Sequence[Settlement],
+    slices: Sequence[Slice],
+    *,
+    also: Callable[[], None] = lambda: None,
 ) -> tuple[list[Settled], list[PushResult]]:
+    """`also` belongs to the bundle: it is done with it, or not at all."""
     db.execute("savepoint bundle")
     settled = [settle(db, now, settlement) for settlement in settlements]
     pushed = push(db, now, slices)
     applied = all(map(_applied, settlements, settled)) and all(isinstance(each, Stored) for each in pushed)
-    if not applied:
+    if applied:
+        also()
+    else:
         db.execute("rollback to bundle")
     db.execute("release bundle")
     return settled, pushed
@@ -115,7 +123,7 @@ def _find(db: apsw.Connection, partition_id: int, transaction_id: str) -> int | 
     bounds = log.bounds(db, partition_id)
     if bounds is None:
         return None
-    start, head = bounds
+    _, head = bounds
     keys = (id_key(transaction_id), id_key(transaction_id, salt=1))
     keyed = rows(db, SQL["key_positions"], partition_id, *keys)
     found = [position for text, position in keyed if text == transaction_id]
@@ -125,4 +133,5 @@ def _find(db: apsw.Connection, partition_id: int, transaction_id: str) -> int | 
             segment = log.segment_at(db, partition_id, position)
             if ids_of(log.fragment_at(segment, position))[1] == transaction_id:
                 found.append(position)
-    return max((position for position in found if position >= start), default=None)
+    there = [position for position in found if value(db, SQL["is_there"], partition_id, position)]
+    return max(there, default=None)

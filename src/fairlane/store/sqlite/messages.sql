@@ -108,8 +108,22 @@ returning attempts
 -- name: drop_failures
 delete from failures where partition_id = ? and group_id = ? and position < ?
 
--- name: any_failure
-select 1 from failures where partition_id = ? and group_id = ? limit 1
+-- name: drop_skips
+delete from skips where partition_id = ?1 and group_id = ?2 and position < ?3
+
+-- name: any_obstacle
+select exists (select 1 from failures where partition_id = ?1 and group_id = ?2)
+    or exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id in (0, ?2))
+
+-- name: next_skip
+select min(position) from skips where partition_id = ? and position >= ? and group_id in (0, ?)
+
+-- name: holes
+select count(*) from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
+
+-- name: is_there
+select exists (select 1 from partitions where id = ?1 and start <= ?2 and head > ?2)
+    and not exists (select 1 from skips where partition_id = ?1 and position = ?2 and group_id = 0)
 
 -- name: insert_dead_letter
 insert or replace into dead_letters (partition_id, group_id, position, queue_id, message_created_at, attempts,

@@ -15,7 +15,18 @@ from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
 from fairlane.store.sqlite import log
-from fairlane.store.sqlite.lanes import LEASE_EXPIRED, LaneRow, advance, bury, fail, load, parse_options, save
+from fairlane.store.sqlite.lanes import (
+    LEASE_EXPIRED,
+    LaneRow,
+    advance,
+    bury,
+    fail,
+    load,
+    next_skip,
+    parse_options,
+    save,
+    step_over,
+)
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import SQL as GROUPS
@@ -110,8 +121,11 @@ class _Popping:
         fail(self._db, lane, lane.committed, LEASE_EXPIRED, self._now)
 
     def _attempts(self, lane: LaneRow) -> int:
-        """Failed attempts of the first message; those that used theirs up are dead-lettered on the way."""
+        """Failed attempts of the first message; those that used theirs up are dead-lettered on the way, those taken
+        out of the log are stepped over."""
         while lane.committed < lane.head:
+            if step_over(self._db, lane, self._options):
+                continue
             failure = first(self._db, SQL["failure"], lane.partition_id, lane.group_id, lane.committed)
             if failure is None:
                 return 0
@@ -123,10 +137,12 @@ class _Popping:
         return 0
 
     def _stop(self, lane: LaneRow) -> int:
-        """A batch ends before a message whose attempts are used up: it falls when the cursor is there."""
+        """A batch ends before a message whose attempts are used up: it falls when the cursor is there. And before
+        one that is not delivered."""
         key = (lane.partition_id, lane.group_id, lane.committed)
         found = value(self._db, SQL["next_used_up"], *key, self._options.retry_limit)
-        return lane.head if found is None else int(found)
+        skip = next_skip(self._db, lane, lane.committed)
+        return min(lane.head if found is None else int(found), lane.head if skip is None else skip)
 
     def _claim(self, lane: LaneRow, want: _Want, attempts: int) -> None:
         first_pos = lane.committed

@@ -23,7 +23,10 @@ from fairlane.store.sqlite.seeding import recount_depth
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some milliseconds
-_TABLES = ("segments", "message_keys", "cursors", "failures", "dead_letters", "results")
+_TABLES = (
+    *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
+    *("traces", "trace_names", "stream_state", "trims"),
+)
 
 
 class Queues:

@@ -64,6 +64,25 @@ delete from dead_letters where rowid in (select rowid from dead_letters where pa
 -- name: purge_results
 delete from results where rowid in (select rowid from results where partition_id = ? limit ?)
 
+-- name: purge_skips
+delete from skips
+where (partition_id, position, group_id) in
+    (select partition_id, position, group_id from skips where partition_id = ? limit ?)
+
+-- name: purge_traces
+delete from traces where rowid in (select rowid from traces where partition_id = ? limit ?)
+
+-- name: purge_trace_names
+delete from trace_names
+where (tenant_id, name, created_at, trace_id) in
+    (select tenant_id, name, created_at, trace_id from trace_names where partition_id = ? limit ?)
+
+-- name: purge_stream_state
+delete from stream_state where rowid in (select rowid from stream_state where partition_id = ? limit ?)
+
+-- name: purge_trims
+delete from trims where partition_id in (select partition_id from trims where partition_id = ? limit ?)
+
 -- name: purge_partition
 delete from partitions where id = ?
 
@@ -94,10 +113,13 @@ limit ?
 select options, depth from queues where id = ?
 
 -- name: count_depth
-select coalesce(sum(p.head - coalesce(
-    (select min(c.committed) from cursors c where c.partition_id = p.id), p.start)), 0)
-from partitions p
-where p.queue_id = ?
+select coalesce(sum(x.head - x.done
+    - (select count(*) from skips s where s.partition_id = x.id and s.group_id = 0 and s.position >= x.done)), 0)
+from (
+    select p.id, p.head, coalesce((select min(c.committed) from cursors c where c.partition_id = p.id), p.start) as done
+    from partitions p
+    where p.queue_id = ?
+) x
 
 -- name: set_depth
 update queues set depth = ? where id = ?

@@ -4,33 +4,49 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store import base
+from fairlane.store import base, families
+from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
 from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.queues import Queues
+from fairlane.store.sqlite.statistics import Statistics
+from fairlane.store.sqlite.streams import Streams
+from fairlane.store.sqlite.switches import Switches
+from fairlane.store.sqlite.traces import Traces
 
 
 class SqliteStore:
     """Open for one process at a time. A second opener of the same file gets StoreUnavailable."""
 
+    kind = "sqlite"
     queues: base.Queues
     messages: base.Messages
     groups: base.Groups
     dead_letters: base.DeadLetters
+    contents: families.Contents
+    statistics: families.Statistics
+    traces: families.Traces
+    streams: families.Streams
+    switches: families.Switches
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        queues = Queues(database)
-        self._purging = asyncio.create_task(queues.purge(), name="fairlane-purge")
+        queues, contents = Queues(database), Contents(database)
+        self._purging = asyncio.create_task(_tidy(queues, contents), name="fairlane-purge")
         self.queues = queues
+        self.contents = contents
         self.messages = Messages(database)
         self.groups = Groups(database)
         self.dead_letters = DeadLetters(database)
+        self.statistics = Statistics(database)
+        self.traces = Traces(database)
+        self.streams = Streams(database)
+        self.switches = Switches(database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:
@@ -45,8 +61,15 @@ class SqliteStore:
         return self._database.clock() // 1000
 
     def flushes(self) -> int:
-        """Two: the next is prepared while the writer commits the one before."""
-        return 2
+        """One: the writer and whoever prepares a second flush would only wait for each other's turn of the
+        interpreter."""
+        return 1
+
+    def connections(self) -> tuple[int, int]:
+        return self._database.connections()
+
+    async def report(self) -> dict[str, Any]:
+        return {"kind": self.kind, **await self._database.report()}
 
     def listen(self, wake: Callable[[int], None]) -> None:
         """No other broker can have the file open, so there is nobody to hear from."""
@@ -64,3 +87,9 @@ class SqliteStore:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+async def _tidy(queues: Queues, contents: Contents) -> None:
+    """Remove what an earlier process was removing."""
+    await queues.purge()
+    await contents.trim()

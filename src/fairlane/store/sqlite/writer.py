@@ -46,6 +46,8 @@ class Writer:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = False
         self._lost: str | None = None
+        self.busy = False
+        """Whether a turn is under way."""
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         threading.Thread(target=self._run, name="fairlane-writer", daemon=True).start()
 
@@ -74,7 +76,9 @@ class Writer:
         stop = False
         while not stop:
             jobs, stop = self._take()
+            self.busy = True
             self._deliver(self._turn(jobs))
+            self.busy = False
         try:
             self._shut()
         finally:

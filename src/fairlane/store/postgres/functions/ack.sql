@@ -98,7 +98,8 @@ BEGIN
                                               CASE WHEN p_nack[i] >= c.committed THEN p_nack[i] END));
         v_buried := 0;
         FOR b IN 1 .. cardinality(p_bury_lane) LOOP
-            CONTINUE WHEN p_bury_lane[b] <> i OR p_bury_at[b] < c.committed OR p_bury_at[b] >= v_upto;
+            CONTINUE WHEN p_bury_lane[b] <> i OR p_bury_at[b] < c.committed OR p_bury_at[b] >= v_upto
+                          OR fairlane.next_skip(p_shard, c.partition_id, c.group_id, p_bury_at[b]) = p_bury_at[b];
             PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_bury_at[b], p_bury_error[b], t);
             v_buried := v_buried + 1;
         END LOOP;
@@ -113,8 +114,9 @@ BEGIN
             SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at
             RETURNING f.attempts INTO v_attempts;
             v_dead := v_attempts > (o ->> 'retry_limit')::int;
-            IF v_dead AND p_nack[i] > v_upto THEN
-                -- Messages before it are still open: it falls when the cursor has reached it.
+            IF v_dead AND (p_nack[i] > v_upto
+                           OR fairlane.next_skip(p_shard, c.partition_id, c.group_id, p_nack[i]) = p_nack[i]) THEN
+                -- Messages before it are still open: it falls when the cursor has reached it. Or it was taken out meanwhile.
                 v_dead := false;
             ELSIF v_dead THEN
                 PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_nack[i], p_errors[i], t);
@@ -134,6 +136,8 @@ BEGIN
         IF v_upto > c.committed THEN
             DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
                                               AND f.group_id = c.group_id AND f.position < v_upto;
+            DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
+                                           AND x.position < v_upto AND x.group_id = c.group_id;
         END IF;
         -- A lease goes on while part of its batch is open; a sleep goes on while the cursor does not move.
         v_ready := CASE WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t + make_interval(secs => v_sleep / 1000.0) END
@@ -145,8 +149,7 @@ BEGIN
         SET committed = v_upto, dead = k.dead + v_buried, ready_at = v_ready,
             lease = CASE WHEN v_nack OR v_upto >= c.lease_end THEN NULL ELSE c.lease END,
             last_lease = CASE WHEN v_live AND (v_nack OR v_upto >= c.lease_end) THEN c.lease ELSE c.last_lease END,
-            failing = EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
-                              AND f.group_id = c.group_id)
+            failing = fairlane.obstacles(p_shard, c.partition_id, c.group_id, v_upto)
         WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id;
         v_done[i] := true;
         v_from[i] := c.committed;

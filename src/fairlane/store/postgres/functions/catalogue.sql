@@ -52,8 +52,10 @@ BEGIN
         v_at := v_at || CASE WHEN p_mode = 'all' OR p_exact AND p_mode = 'new' THEN NULL
                              ELSE fairlane.position_at(p_shard, v_ids[i], p_from) END;
     END LOOP;
-    INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed, ready_at)
-    SELECT p_shard, p.id, p_group, x.at, CASE WHEN x.at < p.head THEN t END
+    INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed, ready_at, failing)
+    SELECT p_shard, p.id, p_group, x.at, CASE WHEN x.at < p.head THEN t END,
+           EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= x.at
+                   AND s.group_id = 0)
     FROM unnest(v_ids, v_at) i(id, at)
     JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id
     CROSS JOIN LATERAL (SELECT CASE WHEN p_mode = 'all' THEN p.start WHEN i.at IS NULL THEN p.head ELSE i.at END AS at) x
@@ -89,8 +91,12 @@ BEGIN
     ELSE
         v_at := array_fill(p_position, ARRAY[cardinality(v_ids)]);
     END IF;
+    DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids) AND f.group_id = p_group;
+    DELETE FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = ANY (v_ids) AND s.group_id = p_group;
     UPDATE fairlane.cursors k
-    SET committed = x.at, lease = NULL, last_lease = NULL, probe_until = 0, failing = false,
+    SET committed = x.at, lease = NULL, last_lease = NULL, probe_until = 0,
+        failing = EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = x.id
+                          AND s.position >= x.at AND s.group_id = 0),
         ready_at = CASE WHEN x.at < x.head THEN t END
     FROM (SELECT p.id, p.head,
                  CASE p_to WHEN 'beginning' THEN p.start WHEN 'end' THEN p.head
@@ -98,17 +104,18 @@ BEGIN
           FROM unnest(v_ids, v_at) i(id, at) JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id) x
     WHERE k.shard = p_shard AND k.partition_id = x.id AND k.group_id = p_group;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
-    DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids) AND f.group_id = p_group;
     RETURN v_moved;
 END $$;
 
 -- Messages of a queue in one shard that some group has not finished; all retained ones while it has no group.
 CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
 LANGUAGE sql AS $$
-    SELECT coalesce(sum(p.head - coalesce(m.done, p.start)), 0)::bigint
+    SELECT coalesce(sum(p.head - m.done - h.holes), 0)::bigint
     FROM fairlane.partitions p
-    CROSS JOIN LATERAL (SELECT min(c.committed) AS done FROM fairlane.cursors c
+    CROSS JOIN LATERAL (SELECT coalesce(min(c.committed), p.start) AS done FROM fairlane.cursors c
                         WHERE c.shard = p_shard AND c.partition_id = p.id) m
+    CROSS JOIN LATERAL (SELECT count(*) AS holes FROM fairlane.skips s
+                        WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= m.done AND s.group_id = 0) h
     WHERE p.shard = p_shard AND p.queue_id = p_queue;
 $$;
 

@@ -1,7 +1,9 @@
--- How many messages of these partitions every group has finished, counted from position 0.
+-- How many messages of these partitions every group has finished, counted from position 0, deleted ones left out.
 CREATE OR REPLACE FUNCTION fairlane.finished(p_shard int, p_partitions bigint[]) RETURNS bigint
 LANGUAGE sql AS $$
-    SELECT coalesce(sum(x.done), 0)::bigint
-    FROM (SELECT min(c.committed) AS done FROM fairlane.cursors c
+    SELECT coalesce(sum(x.done - (SELECT count(*) FROM fairlane.skips s
+                                  WHERE s.shard = p_shard AND s.partition_id = x.id AND s.position < x.done
+                                    AND s.group_id = 0)), 0)::bigint
+    FROM (SELECT c.partition_id AS id, min(c.committed) AS done FROM fairlane.cursors c
           WHERE c.shard = p_shard AND c.partition_id = ANY (p_partitions) GROUP BY c.partition_id) x;
 $$;

@@ -39,6 +39,7 @@ DECLARE
     v_first bigint;
     v_upto bigint;
     v_stop bigint;
+    v_skip bigint;
     v_probe bigint;
     v_failing boolean;
     v_attempts int;
@@ -56,7 +57,7 @@ DECLARE
     e_first bigint[] := '{}';
     e_dead int[] := '{}';
     v_held bigint[] := '{}';
-    v_moved bigint[];
+    v_moved bigint[] := '{}';
     v_before bigint;
 BEGIN
     SELECT q.options INTO o FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
@@ -114,6 +115,12 @@ BEGIN
         v_stop := c.head;
         IF v_failing THEN
             LOOP
+                IF fairlane.next_skip(p_shard, c.partition_id, p_group, v_first) = v_first THEN
+                    DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                                                      AND f.group_id = p_group AND f.position = v_first;
+                    v_first := v_first + 1;
+                    CONTINUE;
+                END IF;
                 SELECT f.attempts INTO v_attempts FROM fairlane.failures f
                 WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.position = v_first;
                 v_attempts := coalesce(v_attempts, 0);
@@ -126,6 +133,12 @@ BEGIN
             SELECT count(*) > 0, least(min(f.position) FILTER (WHERE f.attempts > (o ->> 'retry_limit')::int), c.head)
             INTO v_failing, v_stop FROM fairlane.failures f
             WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.position >= v_first;
+            v_skip := fairlane.next_skip(p_shard, c.partition_id, p_group, v_first);
+            v_failing := v_failing OR v_skip IS NOT NULL;
+            v_stop := least(v_stop, v_skip);
+        END IF;
+        IF p_auto_ack OR v_first > c.committed THEN
+            v_moved := v_moved || c.partition_id;
         END IF;
         IF c.head <= v_first THEN
             e_partition := e_partition || c.partition_id;
@@ -166,8 +179,6 @@ BEGIN
     END LOOP;
     CLOSE v_lanes;
 
-    v_moved := CASE WHEN p_auto_ack THEN l_partition || e_partition
-                    ELSE ARRAY(SELECT m.id FROM unnest(l_partition || e_partition, l_dead || e_dead) m(id, dead) WHERE m.dead > 0) END;
     IF v_moved <> '{}' THEN
         IF v_limited THEN
             v_before := fairlane.finished(p_shard, v_moved);
@@ -185,7 +196,8 @@ BEGIN
     END IF;
     IF e_partition <> '{}' THEN
         UPDATE fairlane.cursors k
-        SET committed = e.first, lease = NULL, failing = false, probe_until = 0, dead = k.dead + e.dead,
+        SET committed = e.first, lease = NULL, failing = fairlane.obstacles(p_shard, e.id, p_group, e.first), probe_until = 0,
+            dead = k.dead + e.dead,
             ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= e.first THEN NULL ELSE t END
         FROM unnest(e_partition, e_first, e_dead) e(id, first, dead), fairlane.partitions p
         WHERE k.shard = p_shard AND k.partition_id = e.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = e.id;
@@ -193,9 +205,7 @@ BEGIN
     IF p_auto_ack AND l_partition <> '{}' THEN
         UPDATE fairlane.cursors k
         SET committed = l.upto, lease = NULL, dead = k.dead + l.dead, probe_until = l.probe,
-            failing = l.failing AND EXISTS (
-                SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = l.id
-                AND f.group_id = p_group AND f.position >= l.upto),
+            failing = l.failing AND fairlane.obstacles(p_shard, l.id, p_group, l.upto),
             ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= l.upto THEN NULL ELSE t END
         FROM unnest(l_partition, l_upto, l_probe, l_failing, l_dead) l(id, upto, probe, failing, dead), fairlane.partitions p
         WHERE k.shard = p_shard AND k.partition_id = l.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = l.id;

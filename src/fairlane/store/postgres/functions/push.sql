@@ -80,7 +80,8 @@ BEGIN
         CONTINUE WHEN p_window[i] = 0 OR p_given_oldest[i] = v_none OR p_given_oldest[i] > v_newest[i] AND NOT v_texts;
         lo := coalesce(p_upto[i - 1], 0) + 1;
         FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
-                                                v_newest[i], v_keyed[i], t, p_window[i])
+                                                v_newest[i], v_keyed[i], t, p_window[i]) f
+                 WHERE fairlane.is_there(p_shard, p_ids[i], f.pos)
         LOOP
             v_skip[i] := true;
             RETURN QUERY SELECT 'd'::"char", i, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, r.head,

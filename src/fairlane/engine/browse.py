@@ -1,0 +1,223 @@
+"""Looking at messages: pages of them, newest first, and one with all that is known of it.
+
+The order is that of (created_at, partition, position), which a page can be sought by: ids would need every message of
+one moment to be read."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from heapq import nlargest
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from fairlane.errors import InvalidRequest, NotFound
+from fairlane.model.ids import PartitionId
+from fairlane.model.message import Message
+from fairlane.model.names import QUEUE_MODE
+from fairlane.model.outcome import DeadLetter
+from fairlane.model.queue import Queue
+from fairlane.model.segment import messages
+from fairlane.model.stats import Standing
+from fairlane.store.base import Store
+from fairlane.store.values import MessageHead, Upto
+
+Status = Literal["pending", "processing", "completed", "dead_letter"]
+PARTITIONS_AT_ONCE = 20
+SCAN_MAX = 10_000
+"""Messages looked at for one page whose filter only the message itself can answer; the page then ends early."""
+_PLACE = re.compile(r"(\d{1,18})\.(\d{1,9}-\d{1,18})\.(\d{1,18})", re.ASCII)
+
+
+class Place(NamedTuple):
+    """A message's place in the order of a listing."""
+
+    created_at: int
+    partition: PartitionId
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.created_at}.{self.partition}.{self.position}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        match = _PLACE.fullmatch(text)
+        if match is None:
+            raise InvalidRequest(f"{text!r:.80} is not where a page ended; use the `next` of the page before")
+        return cls(int(match[1]), PartitionId.parse(match[2]), int(match[3]))
+
+
+class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
+    queues: list[Queue]
+    partition: str | None = None
+    since: int = 0
+    until: int = 2**53
+    """Both included."""
+    status: Status | None = None
+    transaction_id: str | None = None
+    trace_id: str | None = None
+
+    def matches(self, seen: Seen) -> bool:
+        return (
+            (self.status is None or seen.status == self.status)
+            and (self.transaction_id is None or seen.head.transaction_id == self.transaction_id)
+            and (self.trace_id is None or (seen.head.trace_id or "").lower() == self.trace_id.lower())
+        )
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    head: MessageHead
+    queue: Queue
+    partition: str
+    status: Status
+    standings: list[Standing]
+
+
+class Page(msgspec.Struct):
+    """`next` is where the next page begins; None when there is none."""
+
+    messages: list[Seen]
+    next: Place | None
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
+    message: Message
+    queue: Queue
+    partition: str
+    partition_id: PartitionId
+    status: Status
+    standings: list[Standing]
+    letters: list[DeadLetter]
+    attempts: int
+    error: str | None
+
+
+class Browser:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def page(self, where: MessageFilter, *, limit: int, before: Place | None = None) -> Page:
+        found: list[Seen] = []
+        scanned = 0
+        while scanned < SCAN_MAX:
+            some = await self._newest(where, max(limit, 20), before)
+            if not some:
+                return Page(found, None)
+            for seen in await self._judge(where, some):
+                before = _place(seen.head)
+                if where.matches(seen):
+                    found.append(seen)
+                    if len(found) == limit:
+                        return Page(found, before)
+            scanned += len(some)
+        return Page(found, before)
+
+    async def _newest(
+        self, where: MessageFilter, count: int, before: Place | None
+    ) -> list[tuple[MessageHead, tuple[int, str]]]:
+        """The newest messages behind `before`, each with queue and name of its partition. Partitions are asked latest
+        write first, until one was written to before the last message found."""
+        ids = [queue.id for queue in where.queues]
+        best: list[MessageHead] = []
+        homes: dict[PartitionId, tuple[int, str]] = {}
+        last: tuple[int, PartitionId] | None = None
+        while ids:
+            some = await self._store.contents.active(
+                ids, name=where.partition, since=where.since, before=last, limit=PARTITIONS_AT_ONCE
+            )
+            if not some or (len(best) == count and some[0].last_at < best[-1].created_at):
+                break
+            homes |= {each.id: (each.queue_id, each.name) for each in some}
+            bounds = [_bound(each.id, where.until, before) for each in some]
+            heads = await self._store.contents.back(bounds, since=where.since, limit=count)
+            best = nlargest(count, [*best, *heads], key=_place)
+            last = (some[-1].last_at, some[-1].id)
+        return [(head, homes[head.partition]) for head in best]
+
+    async def _judge(self, where: MessageFilter, some: list[tuple[MessageHead, tuple[int, str]]]) -> list[Seen]:
+        queues = {queue.id: queue for queue in where.queues}
+        partitions = list({head.partition for head, _ in some})
+        standings: dict[PartitionId, list[Standing]] = defaultdict(list)
+        for standing in await self._store.statistics.standings(partitions):
+            standings[standing.partition].append(standing)
+        dead = await self._store.statistics.dead_among([(head.partition, head.position) for head, _ in some])
+        return [
+            Seen(
+                head=head,
+                queue=queues[queue_id],
+                partition=name,
+                status=status_of(head.position, standings[head.partition], (head.partition, head.position) in dead),
+                standings=standings[head.partition],
+            )
+            for head, (queue_id, name) in some
+        ]
+
+    async def message(self, tenant: str, partition: PartitionId, transaction_id: str) -> Detail:
+        """One message, or NotFound."""
+        home = await self._store.queues.partition(partition)
+        position = await self._store.messages.find(partition, transaction_id) if home else None
+        queues = {queue.id: queue for queue in await self._store.queues.list(tenant)} if home else {}
+        if home is None or position is None or home.queue_id not in queues:
+            raise NotFound("Message not found")
+        segments = await self._store.messages.read(partition, position, position + 1)
+        message = next(messages(segments, position, position + 1), None)
+        if message is None:
+            raise NotFound("Message not found")
+        queue = queues[home.queue_id]
+        standings = await self._store.statistics.standings([partition])
+        letters, attempts, error = await self._failures(queue, partition, position)
+        return Detail(
+            message=message,
+            queue=queue,
+            partition=home.name,
+            partition_id=partition,
+            status=status_of(position, standings, bool(letters)),
+            standings=standings,
+            letters=letters,
+            attempts=attempts,
+            error=error,
+        )
+
+    async def _failures(
+        self, queue: Queue, partition: PartitionId, position: int
+    ) -> tuple[list[DeadLetter], int, str | None]:
+        """Its dead letters, and the failed attempts and last error of the group that had most."""
+        letters, attempts, error = [], 0, None
+        for group in await self._store.groups.list(queue.id):
+            letter = await self._store.dead_letters.get(queue.id, f"{partition}-{group.id}-{position}")
+            if letter is not None:
+                letters.append(letter)
+                if letter.attempts > attempts:
+                    attempts, error = letter.attempts, letter.error
+            for lane in await self._store.groups.lanes(group.id, partition=partition):
+                if lane.committed == position and lane.attempts > attempts:
+                    attempts, error = lane.attempts, lane.error
+        return letters, attempts, error
+
+
+def _place(head: MessageHead) -> Place:
+    return Place(head.created_at, head.partition, head.position)
+
+
+def _bound(partition: PartitionId, until: int, before: Place | None) -> Upto:
+    """Where reading a partition begins so that everything found lies behind `before`."""
+    if before is None or before.created_at > until:
+        return Upto(partition, until + 1)
+    if partition == before.partition:
+        return Upto(partition, before.created_at + 1, before.position)
+    return Upto(partition, before.created_at + (partition < before.partition))
+
+
+def status_of(position: int, standings: Sequence[Standing], dead: bool) -> Status:
+    """Dead if any group gave it up; otherwise what it is to the queue's own group, or to all others together."""
+    if dead:
+        return "dead_letter"
+    own = [standing for standing in standings if standing.group == QUEUE_MODE] or list(standings)
+    if own and all(position < standing.committed for standing in own):
+        return "completed"
+    held = (standing for standing in own if standing.committed <= position)
+    if any(standing.leased_until is not None and position < standing.leased_until for standing in held):
+        return "processing"
+    return "pending"

@@ -1,0 +1,46 @@
+"""What operators turned on. The store keeps it for all brokers; each looks again every second while it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from fairlane.errors import FairlaneError
+from fairlane.store.base import Store
+
+POP_PAUSED = "pop_maintenance"
+_LOOK_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Switchboard:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._on: set[str] | None = None
+        self._look_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+
+    async def is_on(self, name: str) -> bool:
+        """As of the last look, which is a second or two old at most; the first look is waited for."""
+        if self._on is None:
+            self._on = await self._store.switches.on()
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_SECONDS
+            self._looking = asyncio.create_task(self._look(), name="fairlane switches")
+        return name in self._on
+
+    async def turn(self, name: str, on: bool) -> None:
+        await self._store.switches.turn(name, on)
+        self._on = await self._store.switches.on()
+
+    async def _look(self) -> None:
+        try:
+            self._on = await self._store.switches.on()
+        except FairlaneError as error:
+            log.warning("cannot look at the switches now, they stay as they were: %s", error)
+
+    async def stop(self) -> None:
+        if self._looking is not None:
+            await asyncio.wait([self._looking])

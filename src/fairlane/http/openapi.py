@@ -1,0 +1,101 @@
+"""The API's description, made from the routes and their types: what is not declared there is not described here."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from fairlane.http.router import Route
+
+_REF = "#/components/schemas/{name}"
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class Problem(msgspec.Struct):
+    """Every error: a sentence for people, a code for programs."""
+
+    error: str
+    code: str
+
+
+def openapi(routes: list[Route]) -> dict[str, Any]:
+    """An OpenAPI 3.1 document."""
+    types = [Problem]
+    for route in routes:
+        types += [kind for kind in (route.body, route.answer) if kind is not None]
+    schemas, components = msgspec.json.schema_components(types, schema_hook=_opaque, ref_template=_REF)
+    by_type = dict(zip(map(repr, types), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Fairlane", "version": version("fairlane"), "license": {"name": "Apache-2.0"}},
+        "paths": dict(sorted(paths.items())),
+        "components": {"schemas": components},
+    }
+
+
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "tags": [route.tag],
+        "operationId": _operation_id(route),
+        "parameters": _parameters(route),
+        "responses": {str(status): _response(status, route, schemas) for status in route.statuses},
+    }
+    for status in (400, 404, 409, 413, 429, 500, 503):
+        operation["responses"].setdefault(str(status), _problem(schemas))
+    if route.body is not None:
+        operation["requestBody"] = {
+            "required": route.body_required,
+            "content": {"application/json": {"schema": schemas[repr(route.body)]}},
+        }
+    return operation
+
+
+def _operation_id(route: Route) -> str:
+    words = [part.strip("{}") for part in route.path.split("/") if part]
+    return "_".join([route.method.lower(), *words]).replace("-", "_").replace(".", "_")
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PARAMETER.findall(route.path)
+    ]
+    if route.query is None:
+        return path
+    [_], components = msgspec.json.schema_components([route.query], ref_template=_REF)
+    properties = components[route.query.__name__]["properties"]
+    return path + [
+        {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()
+    ]
+
+
+def _response(status: int, route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    if status >= 400:
+        return _problem(schemas)
+    if status == 204:
+        return {"description": "Nothing there."}
+    answer: dict[str, Any] = {"description": "Done."}
+    schema = schemas[repr(route.answer)] if route.answer is not None else {}
+    answer["content"] = {"application/json": {"schema": schema}}
+    return answer
+
+
+def _problem(schemas: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "description": "Not done; the body says why.",
+        "content": {"application/json": {"schema": schemas[repr(Problem)]}},
+    }
+
+
+def _opaque(kind: type) -> dict[str, Any]:
+    """Payloads are any JSON."""
+    if kind is msgspec.Raw:
+        return {}
+    raise NotImplementedError(kind)

@@ -1,0 +1,128 @@
+"""The broker's metrics in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from fairlane.http.wire_queues import counts_out
+from fairlane.telemetry import cpu_seconds, resident_bytes
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+QUEUES_MAX = 1000  # a family with more lines is of no use to anybody
+
+Sample = tuple[Mapping[str, str], float]
+
+
+class Exposition:
+    """Families one after another, each with its help and type."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def family(self, name: str, kind: str, help: str, samples: Iterable[Sample]) -> None:
+        self._lines += [f"# HELP fairlane_{name} {help}", f"# TYPE fairlane_{name} {kind}"]
+        self._lines += [f"fairlane_{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+
+    def one(self, name: str, kind: str, help: str, value: float) -> None:
+        self.family(name, kind, help, [({}, value)])
+
+    def histogram(self, name: str, help: str, series: Iterable[tuple[Mapping[str, str], _Histogram]]) -> None:
+        self._lines += [f"# HELP fairlane_{name} {help}", f"# TYPE fairlane_{name} histogram"]
+        for labels, (found, count, total) in series:
+            for bound, below in [*found, (float("inf"), count)]:
+                text = _labels({**labels, "le": "+Inf" if bound == float("inf") else repr(bound)})
+                self._lines.append(f"fairlane_{name}_bucket{text} {below}")
+            self._lines.append(f"fairlane_{name}_sum{_labels(labels)} {_number(total)}")
+            self._lines.append(f"fairlane_{name}_count{_labels(labels)} {count}")
+
+    def body(self) -> bytes:
+        return ("\n".join(self._lines) + "\n").encode()
+
+
+_Histogram = tuple[list[tuple[float, int]], int, float]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"{{{inside}}}" if inside else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+async def exposition(app: App) -> bytes:
+    out = Exposition()
+    _process(out, app)
+    _operations(out, app)
+    await _queues(out, app)
+    return out.body()
+
+
+def _process(out: Exposition, app: App) -> None:
+    user, system = cpu_seconds()
+    total, busy = app.engine.store.connections()
+    out.one("uptime_seconds", "gauge", "Since the broker started.", app.uptime_seconds())
+    out.family(
+        "process_cpu_seconds_total",
+        "counter",
+        "CPU time of the broker.",
+        [({"mode": "user"}, user), ({"mode": "system"}, system)],
+    )
+    out.one("process_resident_memory_bytes", "gauge", "Memory of the broker.", resident_bytes())
+    out.family(
+        "store_connections",
+        "gauge",
+        "Connections to the database.",
+        [({"state": "busy"}, busy), ({"state": "idle"}, total - busy)],
+    )
+    connections, active = app.http_load()
+    out.one("http_connections", "gauge", "Open connections of clients.", connections)
+    out.one("http_requests_active", "gauge", "Requests being answered.", active)
+    out.one("operations_pending", "gauge", "Operations handed over and not answered yet.", app.engine.pending)
+    out.one("polls_waiting", "gauge", "Long polls parked until there is something.", len(app.engine.waiters))
+
+
+def _operations(out: Exposition, app: App) -> None:
+    kinds = app.engine.telemetry.operations
+    out.family("operations_total", "counter", "Operations done.", [({"op": k}, o.count) for k, o in kinds.items()])
+    out.family(
+        "operation_items_total", "counter", "Messages in them.", [({"op": k}, o.items) for k, o in kinds.items()]
+    )
+    out.family(
+        "operation_errors_total", "counter", "Operations failed.", [({"op": k}, o.errors) for k, o in kinds.items()]
+    )
+    out.histogram(
+        "operation_duration_seconds",
+        "From handing over to the answer; of a pop, without the time parked.",
+        [({"op": k}, (list(o.histogram()), o.count, o.seconds)) for k, o in kinds.items()],
+    )
+
+
+async def _queues(out: Exposition, app: App) -> None:
+    counted = (await app.census.queues(app.tenant))[:QUEUES_MAX]
+    states = [(queue.name, counts_out(stats)) for queue, stats in counted]
+    out.family(
+        "queue_messages",
+        "gauge",
+        "Retained messages by where they stand.",
+        [
+            ({"queue": name, "state": state}, getattr(counts, field))
+            for name, counts in states
+            for state, field in (("pending", "pending"), ("processing", "processing"), ("completed", "completed"))
+        ],
+    )
+    out.family(
+        "dead_letters", "gauge", "Dead letters not replayed.", [({"queue": name}, c.dead_letter) for name, c in states]
+    )
+    out.family(
+        "queue_partitions", "gauge", "Partitions.", [({"queue": q.name}, stats.partitions) for q, stats in counted]
+    )

@@ -1,0 +1,52 @@
+"""GET /openapi.json, and a page at /docs that shows it without the internet."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from fairlane.http.message import Request, Response, json_response
+from fairlane.http.openapi import openapi
+from fairlane.http.router import Route
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+_POLICY = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+@lru_cache
+def _file(name: str) -> bytes:
+    return files("fairlane.http").joinpath(name).read_bytes()
+
+
+async def description(app: App, request: Request) -> Response:
+    return json_response(openapi(app.router.routes))
+
+
+async def page(app: App, request: Request) -> Response:
+    return Response(200, _file("docs.html"), content_type=b"text/html; charset=utf-8", headers=_POLICY)
+
+
+async def style(app: App, request: Request) -> Response:
+    return Response(200, _file("docs.css"), content_type=b"text/css; charset=utf-8", headers=_POLICY)
+
+
+async def script(app: App, request: Request) -> Response:
+    return Response(200, _file("docs.js"), content_type=b"text/javascript; charset=utf-8", headers=_POLICY)
+
+
+ROUTES = [
+    Route(method="GET", path="/openapi.json", endpoint=description, summary="This description.", tag="docs"),
+    Route(method="GET", path="/docs", endpoint=page, summary="This description for people.", tag="docs"),
+    Route(method="GET", path="/docs/style.css", endpoint=style, summary="The page's style.", tag="docs"),
+    Route(method="GET", path="/docs/script.js", endpoint=script, summary="The page's script.", tag="docs"),
+]

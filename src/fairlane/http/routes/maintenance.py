@@ -1,0 +1,162 @@
+"""What operators switch, and hints between brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlane.engine.switchboard import POP_PAUSED
+from fairlane.http.message import Request, Response, error_response, json_response
+from fairlane.http.router import Route
+from fairlane.http.wire import decode
+from fairlane.http.wire_health import (
+    BufferStats,
+    Maintenance,
+    Notified,
+    NotifyBody,
+    PopMaintenance,
+    Refreshed,
+    SharedState,
+    SwitchBody,
+)
+from fairlane.model.names import check_name
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+
+async def show(app: App, request: Request) -> Response:
+    return json_response(await _maintenance(app))
+
+
+async def _maintenance(app: App, message: str | None = None) -> Maintenance:
+    healthy = await app.healthy()
+    return Maintenance(
+        maintenance_mode=False,
+        pop_maintenance_mode=await app.engine.switches.is_on(POP_PAUSED),
+        buffered_messages=0,
+        buffer_healthy=healthy,
+        buffer_stats=BufferStats(pending_count=0, failed_count=0, db_healthy=healthy),
+        message=message,
+    )
+
+
+async def switch(app: App, request: Request) -> Response:
+    body = decode(request.body, SwitchBody)
+    if body.enabled:
+        return error_response(
+            409, "not_available", "pushes cannot be kept aside: this broker has no journal to keep them in"
+        )
+    return json_response(await _maintenance(app, "Maintenance mode is off"))
+
+
+async def show_pop(app: App, request: Request) -> Response:
+    return json_response(_pop(await app.engine.switches.is_on(POP_PAUSED)))
+
+
+async def switch_pop(app: App, request: Request) -> Response:
+    body = decode(request.body, SwitchBody)
+    await app.engine.switches.turn(POP_PAUSED, body.enabled)
+    app.engine.waiters.wake_all()  # parked polls end with an empty answer, or go on
+    return json_response(_pop(body.enabled))
+
+
+def _pop(on: bool) -> PopMaintenance:
+    sentence = "Pops answer that there is nothing" if on else "Pops deliver messages"
+    return PopMaintenance(pop_maintenance_mode=on, message=sentence)
+
+
+async def notify(app: App, request: Request) -> Response:
+    body = decode(request.body, NotifyBody)
+    queue = await app.engine.catalogue.queue(app.tenant, check_name("queue", body.queue), make=False)
+    if queue is not None:
+        app.engine.waiters.wake(queue.id, len(app.engine.waiters))
+    return json_response(Notified(status="ok"))
+
+
+async def shared_state(app: App, request: Request) -> Response:
+    return json_response(SharedState(enabled=False, store=app.engine.store.kind))
+
+
+async def refresh(app: App, request: Request) -> Response:
+    return json_response(Refreshed(skipped=True, reason="statistics are counted when they are asked for"))
+
+
+_SYSTEM = "/api/v1/system"
+ROUTES = [
+    Route(
+        method="GET",
+        path=f"{_SYSTEM}/maintenance",
+        endpoint=show,
+        summary="Which maintenance modes are on.",
+        tag="maintenance",
+        answer=Maintenance,
+    ),
+    Route(
+        method="POST",
+        path=f"{_SYSTEM}/maintenance",
+        endpoint=switch,
+        summary="Keep pushes aside instead of storing them. Not available yet: 409.",
+        tag="maintenance",
+        body=SwitchBody,
+        answer=Maintenance,
+        statuses=(200, 409),
+    ),
+    Route(
+        method="GET",
+        path=f"{_SYSTEM}/maintenance/pop",
+        endpoint=show_pop,
+        summary="Whether pops are paused.",
+        tag="maintenance",
+        answer=PopMaintenance,
+    ),
+    Route(
+        method="POST",
+        path=f"{_SYSTEM}/maintenance/pop",
+        endpoint=switch_pop,
+        summary="Pause or resume all pops, at every broker of the store within two seconds.",
+        tag="maintenance",
+        body=SwitchBody,
+        answer=PopMaintenance,
+    ),
+    Route(
+        method="GET",
+        path=f"{_SYSTEM}/shared-state",
+        endpoint=shared_state,
+        summary="What brokers share beside their store: nothing.",
+        tag="maintenance",
+        answer=SharedState,
+    ),
+    Route(
+        method="GET",
+        path="/internal/api/shared-state/stats",
+        endpoint=shared_state,
+        summary="The same.",
+        tag="maintenance",
+        answer=SharedState,
+    ),
+    Route(
+        method="GET",
+        path="/internal/api/inter-instance/stats",
+        endpoint=shared_state,
+        summary="The same.",
+        tag="maintenance",
+        answer=SharedState,
+    ),
+    Route(
+        method="POST",
+        path="/internal/api/notify",
+        endpoint=notify,
+        summary="Tell this broker's long polls that a queue may have messages.",
+        tag="maintenance",
+        body=NotifyBody,
+        answer=Notified,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/stats/refresh",
+        endpoint=refresh,
+        summary="Count anew. Nothing to do here: what is shown is counted when it is asked for.",
+        tag="maintenance",
+        answer=Refreshed,
+    ),
+]

@@ -1,0 +1,253 @@
+"""How the broker and its queues are doing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlane.errors import InvalidRequest
+from fairlane.http.message import Request, Response, json_response
+from fairlane.http.query import moment, read
+from fairlane.http.router import Route
+from fairlane.http.series import Bucket, Span, buckets, mean_lag_ms
+from fairlane.http.wire import timestamp
+from fairlane.http.wire_queues import Counts, counts_out, summed
+from fairlane.http.wire_status import (
+    Analytics,
+    AnalyticsQuery,
+    Buffers,
+    Connections,
+    DataPoint,
+    DeadCounts,
+    EngineStatus,
+    ErrorCounts,
+    LeaseCounts,
+    OperationStatus,
+    Point,
+    Requests,
+    SpanQuery,
+    Status,
+    StatusCounts,
+    StatusQueue,
+    TimeRange,
+    Waiting,
+    WorkerEntry,
+)
+from fairlane.model.queue import Queue
+from fairlane.model.stats import QueueStats
+from fairlane.telemetry import Operation
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+_HOUR = 3_600_000_000
+
+
+async def span_of(app: App, query: SpanQuery, *, hours: int = 1) -> Span:
+    until = moment("to", query.until) if query.until else await app.engine.store.now()
+    since = moment("from", query.since) if query.since else until - hours * _HOUR
+    if since > until:
+        raise InvalidRequest("`from` must not be later than `to`")
+    return Span(since, until)
+
+
+def range_out(span: Span) -> TimeRange:
+    return TimeRange(since=timestamp(span.since), until=timestamp(span.until))
+
+
+async def chosen(app: App, query: SpanQuery) -> list[tuple[Queue, QueueStats]]:
+    return [
+        (queue, stats)
+        for queue, stats in await app.census.queues(app.tenant)
+        if query.queue in (None, queue.name)
+        and query.namespace in (None, queue.namespace)
+        and query.task in (None, queue.task)
+    ]
+
+
+async def status(app: App, request: Request) -> Response:
+    query = read(request.query, SpanQuery)
+    span = await span_of(app, query)
+    counted = await chosen(app, query)
+    groups = [stats for queue, stats in await app.census.groups(app.tenant) if query.queue in (None, queue.name)]
+    series = buckets(app.engine.telemetry.minutes(*span), span)
+    totals = summed([counts_out(stats) for _, stats in counted])
+    answer = Status(
+        time_range=range_out(span),
+        bucket_minutes=span.width_minutes,
+        point_count=len(series),
+        since_start_of_broker=timestamp(app.engine.telemetry.started_at),
+        throughput=[_point(each, before) for before, each in reversed(list(zip([None, *series], series)))],  # noqa: B905
+        queues=[_queue(queue, stats) for queue, stats in counted],
+        messages=_with_requests(app, totals),
+        leases=LeaseCounts(
+            active=sum(stats.leases for stats in groups),
+            partitions_with_leases=sum(stats.leases for stats in groups),
+            total_batch_size=sum(stats.leased for stats in groups),
+        ),
+        dead_letter_queue=DeadCounts(total_messages=totals.dead_letter),
+        workers=[worker(app)],
+        errors=_errors(app, series, totals),
+        stats_age=app.census.age_seconds(app.tenant),
+    )
+    return json_response(answer)
+
+
+def _point(bucket: Bucket, before: Bucket | None) -> Point:
+    total = bucket.total()
+    operations = bucket.operations
+    user, system = (
+        max(0.0, now - then)
+        for now, then in zip(bucket.cpu_seconds, before.cpu_seconds if before else (0, 0))  # noqa: B905
+    )
+    return Point(
+        timestamp=timestamp(bucket.at),
+        ingested=operations["push"].items,
+        processed=operations["ack"].items,
+        pop_messages=operations["pop"].items,
+        ingested_per_second=operations["push"].items / bucket.seconds,
+        processed_per_second=operations["ack"].items / bucket.seconds,
+        pop_per_second=operations["pop"].items / bucket.seconds,
+        avg_lag_ms=mean_lag_ms(total),
+        max_lag_ms=total.lag_max_ms,
+        ack_failed=total.failed,
+        dlq_count=total.dead,
+        db_errors=sum(tally.errors for tally in operations.values()),
+        queen_cpu_user_pct=100 * user / bucket.seconds,
+        queen_cpu_sys_pct=100 * system / bucket.seconds,
+        queen_rss_mb=bucket.resident_bytes / 2**20,
+    )
+
+
+def _queue(queue: Queue, stats: QueueStats) -> StatusQueue:
+    return StatusQueue(
+        id=str(queue.id),
+        name=queue.name,
+        namespace=queue.namespace,
+        task=queue.task,
+        partitions=stats.partitions,
+        messages=counts_out(stats),
+    )
+
+
+def _with_requests(app: App, counts: Counts) -> StatusCounts:
+    kinds = app.engine.telemetry.operations
+    return StatusCounts(
+        requests=Requests(push=kinds["push"].count, pop=kinds["pop"].count, ack=kinds["ack"].count),
+        batch_efficiency=Requests(push=_share(kinds["push"]), pop=_share(kinds["pop"]), ack=_share(kinds["ack"])),
+        **{name: getattr(counts, name) for name in Counts.__struct_fields__},
+    )
+
+
+def _share(operation: Operation) -> float:
+    return operation.items / operation.count if operation.count else 0.0
+
+
+def worker(app: App) -> WorkerEntry:
+    telemetry = app.engine.telemetry
+    return WorkerEntry(
+        hostname=app.hostname,
+        worker_id=app.worker_id,
+        db_connections=app.engine.store.connections()[0],
+        job_queue_size=app.engine.pending,
+        messages_processed=telemetry.push.items + telemetry.pop.items + telemetry.ack.items,
+    )
+
+
+def _errors(app: App, series: list[Bucket], totals: Counts) -> ErrorCounts:
+    return ErrorCounts(
+        db_errors=sum(tally.errors for each in series for tally in each.operations.values()),
+        ack_failed=sum(each.total().failed for each in series),
+        dlq_messages=totals.dead_letter,
+    )
+
+
+async def analytics(app: App, request: Request) -> Response:
+    query = read(request.query, AnalyticsQuery)
+    span = await span_of(app, query, hours=24)
+    width = {"minute": 60, "hour": 3600, "day": 86_400}[query.interval] * 1_000_000
+    ids = {queue.id for queue, _ in await chosen(app, query)}
+    everything = query.queue is None and query.namespace is None and query.task is None
+    points: dict[int, int] = {}
+    for minute in app.engine.telemetry.minutes(*span):
+        of_queues = sum(counts.pushed for id, counts in minute.queues.items() if id in ids)
+        at = minute.at - minute.at % width
+        points[at] = points.get(at, 0) + (minute.operations["push"].items if everything else of_queues)
+    answer = Analytics(
+        data_points=[DataPoint(timestamp=timestamp(at), messages=points[at]) for at in sorted(points)],
+        interval=query.interval,
+        since=timestamp(span.since),
+        until=timestamp(span.until),
+        since_start_of_broker=timestamp(app.engine.telemetry.started_at),
+    )
+    return json_response(answer)
+
+
+async def buffers(app: App, request: Request) -> Response:
+    return json_response(Buffers(pending=0, failed=0, db_healthy=await app.healthy(), worker=app.worker_id))
+
+
+async def engine(app: App, request: Request) -> Response:
+    return json_response(engine_status(app))
+
+
+def engine_status(app: App) -> EngineStatus:
+    telemetry = app.engine.telemetry
+    total, busy = app.engine.store.connections()
+    return EngineStatus(
+        connections=Connections(total=total, busy=busy),
+        queue=Waiting(
+            pending=app.engine.pending,
+            completed=sum(operation.count for operation in telemetry.operations.values()),
+            parked=len(app.engine.waiters),
+        ),
+        operations={
+            kind: OperationStatus(
+                count=operation.count,
+                avg_ms=round(operation.mean_ms(), 3),
+                p50_ms=operation.percentile_ms(0.5),
+                p99_ms=operation.percentile_ms(0.99),
+                items=operation.items,
+                errors=operation.errors,
+            )
+            for kind, operation in telemetry.operations.items()
+        },
+        uptime_seconds=app.uptime_seconds(),
+    )
+
+
+ROUTES = [
+    Route(
+        method="GET",
+        path="/api/v1/status",
+        endpoint=status,
+        summary="Throughput of this broker since it started, and what the queues hold.",
+        tag="status",
+        query=SpanQuery,
+        answer=Status,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/status/analytics",
+        endpoint=analytics,
+        summary="Messages pushed through this broker over time, since it started.",
+        tag="status",
+        query=AnalyticsQuery,
+        answer=Analytics,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/status/buffers",
+        endpoint=buffers,
+        summary="What waits outside the store: nothing, while there is no journal.",
+        tag="status",
+        answer=Buffers,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/status/engine",
+        endpoint=engine,
+        summary="Counts and latencies of each kind of operation, connections, what waits.",
+        tag="status",
+        answer=EngineStatus,
+    ),
+]

@@ -1,0 +1,188 @@
+"""Streams: queries over queues, their state, and cycles that commit state, pushes and an ack together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from fairlane.engine.transact import AckStep, Outcome, Step
+from fairlane.errors import InvalidRequest, NotFound, TransactionRefused
+from fairlane.http.message import Request, Response, error_response, json_response
+from fairlane.http.router import Route
+from fairlane.http.routes.pushes import check_wire_items, push_element
+from fairlane.http.wire import decode, timestamp
+from fairlane.http.wire_streams import (
+    CycleAckResult,
+    CycleBody,
+    CycleResult,
+    QueryBody,
+    RegisteredQuery,
+    StateEntry,
+    StateGetBody,
+    StateRows,
+    state_ops,
+)
+from fairlane.model.ids import PartitionId, parse_uuid, uuid7
+from fairlane.model.limits import BATCH_ITEMS_MAX
+from fairlane.model.names import QUEUE_MODE, check_name
+from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
+from fairlane.model.stream import StateChange, StateFilter, StreamQuery
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+
+async def register(app: App, request: Request) -> Response:
+    body = decode(request.body, QueryBody)
+    wanted = StreamQuery(
+        id=UUID(uuid7()),
+        name=body.name,
+        source_queue=body.source_queue,
+        sink_queue=body.sink_queue,
+        config_hash=body.config_hash,
+    ).check()
+    found = await app.engine.store.streams.register(app.tenant, wanted, reset=body.reset)
+    query = found.query
+    if query.config_hash != body.config_hash:
+        return error_response(
+            409,
+            "config_hash_mismatch",
+            f"config_hash mismatch: {query.name!r} was registered with another configuration; "
+            "register with reset to drop its state, or choose another name",
+            success=False,
+            query_id=str(query.id),
+            name=query.name,
+        )
+    answer = RegisteredQuery(
+        success=True,
+        query_id=str(query.id),
+        name=query.name,
+        config_hash=query.config_hash,
+        fresh=found.fresh,
+        reset=found.reset,
+    )
+    return json_response(answer)
+
+
+def _query_id(text: str) -> UUID:
+    found = parse_uuid(text)
+    if found is None:
+        raise InvalidRequest(f"query_id must be the UUID that a registration returned, not {text!r:.80}")
+    return found
+
+
+async def state(app: App, request: Request) -> Response:
+    body = decode(request.body, StateGetBody)
+    query_id, partition = _query_id(body.query_id), PartitionId.parse(body.partition_id)
+    if len(body.keys) > BATCH_ITEMS_MAX:
+        raise InvalidRequest(f"at most {BATCH_ITEMS_MAX} keys may be asked for, not {len(body.keys)}")
+    where = StateFilter(
+        keys=[_plain(key) for key in body.keys] or None,
+        prefix=_plain(body.key_prefix or ""),
+        ripe_until=body.ripe_at_or_before,
+    )
+    if await app.engine.store.streams.get(app.tenant, query_id) is None:
+        raise NotFound("there is no such query")
+    rows = await app.engine.store.streams.state(query_id, partition, where)
+    found = [
+        StateEntry(key=row.key, value=msgspec.Raw(row.value), updated_at=timestamp(row.updated_at)) for row in rows
+    ]
+    return json_response(StateRows(success=True, rows=found))
+
+
+def _plain(key: str) -> str:
+    """No key has a NUL, which one of the stores cannot even be asked for."""
+    if "\0" in key:
+        raise InvalidRequest("a key must not contain a NUL character")
+    return key
+
+
+async def cycle(app: App, request: Request) -> Response:
+    body = decode(request.body, CycleBody)
+    change = StateChange(
+        _query_id(body.query_id), PartitionId.parse(body.partition_id), state_ops(body.state_ops)
+    ).check()
+    check_wire_items(body.push_items)
+    steps = _steps(body, change.partition)
+    if await app.engine.store.streams.get(app.tenant, change.query_id) is None:
+        raise NotFound("there is no such query")
+    answer = CycleResult(success=True, query_id=body.query_id, partition_id=body.partition_id)
+    # Without a lease there is nothing of the caller's to give back.
+    release = body.release_lease and body.ack is not None and bool(body.ack.lease_id)
+    try:
+        outcomes = await app.engine.cycle(app.tenant, change, steps, release=release)
+    except TransactionRefused as error:
+        answer.success, answer.error, answer.code = False, str(error), error.code
+        return json_response(answer)
+    answer.queue_name, _ = await app.engine.catalogue.names(change.partition)
+    answer.state_ops_applied = len(change.ops)
+    _report(answer, body, outcomes)
+    return json_response(answer)
+
+
+def _steps(body: CycleBody, partition: PartitionId) -> list[Step]:
+    """The ack first, as the settlement it is; then the pushes in their order."""
+    steps: list[Step] = []
+    if body.ack is not None:
+        item = AckItem(
+            transaction_id=body.ack.transaction_id,
+            partition=partition,
+            status=body.ack.status,  # type: ignore[arg-type]
+            lease=body.ack.lease_id or None,
+            error=body.ack.error,
+        )
+        item.check()
+        steps.append(AckStep(item, check_name("consumer_group", body.consumer_group or QUEUE_MODE)))
+    return [*steps, *body.push_items]
+
+
+def _report(answer: CycleResult, body: CycleBody, outcomes: list[Outcome]) -> None:
+    pushed = [outcome for outcome in outcomes if isinstance(outcome, PushOutcome)]
+    answer.push_results = [
+        msgspec.Raw(push_element(index, item, outcome))
+        for index, (item, outcome) in enumerate(zip(body.push_items, pushed, strict=True))
+    ]
+    acked = next((outcome for outcome in outcomes if isinstance(outcome, AckOutcome)), None)
+    if acked is not None and body.ack is not None:
+        answer.ack_result = CycleAckResult(
+            success=acked.success,
+            count=body.ack.count,
+            lease_released=acked.lease_released,
+            dlq=acked.dead_lettered,
+        )
+
+
+ROUTES = [
+    Route(
+        method="POST",
+        path="/streams/v1/queries",
+        endpoint=register,
+        summary="Register a query, or find it again with its state.",
+        tag="streams",
+        body=QueryBody,
+        answer=RegisteredQuery,
+        statuses=(200, 409),
+    ),
+    Route(
+        method="POST",
+        path="/streams/v1/state/get",
+        endpoint=state,
+        summary="State of a query in one partition, by key.",
+        tag="streams",
+        body=StateGetBody,
+        answer=StateRows,
+        statuses=(200, 404),
+    ),
+    Route(
+        method="POST",
+        path="/streams/v1/cycle",
+        endpoint=cycle,
+        summary="Change state, push and ack in one transaction: all of it or nothing.",
+        tag="streams",
+        body=CycleBody,
+        answer=CycleResult,
+        statuses=(200, 404),
+    ),
+]

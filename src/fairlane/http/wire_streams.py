@@ -1,0 +1,124 @@
+"""Shapes of streams: snake_case, as their runtimes speak it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.http.wire import ABSENT, WireItem
+from fairlane.model.message import check_depth
+from fairlane.model.stream import StateOp
+
+
+class QueryBody(msgspec.Struct, kw_only=True):
+    name: str
+    source_queue: str
+    sink_queue: str | None = None
+    config_hash: str
+    reset: bool = False
+
+
+class RegisteredQuery(msgspec.Struct, kw_only=True):
+    success: bool
+    query_id: str
+    name: str
+    config_hash: str
+    fresh: bool
+    reset: bool
+
+
+class StateGetBody(msgspec.Struct, kw_only=True):
+    query_id: str
+    partition_id: str
+    keys: list[str] = msgspec.field(default_factory=list)
+    """None means all."""
+    key_prefix: str | None = None
+    ripe_at_or_before: float | None = None
+    """Only rows whose value has a `windowEnd` at or before this."""
+
+
+class StateEntry(msgspec.Struct, kw_only=True):
+    key: str
+    value: msgspec.Raw
+    updated_at: str
+
+
+class StateRows(msgspec.Struct, kw_only=True):
+    success: bool
+    rows: list[StateEntry]
+
+
+class StateOpBody(msgspec.Struct, kw_only=True):
+    type: str
+    """upsert or delete."""
+    key: str
+    value: msgspec.Raw = ABSENT
+
+
+class CycleAck(msgspec.Struct, rename="camel", kw_only=True):
+    transaction_id: str
+    """Of the last message that is done."""
+    lease_id: str | None = None
+    status: str = "completed"
+    count: int = 0
+    error: str | None = None
+
+
+class CycleBody(msgspec.Struct, kw_only=True):
+    query_id: str
+    partition_id: str
+    consumer_group: str | None = None
+    release_lease: bool = True
+    state_ops: list[StateOpBody] = msgspec.field(default_factory=list)
+    push_items: list[WireItem] = msgspec.field(default_factory=list)
+    ack: CycleAck | None = None
+
+
+class CycleAckResult(msgspec.Struct, kw_only=True):
+    success: bool
+    count: int
+    lease_released: bool
+    dlq: bool
+
+
+class CycleResult(msgspec.Struct, kw_only=True):
+    success: bool
+    query_id: str
+    partition_id: str
+    queue_name: str | None = msgspec.field(name="queueName", default=None)
+    state_ops_applied: int = 0
+    push_results: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    ack_result: CycleAckResult | None = None
+    error: str | None = None
+    code: str | None = None
+
+
+class _Windowed(msgspec.Struct):
+    end: float | None = msgspec.field(name="windowEnd", default=None)
+
+
+_decode_windowed = msgspec.json.Decoder(_Windowed).decode
+
+
+def state_ops(bodies: list[StateOpBody]) -> list[StateOp]:
+    """InvalidRequest names the index."""
+    found = []
+    for index, body in enumerate(bodies):
+        value = bytes(body.value)
+        if body.type == "upsert":
+            if not value:
+                raise InvalidRequest(f"state_ops[{index}]: an upsert needs a value")
+            check_depth(value)
+            found.append(StateOp(body.key, value, _window_end(value)))
+        elif body.type == "delete":
+            found.append(StateOp(body.key, None))
+        else:
+            raise InvalidRequest(f"state_ops[{index}]: Unknown state_op type: {body.type!r:.40}; use upsert or delete")
+    return found
+
+
+def _window_end(value: bytes) -> float | None:
+    try:
+        return _decode_windowed(value).end
+    except msgspec.ValidationError:
+        return None  # not an object, or its windowEnd is no number

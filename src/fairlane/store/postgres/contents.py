@@ -1,0 +1,125 @@
+"""What queues hold, message by message, on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from fairlane.errors import NotFound
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import ERROR_CHARS_MAX
+from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
+from fairlane.store.families import Buried
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.groups import SQL as GROUPS
+from fairlane.store.postgres.messages import Messages
+from fairlane.store.postgres.queues import recount
+from fairlane.store.statements import load
+from fairlane.store.values import ActivePartition, MessageHead, Upto
+
+SQL = load("fairlane.store.postgres", "contents.sql")
+_TRIM_SEGMENTS = 1000
+"""Deleted in one statement: it holds no lock that a push or a pop waits for, but its dead rows come in one go."""
+_FAR = 2**62
+_YEAR_9999 = 253_402_300_799_000_000
+_BURIED: dict[bytes, Buried] = {b"d": "dead", b"f": "finished", b"g": "gone"}
+
+
+class Contents:
+    def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
+        self._database = database
+        self._shards = shards
+        self._messages = messages
+
+    async def active(
+        self,
+        queue_ids: Sequence[int],
+        *,
+        name: str | None = None,
+        since: int = 0,
+        before: tuple[int, PartitionId] | None = None,
+        limit: int = 100,
+    ) -> list[ActivePartition]:
+        last_at, (shard, id) = before or (None, (None, None))
+        rows = await self._database.read(
+            SQL["active"], self._shards, list(queue_ids), since, name, last_at, shard, id, limit
+        )
+        return [ActivePartition(PartitionId(row[0], row[1]), *row[2:]) for row in rows]
+
+    async def back(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> list[MessageHead]:
+        by_shard: dict[int, list[int]] = defaultdict(list)
+        for index, upto in enumerate(where):
+            by_shard[upto.partition.shard].append(index)
+        found: list[list[MessageHead]] = [[] for _ in where]
+        for shard, indexes in by_shard.items():
+            some = [where[index] for index in indexes]
+            rows = await self._database.read(
+                SQL["back"],
+                shard,
+                [upto.partition.id for upto in some],
+                [min(upto.until, _YEAR_9999) for upto in some],
+                [min(upto.position, _FAR) for upto in some],
+                since,
+                limit,
+                HEAD_BYTES,
+            )
+            for item, position, at, head in rows:
+                index = indexes[item - 1]
+                found[index].append(MessageHead(where[index].partition, position, at, *head_of(head)))
+        return [head for heads in found for head in heads]
+
+    async def delete(self, partition: PartitionId, position: int) -> bool:
+        fragments: list[bytes] = []
+        for segment in await self._messages.read(partition, position, position + 1):
+            fragments += segment.fragments(position, position + 1)
+        if not fragments:
+            return False
+        _, transaction_id = ids_of(fragments[0])
+        [[deleted]] = await self._database.write(
+            SQL["delete"], *partition, position, transaction_id, self._database.time()
+        )
+        return bool(deleted)
+
+    async def bury(self, partition: PartitionId, group_id: int, position: int, error: str) -> Buried:
+        [[buried]] = await self._database.write(
+            SQL["bury"], *partition, group_id, position, error[:ERROR_CHARS_MAX], self._database.time()
+        )
+        return _BURIED[buried]
+
+    async def clear(self, queue_id: int, *, partition: PartitionId | None = None) -> int:
+        shards = self._shards if partition is None else [partition.shard]
+
+        async def work(connection: asyncpg.Connection[Any]) -> int:
+            limit = await connection.fetchval(GROUPS["lock_queue"], queue_id)
+            if limit is None:
+                raise NotFound(f"queue {queue_id} is not there (any more)")
+            cleared = 0
+            for shard in shards:
+                cleared += await connection.fetchval(SQL["clear"], shard, queue_id, partition.id if partition else 0)
+            if limit:
+                await recount(connection, self._shards, queue_id)
+            return cleared
+
+        cleared = await self._database.transact(work)
+        await self.trim()
+        return cleared
+
+    async def trim(self) -> None:
+        """Remove what lies below the start of cleared partitions, also of those that a broker which died cleared."""
+        for shard in self._shards:
+            while rows := await self._database.read(SQL["trims"], shard):
+                for row in rows:
+                    await self._trim(shard, row["partition_id"])
+
+    async def _trim(self, shard: int, id: int) -> None:
+        async def step(connection: asyncpg.Connection[Any]) -> int:
+            answer = await connection.execute(SQL["trim_segments"], shard, id, _TRIM_SEGMENTS)
+            return int(answer.split()[-1])
+
+        while await self._database.transact(step) >= _TRIM_SEGMENTS:
+            pass
+        await self._database.write(SQL["trim_results"], shard, id)
+        await self._database.write(SQL["trimmed"], shard, id)

@@ -1,0 +1,34 @@
+-- name: active
+SELECT p.shard, p.id, p.queue_id, p.name::text, p.last_at FROM fairlane.partitions p
+WHERE p.shard = ANY ($1) AND p.queue_id = ANY ($2) AND p.head > p.start AND p.last_at >= $3
+  AND ($4::text IS NULL OR p.name = $4)
+  AND ($5::timestamptz IS NULL OR (p.last_at, p.shard, p.id) < ($5, $6::int, $7::bigint))
+ORDER BY p.last_at DESC, p.shard DESC, p.id DESC LIMIT $8;
+
+-- name: back
+SELECT b.item, b.pos, b.at, b.head FROM fairlane.back($1, $2, $3, $4, $5, $6, $7) b;
+
+-- name: delete
+SELECT fairlane.delete_message($1, $2, $3, $4, $5);
+
+-- name: bury
+SELECT fairlane.bury_message($1, $2, $3, $4, $5, $6);
+
+-- name: clear
+SELECT fairlane.clear($1, $2, $3);
+
+-- name: trims
+SELECT t.partition_id FROM fairlane.trims t WHERE t.shard = $1 LIMIT 100;
+
+-- name: trim_segments
+DELETE FROM fairlane.segments s
+WHERE s.shard = $1 AND s.partition_id = $2 AND s.first_pos = ANY (ARRAY(
+    SELECT x.first_pos FROM fairlane.segments x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+    WHERE x.shard = $1 AND x.partition_id = $2 AND x.first_pos + x.n <= p.start ORDER BY x.first_pos LIMIT $3));
+
+-- name: trim_results
+DELETE FROM fairlane.results r USING fairlane.partitions p
+WHERE r.shard = $1 AND r.partition_id = $2 AND p.shard = $1 AND p.id = $2 AND r.position < p.start;
+
+-- name: trimmed
+DELETE FROM fairlane.trims t WHERE t.shard = $1 AND t.partition_id = $2;

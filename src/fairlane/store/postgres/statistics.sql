@@ -1,0 +1,129 @@
+-- Several statements count rows of one kind for each queue or partition; Python puts them together, so that a large
+-- table is never multiplied by another.
+
+-- name: queues_there
+SELECT q.id FROM fairlane.queues q WHERE q.id = ANY ($1);
+
+-- name: partitions_there
+SELECT p.shard, p.id, p.name::text, p.start, p.head, p.created_at, p.last_at, s.created_at AS oldest_at
+FROM (SELECT * FROM fairlane.partitions x WHERE x.shard = ANY ($1) AND x.queue_id = $2 AND x.name > $3
+      ORDER BY x.name LIMIT $4) p
+LEFT JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.shard = p.shard AND x.partition_id = p.id AND x.first_pos <= p.start AND p.start < p.head
+    ORDER BY x.first_pos DESC LIMIT 1) s ON true
+ORDER BY p.name;
+
+-- name: logs_of_queues
+SELECT x.queue_id AS id, count(*) AS partitions, sum(x.head - x.start)::bigint AS total,
+       sum(x.head - x.done)::bigint AS unfinished, sum(x.leased)::bigint AS leased,
+       max(x.last_at) FILTER (WHERE x.head > 0) AS last_at
+FROM (SELECT p.queue_id, p.start, p.head, p.last_at, coalesce(min(k.committed), p.start) AS done,
+             coalesce(max(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL
+                          AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased
+      FROM fairlane.partitions p
+      LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
+      WHERE p.shard = $1 AND p.queue_id = ANY ($2) GROUP BY p.shard, p.id) x
+GROUP BY x.queue_id;
+
+-- name: logs_of_partitions
+SELECT p.id, 1::bigint AS partitions, p.head - p.start AS total, p.head - coalesce(min(k.committed), p.start) AS unfinished,
+       coalesce(max(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL
+                    AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased,
+       NULL::timestamptz AS last_at
+FROM fairlane.partitions p
+LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
+WHERE p.shard = $1 AND p.id = ANY ($2) GROUP BY p.shard, p.id;
+
+-- name: holes_of_queues
+SELECT p.queue_id AS id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
+FROM fairlane.skips x
+JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+CROSS JOIN LATERAL (SELECT coalesce(min(k.committed), p.start) AS done FROM fairlane.cursors k
+                    WHERE k.shard = p.shard AND k.partition_id = p.id) d
+WHERE x.shard = $1 AND x.group_id = 0 AND x.position >= p.start AND p.queue_id = ANY ($2) GROUP BY p.queue_id;
+
+-- name: holes_of_partitions
+SELECT p.id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
+FROM fairlane.skips x
+JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+CROSS JOIN LATERAL (SELECT coalesce(min(k.committed), p.start) AS done FROM fairlane.cursors k
+                    WHERE k.shard = p.shard AND k.partition_id = p.id) d
+WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = 0 AND x.position >= p.start GROUP BY p.id;
+
+-- name: failures_of_queues
+SELECT p.queue_id AS id, count(*) AS n
+FROM fairlane.failures f JOIN fairlane.partitions p ON p.shard = f.shard AND p.id = f.partition_id
+WHERE f.shard = $1 AND p.queue_id = ANY ($2) GROUP BY p.queue_id;
+
+-- name: failures_of_partitions
+SELECT f.partition_id AS id, count(*) AS n FROM fairlane.failures f
+WHERE f.shard = $1 AND f.partition_id = ANY ($2) GROUP BY f.partition_id;
+
+-- name: dead_of_queues
+SELECT d.queue_id AS id, count(*) AS n FROM fairlane.dead_letters d
+WHERE d.shard = $1 AND d.queue_id = ANY ($2) AND d.replayed_at IS NULL GROUP BY d.queue_id;
+
+-- name: dead_of_partitions
+SELECT d.partition_id AS id, count(*) AS n FROM fairlane.dead_letters d
+WHERE d.shard = $1 AND d.partition_id = ANY ($2) AND d.replayed_at IS NULL GROUP BY d.partition_id;
+
+-- name: groups_there
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.created_at, g.seed_shard IS NOT NULL AS seeding
+FROM fairlane.groups g WHERE g.queue_id = ANY ($1);
+
+-- name: groups
+SELECT k.group_id, count(*) AS lanes, count(*) FILTER (WHERE p.head > k.committed) AS lagging,
+       sum(p.head - k.committed)::bigint AS lag, min(s.created_at) AS oldest_at, sum(k.committed)::bigint AS finished,
+       count(*) FILTER (WHERE k.lease IS NOT NULL AND k.ready_at > t.now) AS leases,
+       coalesce(sum(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL AND k.ready_at > t.now), 0)::bigint AS leased,
+       sum(k.dead)::bigint AS dead
+FROM fairlane.groups g
+JOIN fairlane.partitions p ON p.shard = $1 AND p.queue_id = g.queue_id
+JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = p.id AND k.group_id = g.id
+CROSS JOIN (SELECT coalesce($3, clock_timestamp()) AS now) t
+LEFT JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.shard = $1 AND x.partition_id = p.id AND x.first_pos <= k.committed AND k.committed < p.head
+    ORDER BY x.first_pos DESC LIMIT 1) s ON true
+WHERE g.queue_id = ANY ($2) GROUP BY k.group_id;
+
+-- name: skips_of_groups
+SELECT k.group_id AS id, count(*) AS n
+FROM fairlane.skips x
+JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+JOIN fairlane.cursors k ON k.shard = x.shard AND k.partition_id = x.partition_id AND k.committed <= x.position
+                       AND x.group_id IN (0, k.group_id)
+WHERE x.shard = $1 AND p.queue_id = ANY ($2) GROUP BY k.group_id;
+
+-- name: lagging
+SELECT g.queue_id, g.name AS "group", p.shard, p.id, p.name::text AS partition_name,
+       p.head - k.committed - (SELECT count(*) FROM fairlane.skips x
+                               WHERE x.shard = $1 AND x.partition_id = p.id AND x.position >= k.committed
+                                 AND x.group_id IN (0, g.id)) AS lag,
+       s.created_at AS oldest_at,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > coalesce($5, clock_timestamp()) THEN k.ready_at END AS lease_ends_at
+FROM fairlane.groups g
+JOIN fairlane.partitions p ON p.shard = $1 AND p.queue_id = g.queue_id
+JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = p.id AND k.group_id = g.id AND k.committed < p.head
+CROSS JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.shard = $1 AND x.partition_id = p.id AND x.first_pos <= k.committed
+    ORDER BY x.first_pos DESC LIMIT 1) s
+WHERE g.queue_id = ANY ($2) AND s.created_at < $3
+ORDER BY s.created_at, p.name, g.name COLLATE "C" LIMIT $4;
+
+-- name: standings
+SELECT k.partition_id, g.name AS "group", k.committed,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.ready_at END AS lease_ends_at
+FROM fairlane.cursors k
+JOIN fairlane.groups g ON g.id = k.group_id
+CROSS JOIN (SELECT coalesce($3, clock_timestamp()) AS now) t
+WHERE k.shard = $1 AND k.partition_id = ANY ($2) ORDER BY k.partition_id, g.name COLLATE "C";
+
+-- name: dead_among
+SELECT DISTINCT d.partition_id, d.position FROM fairlane.dead_letters d
+JOIN unnest($2::bigint[], $3::bigint[]) u(partition_id, position)
+  ON u.partition_id = d.partition_id AND u.position = d.position
+WHERE d.shard = $1;

@@ -1,0 +1,81 @@
+"""Queries over queues and their state, on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from fairlane.errors import NotFound
+from fairlane.model.ids import PartitionId
+from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.messages import Messages
+from fairlane.store.statements import load
+from fairlane.store.values import PushResult, Settled, Settlement, Slice
+
+SQL = load("fairlane.store.postgres", "streams.sql")
+
+
+class Streams:
+    def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
+        self._database = database
+        self._shards = shards
+        self._messages = messages
+
+    async def register(self, tenant: str, query: StreamQuery, *, reset: bool) -> Registered:
+        queues = (query.source_queue, query.sink_queue, query.config_hash, self._database.time())
+
+        async def work(connection: asyncpg.Connection[Any]) -> Registered:
+            if await connection.fetchval(SQL["insert"], query.id, tenant, query.name, *queues) is not None:
+                return Registered(query, fresh=True)
+            row = await connection.fetchrow(SQL["lock"], tenant, query.name)
+            if row is None:
+                raise NotFound(f"there is no tenant {tenant!r}")
+            known = StreamQuery(**row)
+            other = known.config_hash != query.config_hash
+            if other and not reset:
+                return Registered(known)
+            if other:
+                for shard in self._shards:
+                    await connection.execute(SQL["drop_state"], shard, known.id)
+            await connection.execute(SQL["renew"], known.id, *queues)
+            return Registered(msgspec.structs.replace(query, id=known.id), reset=other)
+
+        return await self._database.transact(work)
+
+    async def get(self, tenant: str, id: UUID) -> StreamQuery | None:
+        rows = await self._database.read(SQL["get"], tenant, id)
+        return StreamQuery(**rows[0]) if rows else None
+
+    async def state(self, query_id: UUID, partition: PartitionId, where: StateFilter) -> list[StateRow]:
+        rows = await self._database.read(SQL["state"], *partition, query_id, where.keys, where.prefix, where.ripe_until)
+        return [StateRow(*row) for row in rows]
+
+    async def cycle(
+        self, change: StateChange, settlements: Sequence[Settlement], slices: Sequence[Slice]
+    ) -> tuple[list[Settled], list[PushResult]]:
+        async def begin(connection: asyncpg.Connection[Any]) -> None:
+            if not await connection.fetch(SQL["share"], change.query_id):
+                raise NotFound("the stream's query is not there (any more)")
+
+        async def apply(connection: asyncpg.Connection[Any]) -> None:
+            if not await connection.fetch(SQL["partition_there"], *change.partition):
+                raise NotFound("the stream's partition is not there (any more)")
+            await self._apply(connection, change)
+
+        return await self._messages.transact(settlements, slices, begin=begin, also=apply, held=[change.partition])
+
+    async def _apply(self, connection: asyncpg.Connection[Any], change: StateChange) -> None:
+        last = {op.key: op for op in change.ops}
+        where = (*change.partition, change.query_id)
+        gone = [op.key for op in last.values() if op.value is None]
+        if gone:
+            await connection.execute(SQL["delete_state"], *where, gone)
+        kept = [op for op in last.values() if op.value is not None]
+        if kept:
+            columns = ([op.key for op in kept], [op.window_end for op in kept], [op.value for op in kept])
+            await connection.execute(SQL["put_state"], *where, *columns, self._database.time())

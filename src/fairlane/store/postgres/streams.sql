@@ -1,0 +1,45 @@
+-- name: get
+SELECT q.id, q.name, q.source_queue, q.sink_queue, q.config_hash
+FROM fairlane.stream_queries q JOIN fairlane.tenants t ON t.id = q.tenant_id WHERE t.name = $1 AND q.id = $2;
+
+-- name: insert
+INSERT INTO fairlane.stream_queries (id, tenant_id, name, source_queue, sink_queue, config_hash, updated_at)
+SELECT $1, t.id, $3, $4, $5, $6, coalesce($7, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = $2
+ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id;
+
+-- name: lock
+SELECT q.id, q.name, q.source_queue, q.sink_queue, q.config_hash
+FROM fairlane.stream_queries q JOIN fairlane.tenants t ON t.id = q.tenant_id WHERE t.name = $1 AND q.name = $2
+FOR UPDATE OF q;
+
+-- name: renew
+UPDATE fairlane.stream_queries q
+SET source_queue = $2, sink_queue = $3, config_hash = $4, updated_at = coalesce($5, clock_timestamp()) WHERE q.id = $1;
+
+-- name: drop_state
+DELETE FROM fairlane.stream_state s WHERE s.shard = $1 AND s.query_id = $2;
+
+-- name: state
+SELECT s.key, s.value, s.updated_at FROM fairlane.stream_state s
+WHERE s.shard = $1 AND s.partition_id = $2 AND s.query_id = $3
+  AND ($4::text[] IS NULL OR s.key = ANY ($4))
+  AND starts_with(s.key, $5)
+  AND ($6::double precision IS NULL OR s.window_end <= $6)
+ORDER BY s.key;
+
+-- name: share
+-- Whoever drops the state of the query waits until the cycle is over, and the cycle until the state is dropped.
+SELECT 1 FROM fairlane.stream_queries q WHERE q.id = $1 FOR SHARE;
+
+-- name: partition_there
+SELECT 1 FROM fairlane.partitions p JOIN fairlane.queues q ON q.id = p.queue_id WHERE p.shard = $1 AND p.id = $2;
+
+-- name: delete_state
+DELETE FROM fairlane.stream_state s WHERE s.shard = $1 AND s.partition_id = $2 AND s.query_id = $3 AND s.key = ANY ($4);
+
+-- name: put_state
+INSERT INTO fairlane.stream_state AS s (shard, partition_id, query_id, key, window_end, value, updated_at)
+SELECT $1, $2, $3, u.key, u.window_end, u.value, coalesce($7, clock_timestamp())
+FROM unnest($4::text[], $5::double precision[], $6::bytea[]) u(key, window_end, value)
+ON CONFLICT (shard, partition_id, query_id, key) DO UPDATE
+SET window_end = excluded.window_end, value = excluded.value, updated_at = excluded.updated_at;

@@ -1,0 +1,91 @@
+-- name: active
+select p.id, p.queue_id, p.name, p.last_at
+from partitions p
+where p.queue_id in (select value from json_each(?1))
+    and p.head > p.start
+    and p.last_at >= ?2
+    and (?3 is null or p.name = ?3)
+    and (?4 is null or (p.last_at, p.id) < (?4, ?5))
+order by p.last_at desc, p.id desc
+limit ?6
+
+-- name: segments_backward
+select first_pos, created_at, ends, body, checksum
+from segments
+where partition_id = ? and first_pos < ?
+order by first_pos desc
+
+-- name: holes_at
+select position from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
+
+-- name: queue_of
+select q.id, q.options from partitions p join queues q on q.id = p.queue_id where p.id = ?
+
+-- name: first_open
+select coalesce((select min(c.committed) from cursors c where c.partition_id = p.id), p.start)
+from partitions p
+where p.id = ?
+
+-- name: insert_skip
+insert into skips (partition_id, position, group_id, created_at) values (?, ?, ?, ?)
+
+-- name: delete_skips_at
+delete from skips where partition_id = ? and position = ?
+
+-- name: mark
+update cursors set failing = 1 where partition_id = ? and committed <= ?
+
+-- name: groups_of
+select group_id from cursors where partition_id = ?
+
+-- name: delete_letters_at
+delete from dead_letters where partition_id = ? and position = ?
+
+-- name: delete_failures_at
+delete from failures where partition_id = ? and position = ?
+
+-- name: delete_results_at
+delete from results where partition_id = ? and position = ?
+
+-- name: forget_failure
+delete from failures where partition_id = ? and group_id = ? and position = ?
+
+-- name: count
+select coalesce(sum(p.head - p.start
+    - (select count(*) from skips s where s.partition_id = p.id and s.group_id = 0 and s.position >= p.start)), 0)
+from partitions p
+where p.queue_id = ?1 and (?2 is null or p.id = ?2)
+
+-- name: clear_cursors
+update cursors
+set committed = (select p.head from partitions p where p.id = cursors.partition_id), ready_at = null, lease = null,
+    lease_start = null, lease_end = null, leased_at = null, last_lease = null, probe_until = 0, failing = 0
+where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
+
+-- name: clear_failures
+delete from failures
+where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
+
+-- name: clear_skips
+delete from skips
+where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
+
+-- name: clear_to_trim
+insert or ignore into trims (partition_id)
+select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2) and p.start < p.head
+
+-- name: clear_partitions
+update partitions set start = head where queue_id = ?1 and (?2 is null or id = ?2)
+
+-- name: next_trim
+select t.partition_id, p.start from trims t left join partitions p on p.id = t.partition_id limit 1
+
+-- name: trim_segments
+delete from segments
+where rowid in (select rowid from segments where partition_id = ?1 and first_pos + n <= ?2 order by first_pos limit ?3)
+
+-- name: trim_results
+delete from results where rowid in (select rowid from results where partition_id = ?1 and position < ?2 limit ?3)
+
+-- name: trimmed
+delete from trims where partition_id = ?

@@ -1,0 +1,97 @@
+"""Queries over queues, and their state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import apsw
+import msgspec
+
+from fairlane.errors import NotFound
+from fairlane.model.ids import PartitionId
+from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
+from fairlane.store import statements
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.messages import transact
+from fairlane.store.sqlite.rows import first, value
+from fairlane.store.sqlite.seeding import QUEUES
+from fairlane.store.values import PushResult, Settled, Settlement, Slice
+
+SQL = statements.load("fairlane.store.sqlite", "streams.sql")
+
+
+class Streams:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def register(self, tenant: str, query: StreamQuery, *, reset: bool) -> Registered:
+        return await self._database.write(lambda db, now: _register(db, now, tenant, query, reset))
+
+    async def get(self, tenant: str, id: UUID) -> StreamQuery | None:
+        def work(db: apsw.Connection, now: int) -> StreamQuery | None:
+            row = first(db, SQL["get"], tenant, id.bytes)
+            return _query(*row) if row else None
+
+        return await self._database.read(work)
+
+    async def state(self, query_id: UUID, partition: PartitionId, where: StateFilter) -> list[StateRow]:
+        values = {
+            "partition_id": partition.id,
+            "query_id": query_id.bytes,
+            "keys": None if where.keys is None else msgspec.json.encode(where.keys).decode(),
+            "prefix": where.prefix,
+            "ripe_until": where.ripe_until,
+        }
+
+        def work(db: apsw.Connection, now: int) -> list[StateRow]:
+            found: list[Any] = db.execute(SQL["state"], values).fetchall()
+            return [StateRow(*row) for row in found]
+
+        return await self._database.read(work) if partition.shard == 0 else []
+
+    async def cycle(
+        self, change: StateChange, settlements: Sequence[Settlement], slices: Sequence[Slice]
+    ) -> tuple[list[Settled], list[PushResult]]:
+        def work(db: apsw.Connection, now: int) -> tuple[list[Settled], list[PushResult]] | None:
+            if change.partition.shard or not value(db, SQL["exists"], change.query_id.bytes, change.partition.id):
+                return None
+            return transact(db, now, settlements, slices, also=lambda: _apply(db, now, change))
+
+        answer = await self._database.write(work)
+        if answer is None:
+            raise NotFound("the stream's query or its partition is not there (any more)")
+        return answer
+
+
+def _register(db: apsw.Connection, now: int, tenant: str, query: StreamQuery, reset: bool) -> Registered:
+    row = first(db, SQL["by_name"], tenant, query.name)
+    queues = (query.source_queue, query.sink_queue)
+    if row is None:
+        tenant_id = value(db, QUEUES["tenant_id"], tenant) or value(db, QUEUES["insert_tenant"], tenant)
+        db.execute(SQL["insert"], (query.id.bytes, tenant_id, query.name, *queues, query.config_hash, now))
+        return Registered(query, fresh=True)
+    known = _query(*row)
+    other = known.config_hash != query.config_hash
+    if other and not reset:
+        return Registered(known)
+    if other:
+        db.execute(SQL["drop_state"], (known.id.bytes,))
+    db.execute(SQL["renew"], (*queues, query.config_hash, now, known.id.bytes))
+    return Registered(msgspec.structs.replace(query, id=known.id), reset=other)
+
+
+def _apply(db: apsw.Connection, now: int, change: StateChange) -> None:
+    where = (change.partition.id, change.query_id.bytes)
+    for op in change.ops:
+        if op.value is None:
+            db.execute(SQL["delete"], (*where, op.key))
+        else:
+            db.execute(SQL["upsert"], (*where, op.key, op.window_end, now, op.value))
+
+
+def _query(id: bytes, name: str, source_queue: str, sink_queue: str | None, config_hash: str) -> StreamQuery:
+    return StreamQuery(
+        id=UUID(bytes=id), name=name, source_queue=source_queue, sink_queue=sink_queue, config_hash=config_hash
+    )

@@ -1,0 +1,39 @@
+-- name: by_name
+select q.id, q.name, q.source_queue, q.sink_queue, q.config_hash
+from stream_queries q join tenants t on t.id = q.tenant_id
+where t.name = ? and q.name = ?
+
+-- name: get
+select q.id, q.name, q.source_queue, q.sink_queue, q.config_hash
+from stream_queries q join tenants t on t.id = q.tenant_id
+where t.name = ? and q.id = ?
+
+-- name: insert
+insert into stream_queries (id, tenant_id, name, source_queue, sink_queue, config_hash, updated_at)
+values (?, ?, ?, ?, ?, ?, ?)
+
+-- name: renew
+update stream_queries set source_queue = ?, sink_queue = ?, config_hash = ?, updated_at = ? where id = ?
+
+-- name: drop_state
+delete from stream_state where query_id = ?
+
+-- name: state
+select s.key, s.value, s.updated_at
+from stream_state s
+where s.partition_id = :partition_id and s.query_id = :query_id
+    and (:keys is null or s.key in (select value from json_each(:keys)))
+    and (:prefix = '' or substr(s.key, 1, length(:prefix)) = :prefix)
+    and (:ripe_until is null or s.window_end <= :ripe_until)
+order by s.key
+
+-- name: exists
+select exists (select 1 from stream_queries where id = ?)
+    and exists (select 1 from partitions p join queues q on q.id = p.queue_id where p.id = ?)
+
+-- name: upsert
+insert or replace into stream_state (partition_id, query_id, key, window_end, updated_at, value)
+values (?, ?, ?, ?, ?, ?)
+
+-- name: delete
+delete from stream_state where partition_id = ? and query_id = ? and key = ?

@@ -1,0 +1,174 @@
+"""Counters of what the broker does, since it started. Kept in memory; `http` shows them.
+
+Recording must cost less than a microsecond a request: it adds to plain numbers, and what takes thought
+(percentiles, series) is left to whoever asks.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from fairlane.runtime.clock import wall_clock
+
+KINDS: Final = ("push", "pop", "ack", "transaction", "renew_lease")
+MINUTES_KEPT: Final = 24 * 60
+QUEUES_MAX: Final = 200  # counted one by one in each minute; what comes beyond is in the totals only
+_STEPS: Final = 4  # buckets to each doubling of the latency, so that a percentile is right within a fifth
+_OCTAVES: Final = 40
+
+
+class Operation:
+    """One kind of operation: how often, how many items, how long. Errors are not part of the latencies."""
+
+    __slots__ = ("buckets", "count", "errors", "items", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.items = 0
+        self.errors = 0
+        self.seconds = 0.0
+        self.buckets = [0] * (_STEPS * _OCTAVES)
+
+    def record(self, seconds: float, items: int) -> None:
+        self.count += 1
+        self.items += items
+        self.seconds += seconds
+        micros = int(seconds * 1e6)
+        bits = micros.bit_length()
+        self.buckets[(bits - 2) * _STEPS + (micros >> bits - 3 & 3) if bits > 2 else micros] += 1
+
+    def mean_ms(self) -> float:
+        return self.seconds / self.count * 1e3 if self.count else 0.0
+
+    def percentile_ms(self, share: float) -> float:
+        """The latency that `share` of the operations did not exceed, as near as the buckets tell."""
+        wanted, seen = share * self.count, 0
+        for index, found in enumerate(self.buckets):
+            seen += found
+            if found and seen >= wanted:
+                return upper_bound(index) * 1e3
+        return 0.0
+
+    def histogram(self, first: int = 5, upto: int = 25) -> Iterator[tuple[float, int]]:
+        """(seconds, how many took no longer), one for each doubling: from 128 us to 67 s, unless told otherwise."""
+        seen = sum(self.buckets[: first * _STEPS])
+        for octave in range(first, upto):
+            seen += sum(self.buckets[octave * _STEPS : (octave + 1) * _STEPS])
+            yield upper_bound(octave * _STEPS + _STEPS - 1), seen
+
+
+def upper_bound(bucket: int) -> float:
+    """The latency, in seconds, that everything counted in a bucket stays below."""
+    octave, step = divmod(bucket, _STEPS)
+    return (bucket + 1 if octave == 0 else (_STEPS + step + 1) << octave - 1) / 1e6
+
+
+class QueueCounts:
+    """What happened to one queue in one minute."""
+
+    __slots__ = ("acks", "dead", "failed", "lag_max_ms", "lag_ms", "popped", "pops", "pops_empty", "pushed", "pushes")
+
+    def __init__(self) -> None:
+        self.pushes = self.pushed = self.pops = self.popped = self.pops_empty = 0
+        self.acks = self.failed = self.dead = 0
+        self.lag_ms = self.lag_max_ms = 0.0
+        """How old the first message of each pop was: in all, and at most."""
+
+
+class Tally(NamedTuple):
+    calls: int
+    items: int
+    errors: int
+
+
+class Minute:
+    """What happened in one minute, by kind of operation and by queue."""
+
+    __slots__ = ("at", "base", "cpu_seconds", "operations", "queues", "resident_bytes")
+
+    def __init__(self, at: int, base: dict[str, Tally]) -> None:
+        self.at = at
+        self.base = base
+        self.operations: dict[str, Tally] = {}
+        self.queues: dict[int, QueueCounts] = {}
+        self.cpu_seconds = (0.0, 0.0)
+        self.resident_bytes = 0
+
+
+class Telemetry:
+    """One for a broker. `done` and `failed` at the end of each operation, `queue` wherever messages pass."""
+
+    def __init__(self) -> None:
+        self.started_at = wall_clock()
+        self.operations = {kind: Operation() for kind in KINDS}
+        self.push, self.pop, self.ack, self.transaction, self.renew_lease = self.operations.values()
+        self._minutes: deque[Minute] = deque(maxlen=MINUTES_KEPT)
+        self._beyond = QueueCounts()
+        self._minute_ends = 0.0
+        self._minute = self._begin(time.perf_counter())
+
+    def done(self, operation: Operation, began: float, items: int) -> None:
+        """An operation that began at `began` (`time.perf_counter`) and had so many items is over."""
+        now = time.perf_counter()
+        if now >= self._minute_ends:
+            self._turn(now)
+        operation.record(now - began, items)
+
+    def queue(self, queue_id: int) -> QueueCounts:
+        """The counts of a queue in the minute that runs."""
+        now = time.perf_counter()
+        if now >= self._minute_ends:
+            self._turn(now)
+        queues = self._minute.queues
+        counts = queues.get(queue_id)
+        if counts is None:
+            if len(queues) >= QUEUES_MAX:
+                return self._beyond
+            counts = queues[queue_id] = QueueCounts()
+        return counts
+
+    def minutes(self, since: int, until: int) -> list[Minute]:
+        """The minutes that began from `since` to `until`, oldest first; the last may still run."""
+        now = time.perf_counter()
+        if now >= self._minute_ends:
+            self._turn(now)
+        self._close(self._minute)
+        return [minute for minute in (*self._minutes, self._minute) if since <= minute.at <= until]
+
+    def _turn(self, now: float) -> None:
+        self._close(self._minute)
+        self._minutes.append(self._minute)
+        self._minute = self._begin(now)
+
+    def _begin(self, now: float) -> Minute:
+        at = wall_clock()
+        self._minute_ends = now + 60 - at / 1e6 % 60
+        return Minute(at - at % 60_000_000, self._tallies())
+
+    def _tallies(self) -> dict[str, Tally]:
+        return {kind: Tally(each.count, each.items, each.errors) for kind, each in self.operations.items()}
+
+    def _close(self, minute: Minute) -> None:
+        for kind, now in self._tallies().items():
+            minute.operations[kind] = Tally(*(new - old for new, old in zip(now, minute.base[kind], strict=True)))
+        minute.cpu_seconds = cpu_seconds()
+        minute.resident_bytes = resident_bytes()
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """(user, system) seconds of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime, usage.ru_stime
+
+
+def resident_bytes() -> int:
+    """Memory of this process; its highest so far where the system does not tell the present."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
