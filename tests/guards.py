@@ -100,9 +100,7 @@ class LoopWatch:
                 watched.reported = True
                 frame = sys._current_frames().get(watched.thread_id)
                 stack = "".join(traceback.format_stack(frame)[-12:]) if frame else ""
-                self._stalls.append(
-                    f"the event loop was blocked for {watched.blocked_seconds:.2f} s in\n{stack}"
-                )
+                self._stalls.append(f"the event loop was blocked for {watched.blocked_seconds:.2f} s in\n{stack}")
             return
         watched.blocked_seconds, watched.reported, watched.beat_pending = 0.0, False, True
         with contextlib.suppress(RuntimeError):  # closed since we looked
@@ -133,9 +131,7 @@ async def nothing_left_behind(never_blocked: None) -> AsyncIterator[None]:
     yield
     for _ in range(GRACE_TURNS):
         await asyncio.sleep(0)
-    problems += [
-        f"task still pending: {task!r}" for task in asyncio.all_tasks() if task is not asyncio.current_task()
-    ]
+    problems += [f"task still pending: {task!r}" for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     # A task whose exception nobody asked for says so only when it is collected.
     gc.collect()
     if problems:

@@ -13,7 +13,7 @@ import msgspec
 
 from fairlane.broker import Broker
 from fairlane.model.group import Group, LaneState, Subscription
-from fairlane.model.ids import PartitionId, Uuid7, format_uuid7, id_key, uuid7_ms
+from fairlane.model.ids import PartitionId, Uuid7, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.message import Message, PushItem
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE
@@ -183,8 +183,7 @@ class Harness:
         given: bool | None = None,
     ) -> Slice:
         """Messages for one partition; without `ids` they get fresh ones, as the broker mints them."""
-        first = Uuid7(lambda: self.clock() // 1000).reserve(len(payloads))
-        minted = [format_uuid7(first + offset) for offset in range(len(payloads))]
+        minted, _, _ = Uuid7(lambda: self.clock() // 1000).many(len(payloads))
         names = list(ids) if ids is not None else minted
         given = ids is not None if given is None else given
         fragments = []

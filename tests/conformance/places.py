@@ -55,8 +55,8 @@ class Place(Protocol):
     async def cut_connections(self) -> None:
         """End every connection of a store, whatever it is doing; nothing where there are none."""
 
-    async def deadlocks(self) -> int:
-        """How often the database had to resolve one so far; nobody may be connected."""
+    def deadlocks(self) -> list[str]:
+        """What the database said of each one it had to resolve so far."""
 
 
 class Row:
@@ -154,8 +154,8 @@ class SqlitePlace:
     async def cut_connections(self) -> None:
         """There are none."""
 
-    async def deadlocks(self) -> int:
-        return 0
+    def deadlocks(self) -> list[str]:
+        return []
 
 
 class PostgresPlace:
@@ -218,21 +218,10 @@ class PostgresPlace:
             self._name,
         )
 
-    async def deadlocks(self) -> int:
-        async with self._server.connect() as observer:
-
-            async def counted() -> bool:
-                # A session adds to the statistics when it ends.
-                return not await observer.fetchval(
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'",
-                    self._name,
-                )
-
-            await until(counted)
-            found: int = await observer.fetchval(
-                "SELECT deadlocks FROM pg_stat_database WHERE datname = $1", self._name
-            )
-            return found
+    def deadlocks(self) -> list[str]:
+        # The statistics lag behind and do not say who was caught.
+        reports = self._server.log().split("deadlock detected")[1:]
+        return ["\n".join(report.splitlines()[:12]) for report in reports]
 
     @contextlib.asynccontextmanager
     async def _connect(self) -> AsyncIterator[asyncpg.Connection[Any]]:

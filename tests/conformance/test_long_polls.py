@@ -12,6 +12,7 @@ from fairlane.broker import Broker
 from fairlane.delivery import Batch
 from fairlane.errors import ShuttingDown
 from fairlane.model.group import Seek, Subscription
+from fairlane.model.names import DEFAULT_TENANT
 from tests.conformance.harness import Harness
 from tests.conformance.places import Row, until
 
@@ -231,6 +232,11 @@ async def test_a_broker_that_stops_answers_everybody(harness: Harness) -> None:
 async def test_a_new_group_that_polls_a_queue_nobody_made_gets_its_first_message(harness: Harness) -> None:
     queue = harness.name("later")
     poll = asyncio.create_task(harness.broker.pop(queue, group="g", wait=LONG, subscription=Subscription("new")))
-    await parked(harness.broker, queue)
+
+    async def begun() -> bool:
+        made = await harness.store.queues.get(DEFAULT_TENANT, queue)
+        return made is not None and bool(await harness.store.groups.list(made.id))
+
+    await until(begun)
     await harness.broker.push(queue, "first")
     assert [one.json() for one in await within(AT_ONCE_SECONDS, poll)] == ["first"]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from hypothesis.stateful import invariant
 
 from fairlane.model.group import LaneState
+from fairlane.model.outcome import DeadLetter
 from fairlane.store.values import DeadFilter
 from tests.stateful.bundles import Bundles
 from tests.stateful.model import NEVER, Lane, Queue
@@ -16,17 +21,31 @@ class Agreement(Bundles):
 
     @invariant()
     def broker_and_model_agree(self) -> None:
+        seen = self.run(self._look())
         for name, model in self.models.items():
-            assert self.run(self.broker.depth(name)) == model.depth()
-            self._same_dead_letters(name, model)
-            for group, lanes in model.groups.items():
-                states = {s.name: s for s in self.run(self.broker.lanes(name, group)) if s.head}
-                assert states.keys() == lanes.keys()
+            depth, letters, *groups = next(seen)
+            assert depth == model.depth()
+            self._same_dead_letters(letters, model)
+            for (group, lanes), states in zip(model.groups.items(), groups, strict=True):
+                known = {state.name: state for state in states if state.head}
+                assert known.keys() == lanes.keys()
                 for partition, lane in lanes.items():
-                    self._same_lane(states[partition], lane)
-                    self._conserved(states[partition], lane)
-                    self._one_holder((name, group, partition), states[partition])
+                    self._same_lane(known[partition], lane)
+                    self._conserved(known[partition], lane)
+                    self._one_holder((name, group, partition), known[partition])
         self.clock.at += self.tick
+
+    async def _look(self) -> Iterator[Any]:
+        """Per queue: its depth, its dead letters, and the lanes of each of its groups."""
+        calls = [
+            asyncio.gather(
+                self.broker.depth(name),
+                self.broker.dead_letters(name, DeadFilter()),
+                *(self.broker.lanes(name, group) for group in model.groups),
+            )
+            for name, model in self.models.items()
+        ]
+        return iter(await asyncio.gather(*calls))
 
     def _same_lane(self, state: LaneState, lane: Lane) -> None:
         live = lane.ends_at > self.now
@@ -57,8 +76,7 @@ class Agreement(Bundles):
         live = [ends_at for ends_at in self.leases.get(key, {}).values() if ends_at > self.now]
         assert live == ([] if state.lease_ends_at is None else [state.lease_ends_at])
 
-    def _same_dead_letters(self, name: str, model: Queue) -> None:
-        letters = self.run(self.broker.dead_letters(name, DeadFilter()))
+    def _same_dead_letters(self, letters: Sequence[DeadLetter], model: Queue) -> None:
         times = [letter.failed_at for letter in letters]
         assert times == sorted(times, reverse=True)
         told = [

@@ -7,9 +7,10 @@ from typing import NamedTuple, cast
 
 from fairlane.delivery import Delivery
 from fairlane.model.group import Subscription
+from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
 from tests.stateful.driver import Driver
-from tests.stateful.model import DONE, SECOND, Answer, Message, Order, Taken, Word
+from tests.stateful.model import DONE, NEVER, SECOND, Answer, Message, Order, Taken, Word
 from tests.stateful.places import Place
 
 BATCHES_KEPT = 6
@@ -112,8 +113,23 @@ class Consuming(Driver):
             key=lambda name: (ready[name] if self.place.ordered else 0, rank.get(name, len(seen))),
         )
 
-    def picked(self, pick: int) -> Batch:
-        return self.batches[pick % len(self.batches)]
+    def supply(self, queue: str, group: str) -> None:
+        """See to it that most pops find something, whichever rules take part in a history."""
+        model = self.models[queue]
+        lanes = model.groups.get(group, {}).values()
+        if not model.partitions or (lanes and all(lane.ready_at == NEVER for lane in lanes)):
+            self.push_items([self.item(queue, partition) for partition in ("a", "a", "a", "b", "b")])
+
+    def picked(self, pick: int) -> Batch | None:
+        """0: one whose lease lives, popped now if there is none; others are often stale."""
+        live = [b for b in self.batches if b.lease is not None and self.models[b.queue].held(b.lease, self.now)]
+        if pick > 0 and self.batches:
+            return self.batches[pick % len(self.batches)]
+        if live:
+            return live[0]
+        queue = self.name("orders")
+        self.supply(queue, QUEUE_MODE)
+        return self.take(queue, QUEUE_MODE, batch=4, lanes=2)
 
     def word(self, batch: Batch, index: int, status: str, delay_ms: int | None = None) -> Word:
         delivery = batch.deliveries[index]

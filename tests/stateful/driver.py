@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
+from uuid import UUID
 
 from hypothesis.stateful import RuleBasedStateMachine
 
 from fairlane.broker import Broker
 from fairlane.errors import QueueFull
-from fairlane.model.ids import format_uuid7
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
-from tests.clock import ManualClock
 from tests.stateful.model import Item, Queue
 from tests.stateful.places import Place
 
@@ -28,18 +26,18 @@ IDS_KEPT = 10
 
 
 class Driver(RuleBasedStateMachine):
-    broker: Broker
-
     def __init__(self, place: Place) -> None:
         super().__init__()
         self.place = place
-        self.clock = ManualClock(0)
-        self.loop = asyncio.new_event_loop()
-        self.opened = False
+        self.clock = place.home.clock
         self.pushed = 0
         self.ids: list[str] = []
         self.models: dict[str, Queue] = {}
         self.lives: dict[str, int] = {}
+
+    @property
+    def broker(self) -> Broker:
+        return self.place.home.broker
 
     @property
     def now(self) -> int:
@@ -49,18 +47,10 @@ class Driver(RuleBasedStateMachine):
         return self.place.prefix + queue
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(call)
-
-    def open(self) -> None:
-        self.broker = self.run(self.place.open(self.clock))
-        self.opened = True
+        return self.place.home.run(call)
 
     def teardown(self) -> None:
-        if self.opened:
-            self.run(self.broker.close())
-        self.run(self.loop.shutdown_asyncgens())
-        self.loop.close()
-        self.place.remove()
+        self.place.leave()
 
     def make(self, queue: str, options: dict[str, int]) -> None:
         """A new queue with these options; one of the same name that was there is gone."""
@@ -75,14 +65,19 @@ class Driver(RuleBasedStateMachine):
         return [self._item(*choice) for choice in chosen]
 
     def _item(self, queue: str, partition: str, choice: str | tuple[str, int] | None) -> PushItem:
-        self.pushed += 1
         tx = choice if isinstance(choice, str) else None
         if isinstance(choice, tuple) and choice[0] == "again":
             tx = self.ids[choice[1] % len(self.ids)] if self.ids else "x"
         elif isinstance(choice, tuple):
-            tx = format_uuid7((self.now // 1000 + choice[1]) << 74 | self.pushed)
-        payload = b'{"n":%d}' % self.pushed
-        return PushItem(queue=self.name(queue), partition=partition, transaction_id=tx, payload=payload)
+            tx = str(UUID(int=(self.now // 1000 + choice[1]) << 80 | 0x7 << 76 | 0x8 << 60 | self.pushed))
+        return self.item(self.name(queue), partition, tx)
+
+    def item(self, queue: str, partition: str, tx: str | None = None) -> PushItem:
+        self.pushed += 1
+        return PushItem(queue=queue, partition=partition, transaction_id=tx, payload=b'{"n":%d}' % self.pushed)
+
+    def push_items(self, items: Sequence[PushItem]) -> None:
+        self.compare_pushes(items, self.run(self.broker.push_many(items)))
 
     def compare_pushes(self, items: Sequence[PushItem], outcomes: Sequence[PushOutcome]) -> None:
         for queue, model in self.models.items():

@@ -197,5 +197,5 @@ class Queue:
                 head, since = len(lane.log), sum(message.created_at < at for message in lane.log)
                 place = {"end": head, "new": head, "time": since, "position": min(at, head)}
                 lane.move(place.get(to, 0), "skipped")
-                lane.failures, lane.alone_until = {}, 0
+                lane.failures, lane.alone_until, lane.ended = {}, 0, None
                 lane.rest(now)

@@ -2,56 +2,73 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Protocol
+from typing import Any, TypeVar
 
 from fairlane.broker import Broker, open_store
-from fairlane.runtime.clock import Clock
+from tests.clock import ManualClock
+
+T = TypeVar("T")
 
 _numbers = itertools.count(1)
 
 
-class Place(Protocol):
-    """One example's. `ordered`: a pop finds the lane that is ready longest, not only that of some shard."""
+class Home:
+    """A broker that is opened when first used, with an event loop and a clock of its own."""
 
-    prefix: str
-    ordered: bool
+    def __init__(self, url: str, **options: Any) -> None:
+        self.clock = ManualClock(0)
+        self._url = url
+        self._options = options
+        self._loop = asyncio.new_event_loop()
+        self._broker: Broker | None = None
 
-    async def open(self, clock: Clock) -> Broker: ...
+    @property
+    def broker(self) -> Broker:
+        if self._broker is None:
+            self._broker = self.run(self._open())
+        return self._broker
 
-    def remove(self) -> None: ...
+    async def _open(self) -> Broker:
+        return Broker(await open_store(self._url, clock=self.clock, **self._options))
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(call)
+
+    def reopen(self) -> None:
+        self.run(self.broker.close())
+        self._broker = self.run(self._open())
+
+    def close(self) -> None:
+        if self._broker is not None:
+            self.run(self._broker.close())
+        self._loop.close()
 
 
-class SqlitePlace:
+class Place:
+    """One example's: names with its own prefix in a home that others use too are as good as an empty store."""
+
+    def __init__(self, home: Home, *, ordered: bool = True) -> None:
+        self.home = home
+        self.prefix = f"{next(_numbers)}."
+        self.ordered = ordered
+        """A pop finds the lane that is ready longest, and not only that of some shard."""
+
+    def leave(self) -> None:
+        pass
+
+
+class SqlitePlace(Place):
     """A file of its own."""
 
-    prefix = ""
-    ordered = True
-
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._name = f"{next(_numbers)}.db"
+        self._file = directory / f"{next(_numbers)}.db"
+        super().__init__(Home(f"sqlite:///{self._file}"))
 
-    async def open(self, clock: Clock) -> Broker:
-        return Broker(await open_store(f"sqlite:///{self._directory / self._name}", clock=clock))
-
-    def remove(self) -> None:
-        for file in self._directory.glob(f"{self._name}*"):
+    def leave(self) -> None:
+        self.home.close()
+        for file in self._file.parent.glob(f"{self._file.name}*"):
             file.unlink()
-
-
-class PostgresPlace:
-    """Names of its own in a database that all examples share: as good as empty, and free."""
-
-    def __init__(self, url: str, *, shards: int) -> None:
-        self._url = url
-        self._shards = shards
-        self.ordered = shards == 1
-        self.prefix = f"{next(_numbers)}."
-
-    async def open(self, clock: Clock) -> Broker:
-        return Broker(await open_store(self._url, clock=clock, shards=self._shards))
-
-    def remove(self) -> None:
-        pass

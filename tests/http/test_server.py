@@ -1,0 +1,199 @@
+"""The HTTP server beneath the routes: limits, deadlines, and clients that go away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlane.http.message import Request, Response, json_response
+from fairlane.http.server import Limits, Server
+
+FAST = Limits(
+    header_bytes_max=2048,
+    target_bytes_max=512,
+    body_bytes_max=10_000,
+    header_seconds=0.3,
+    body_seconds=0.6,
+    idle_seconds=0.3,
+    connections_max=3,
+)
+
+
+class Service:
+    """Answers with what it was sent; `/wait` waits until its client goes away."""
+
+    def __init__(self) -> None:
+        self.cancelled = asyncio.Event()
+        self.waiting = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Response:
+        if request.path == b"/wait":
+            self.waiting.set()
+            try:
+                await self.release.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        return json_response({"method": request.method, "path": request.path.decode(), "body": request.body.decode()})
+
+
+@asynccontextmanager
+async def serving(limits: Limits = FAST) -> AsyncIterator[tuple[Server, Service, int]]:
+    service = Service()
+    server = Server(service, limits)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        yield server, service, port
+    finally:
+        await server.close(grace_seconds=1)
+
+
+async def talk(port: int, data: bytes) -> bytes:
+    """Send, then read until the server hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    try:
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.close()
+
+
+def get(path: str, *, more: str = "connection: close\r\n") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nhost: x\r\n{more}\r\n".encode()
+
+
+async def test_a_request_is_answered_and_the_connection_kept() -> None:
+    async with serving() as (_, _, port):
+        answer = await talk(port, get("/a", more="") + get("/b"))
+        assert answer.count(b"HTTP/1.1 200 OK") == 2
+        assert answer.index(b'"path":"/a"') < answer.index(b'"path":"/b"')
+
+
+async def test_bodies_come_whole_in_chunks_or_by_length() -> None:
+    async with serving() as (_, _, port):
+        by_length = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello"
+        chunked = (
+            b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+            b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
+        )
+        for request in (by_length, chunked):
+            assert b'"body":"hello"' in await talk(port, request)
+
+
+async def test_a_client_that_asks_first_is_told_to_go_on() -> None:
+    async with serving() as (_, _, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"hi")
+        assert b'"body":"hi"' in await reader.readuntil(b"}")
+        writer.close()
+
+
+async def test_head_has_a_length_and_no_body() -> None:
+    async with serving() as (_, _, port):
+        answer = await talk(port, get("/").replace(b"GET", b"HEAD"))
+        assert b"content-length: " in answer
+        assert answer.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\nabc", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10001\r\n\r\n", 413),
+        (
+            b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2711\r\n"
+            + b"x" * 10_001
+            + b"\r\n0\r\n\r\n",
+            413,
+        ),
+        (get("/" + "x" * 600), 414),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n" + b"".join(b"a%d: b\r\n" % n for n in range(400)) + b"\r\n", 431),
+    ],
+    ids=["no-http", "two-hosts", "length-and-chunks", "negative", "long", "long-chunks", "long-url", "long-header"],
+)
+async def test_what_cannot_be_served_is_refused_and_hung_up_on(request_bytes: bytes, status: int) -> None:
+    async with serving() as (_, _, port):
+        answer = await talk(port, request_bytes)
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:80]
+        assert b'"code":' in answer
+
+
+async def test_a_silent_connection_is_closed() -> None:
+    async with serving() as (_, _, port):
+        assert await talk(port, b"") == b""
+
+
+async def test_a_header_that_trickles_is_cut_off() -> None:
+    async with serving() as (_, _, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+
+        async def trickle() -> None:
+            for number in range(100):
+                writer.write(b"a%d: b\r\n" % number)
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        answer = await asyncio.wait_for(reader.read(), 5)
+        trickling.cancel()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_body_that_never_ends_is_cut_off() -> None:
+    async with serving() as (_, _, port):
+        answer = await talk(port, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf")
+        assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_an_idle_connection_is_closed_after_its_answer() -> None:
+    async with serving() as (_, _, port):
+        assert b"200 OK" in await talk(port, get("/", more=""))
+
+
+async def test_a_handler_whose_client_went_away_is_cancelled() -> None:
+    async with serving() as (_, service, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(get("/wait"))
+        await asyncio.wait_for(service.waiting.wait(), 5)
+        writer.close()
+        await asyncio.wait_for(service.cancelled.wait(), 5)
+
+
+async def test_a_waiting_request_has_no_deadline_of_the_servers() -> None:
+    async with serving() as (_, service, port):
+        answer = asyncio.create_task(talk(port, get("/wait")))
+        await asyncio.wait_for(service.waiting.wait(), 5)
+        await asyncio.sleep(1.2)  # longer than every deadline of a client
+        service.release.set()
+        assert b"200 OK" in await answer
+
+
+async def test_connections_beyond_the_limit_are_told_to_come_again() -> None:
+    async with serving() as (_, _, port):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        answer = await talk(port, b"")
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in answer
+        for _, writer in held:
+            writer.close()
+
+
+async def test_a_draining_server_answers_what_is_in_flight_and_takes_nothing_new() -> None:
+    async with serving() as (server, service, port):
+        answer = asyncio.create_task(talk(port, get("/wait", more="")))
+        await asyncio.wait_for(service.waiting.wait(), 5)
+        server.stop_listening()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        service.release.set()
+        assert b"connection: close" in await answer
