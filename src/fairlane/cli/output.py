@@ -13,6 +13,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from fairlane.errors import InvalidRequest
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -76,7 +78,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{question} Say --yes, as there is nobody to ask.")
+        raise InvalidRequest(f"{question} Say --yes, as there is nobody to ask.")
     typer.confirm(question, abort=True, err=True)
 
 
@@ -97,7 +99,7 @@ def printable(text: str) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:.1f}"
     return "" if value is None else printable(str(value))
 
 

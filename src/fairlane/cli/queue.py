@@ -14,7 +14,7 @@ from fairlane.model.queue import QueueOptions
 
 if TYPE_CHECKING:
     from fairlane.blocking import Client
-    from fairlane.client import Counts
+    from fairlane.client import Counts, QueueDetail
 
 app = typer.Typer(help="List, show, create and delete queues.", no_args_is_help=True)
 
@@ -40,7 +40,9 @@ def list_queues(server: Server = DEFAULT, json: AsJson = False) -> None:
 def show(queue: Name, server: Server = DEFAULT, json: AsJson = False) -> None:
     """Show a queue and its partitions."""
     with connected(server) as client:
-        detail = client.queue(queue)
+        detail = _found(client, queue)
+    if detail is None:
+        raise NotFound(f"there is no queue {queue!r}")
     if json:
         print_json(detail)
         return
@@ -77,7 +79,7 @@ def create(
     }
     options = {name: value for name, value in given.items() if value is not None} | _options(option or [])
     with connected(server) as client:
-        if not replace and _is_there(client, queue):
+        if not replace and _found(client, queue) is not None:
             raise AlreadyExists(f"queue {queue!r} is there already; --replace sets its options anew")
         configured = client.configure(queue, **options)
     if json:
@@ -100,12 +102,11 @@ def delete(queue: Name, yes: Yes = False, server: Server = DEFAULT, json: AsJson
         say(f"Queue {queue} is gone.")
 
 
-def _is_there(client: Client, queue: str) -> bool:
+def _found(client: Client, queue: str) -> QueueDetail | None:
     try:
-        client.queue(queue)
+        return client.queue(queue)
     except NotFound:
-        return False
-    return True
+        return None
 
 
 def _options(settings: list[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -77,7 +77,11 @@ class Pushes(Family):
             if delay is None:
                 break
             await asyncio.sleep(delay)
-            again = await self._push.submit([items[index] for index in refused])
+            some = [items[index] for index in refused]
+            try:
+                again = await self._push.submit(some)
+            except FairlaneError as error:  # of these alone: the others are stored
+                again = [PushOutcome("refused", item.transaction_id, error=error) for item in some]
             for index, outcome in zip(refused, again, strict=True):
                 outcomes[index] = outcome
             refusals += 1
@@ -186,10 +190,11 @@ def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:
 
 
 def _outcome(item: Item, element: PushElement) -> PushOutcome:
-    if element.status in ("queued", "duplicate", "buffered"):
+    status: Any = element.status
+    if status in ("queued", "duplicate", "buffered"):
         depth, remaining = element.queue_depth, element.remaining_capacity
         return PushOutcome(
-            cast(Literal["queued", "duplicate"], element.status),
+            status,
             item.transaction_id,
             element.message_id,
             None if element.partition_id is None else PartitionId.parse(element.partition_id),

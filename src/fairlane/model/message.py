@@ -74,7 +74,9 @@ def _is_plain_item(item: object) -> bool:
         return False
     given = item.transaction_id
     return (
-        item.queue in known_names
+        type(item.queue) is str
+        and item.queue in known_names
+        and type(item.partition) is str
         and item.partition in known_names
         and (given is None or is_plain(given))
         and item.trace_id is None
@@ -105,7 +107,9 @@ def check_items(items: Sequence[PushItem]) -> None:
         raise InvalidRequest(f"a push may have {REQUEST_BYTES_MAX} bytes of payload, not {size}")
 
 
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -149,9 +153,9 @@ def check_json(what: str, text: bytes | msgspec.Raw, *, bytes_max: int) -> None:
     try:
         if not text.isascii():
             text.decode()
+        _decode_raw(text)
         if len(text) > 2 * JSON_DEPTH_MAX:  # what is shorter cannot be nested too deeply
             check_depth(text)
-        _decode_raw(text)
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{what} is not valid UTF-8 at byte {error.start}") from None
     except (msgspec.DecodeError, RecursionError) as error:
@@ -159,21 +163,19 @@ def check_json(what: str, text: bytes | msgspec.Raw, *, bytes_max: int) -> None:
 
 
 def check_depth(payload: bytes) -> None:
-    """InvalidRequest when JSON is nested deeper than readers can be expected to follow."""
-    if payload.count(b"[") + payload.count(b"{") > JSON_DEPTH_MAX and _depth(payload) > JSON_DEPTH_MAX:
+    """InvalidRequest when JSON, which must be whole, is nested deeper than readers can be expected to follow."""
+    if payload.count(b"[") + payload.count(b"{") > JSON_DEPTH_MAX and _is_deep(payload):
         raise InvalidRequest(f"payload is nested deeper than {JSON_DEPTH_MAX} levels")
 
 
-def _depth(payload: bytes) -> int:
-    """The deepest nesting of brackets outside strings."""
-    depth = deepest = 0
-    for token in _STRUCTURE.findall(payload):
-        if token in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif token in b"]}":
-            depth -= 1
-    return deepest
+def _is_deep(payload: bytes) -> bool:
+    """Whether brackets are left when the innermost pairs were taken away as often as levels are allowed."""
+    brackets = _STRING.sub(b"", payload).translate(_ONE_KIND, _NOT_BRACKETS)
+    for _ in range(JSON_DEPTH_MAX):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ class Database:
                 if error.sqlstate not in _TRANSIENT or pause is None:
                     raise _translated(error, lost) from error
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
-            except (OSError, TimeoutError, asyncpg.InterfaceError) as error:
+            except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
                 raise lost(f"the connection to the database was lost during a statement: {error!r}") from error
         raise AssertionError("unreachable")
 
@@ -91,6 +91,9 @@ class Database:
             raise StoreUnavailable(f"the database does not answer: {error!r}") from error
         try:
             yield connection
+        except asyncpg.InternalClientError:
+            connection.terminate()  # its protocol is in a state that nothing can follow
+            raise
         finally:
             await self._pool.release(connection)
 

@@ -63,6 +63,8 @@ class Queues:
                 return queue
             options = msgspec.json.encode(QueueOptions()).decode()
             await self._database.write(SQL["ensure"], tenant, name, *labels_of(name), options, self._database.time())
+            if not await self._database.read(SQL["tenant"], tenant):
+                raise NotFound(f"there is no tenant {tenant!r}")
 
     async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
         await self.ensure(tenant, name)

@@ -1,3 +1,6 @@
+-- name: tenant
+SELECT t.id FROM fairlane.tenants t WHERE t.name = $1;
+
 -- name: get
 SELECT q.id, t.name AS tenant, q.name, q.namespace, q.task, q.options, q.created_at
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
