@@ -11,7 +11,7 @@ import pytest
 from fairlane import Client, InvalidRequest, PushItem, QueueFull
 from fairlane.model.ids import uuid7_ms
 from tests.broker_process import BrokerProcess
-from tests.client.rogue import Rogue
+from tests.client.rogue import Answer, Rogue
 
 
 async def test_a_pushed_message_is_stored_and_named(client: Client, queue: str) -> None:
@@ -133,6 +133,19 @@ async def test_a_full_queue_is_raised_with_its_figures_when_waiting_did_not_help
             await client.push(queue, 2)
     assert (raised.value.depth, raised.value.capacity) == (1, 1)
     assert len(rogue.requests("/api/v1/push")) == 1 + 3
+
+
+async def test_what_was_stored_stays_told_when_repeating_the_rest_fails(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url, max_retry_delay=0.05, attempts=2) as client:
+        await client.configure(queue, max_size=1)
+        await client.push(queue, 0)
+        items = [PushItem(queue=name, payload=b"1") for name in (queue, f"{queue}-free")]
+        pushing = asyncio.create_task(client.push_many(items))
+        await rogue.until("/api/v1/push", 2)
+        rogue.do(*[Answer(500, {"error": "broken", "code": "internal_error"})] * 2)
+        outcomes = await pushing
+    assert [outcome.status for outcome in outcomes] == ["refused", "queued"]
+    assert str(outcomes[0].error) == "broken"
 
 
 async def test_a_full_queue_is_waited_for(rogue: Rogue, queue: str) -> None:

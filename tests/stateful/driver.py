@@ -43,9 +43,6 @@ class Driver(RuleBasedStateMachine):
     def now(self) -> int:
         return self.clock.at
 
-    def name(self, queue: str) -> str:
-        return self.place.prefix + queue
-
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self.place.home.run(call)
 
@@ -70,7 +67,7 @@ class Driver(RuleBasedStateMachine):
             tx = self.ids[choice[1] % len(self.ids)] if self.ids else "x"
         elif isinstance(choice, tuple):
             tx = str(UUID(int=(self.now // 1000 + choice[1]) << 80 | 0x7 << 76 | 0x8 << 60 | self.pushed))
-        return self.item(self.name(queue), partition, tx)
+        return self.item(queue, partition, tx)
 
     def item(self, queue: str, partition: str, tx: str | None = None) -> PushItem:
         self.pushed += 1

@@ -60,8 +60,8 @@ class QueueMachine(Agreement):
     @initialize(epoch=st.sampled_from(EPOCHS), tick=st.sampled_from([1000, 0]), first=options, second=options)
     def begin(self, epoch: int, tick: int, first: dict[str, int], second: dict[str, int]) -> None:
         self.clock.at, self.tick = epoch, tick
-        self.make(self.name("orders"), first)
-        self.make(self.name("mail"), second)
+        self.make("orders", first)
+        self.make("mail", second)
 
     @rule(chosen=st.lists(choices, min_size=1, max_size=4))
     def push(self, chosen: list[Choice]) -> None:
@@ -88,7 +88,7 @@ class QueueMachine(Agreement):
     ) -> None:
         """A lease of no seconds stands for none: finished at delivery."""
         self.take(
-            self.name(queue),
+            queue,
             group,
             batch=batch,
             lanes=lanes,
@@ -101,15 +101,15 @@ class QueueMachine(Agreement):
     @rule(queue=queues, group=groups, batch=st.integers(1, 5), lanes=st.integers(1, 3), said=said)
     def work(self, queue: str, group: str, batch: int, lanes: int, said: list[str | None]) -> None:
         """Pop, and speak of the messages at once."""
-        self.supply(self.name(queue), group)
-        if taken := self.take(self.name(queue), group, batch=batch, lanes=lanes):
+        self.supply(queue, group)
+        if taken := self.take(queue, group, batch=batch, lanes=lanes):
             self.ack_words(taken, self.words(taken, said))
 
     @rule(queue=queues, group=groups, batch=st.integers(1, 3))
     def consumer_dies(self, queue: str, group: str, batch: int) -> None:
         """Nobody ever speaks of the batch again; the lease runs out to the microsecond."""
-        self.supply(self.name(queue), group)
-        lost = self.take(self.name(queue), group, batch=batch)
+        self.supply(queue, group)
+        lost = self.take(queue, group, batch=batch)
         if lost is not None and lost.lease is not None:
             self.batches.remove(lost)
             self.clock.at = max(lane.ends_at for lane in self.models[lost.queue].held(lost.lease, self.now))
@@ -177,16 +177,15 @@ class QueueMachine(Agreement):
         partition=st.none() | partitions,
     )
     def seek(self, queue: str, group: str, to: str, at: int, partition: str | None) -> None:
-        name = self.name(queue)
-        model = self.models[name]
+        model = self.models[queue]
         if group not in model.groups or partition not in (None, *model.partitions):
             return
         if to == "time":
             times = {message.created_at for log in model.partitions.values() for message in log}
             at = sorted({self.now, *times})[at % (len(times) or 1)]
-        self.run(self.broker.seek(name, group, Seek(to, at), partition=partition))  # type: ignore[arg-type]
+        self.run(self.broker.seek(queue, group, Seek(to, at), partition=partition))  # type: ignore[arg-type]
         model.seek(group, to, at, self.now, partition)
-        self.forget_leases(name, group, partition)
+        self.forget_leases(queue, group, partition)
 
     @rule(passed=st.sampled_from([1, 1000, SECOND // 2, SECOND, 5 * SECOND, 11 * SECOND, 61 * SECOND, None]))
     def time_passes(self, passed: int | None) -> None:
@@ -198,7 +197,7 @@ class QueueMachine(Agreement):
 
     @rule(act=acts)
     def somebody_administers(self, act: tuple[Any, ...]) -> None:
-        getattr(self, act[0])(*(self.name(act[1]), *act[2:]) if len(act) > 1 else ())
+        getattr(self, act[0])(*act[1:])
 
     def reopen(self) -> None:
         self.place.home.reopen()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-DONE = ("completed", "success")
+DONE, NACKS = ("completed", "success"), ("failed", "retry")
 SECOND = 1_000_000
 NEVER = 1 << 62
 Item = tuple[str, str | None, object]  # to push: partition, transactionId, data
@@ -86,8 +86,8 @@ class Lane:  # one partition as one group sees it
         newest = {message.tx: at for at, message in enumerate(self.log)}
         told = [newest.get(word.tx, end) if word.position is None else word.position for word in words]
         if lease is not None and not (held and lease == self.lease):
-            again = lease == self.ended and max(told) < before and all(w.status in DONE for w in words)
-            return [Answer(None if again else "lease_lost", noop=again)] * len(words)
+            again = lease == self.ended and max(told) < before and not any(w.status in NACKS for w in words)
+            return [Answer(noop=True) if again and w.status in DONE else Answer("lease_lost") for w in words]
         answers, nacked = [Answer("unresolvable")] * len(words), False
         for at, index in sorted((at, i) for i, at in enumerate(told) if at < (self.upto if lease else end)):
             word, status = words[index], words[index].status
@@ -114,8 +114,7 @@ class Lane:  # one partition as one group sees it
                 answers[index] = Answer(dead=dead)
         if not nacked and self.committed >= (self.upto if self.lease else before + 1):
             self.rest(now)
-        freed = held and self.lease is None
-        self.ended = holder if freed else self.ended
+        self.ended, freed = (holder, True) if held and self.lease is None else (self.ended, False)
         return [answer._replace(released=freed and not (answer.code or answer.noop)) for answer in answers]
 
 

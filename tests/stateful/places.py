@@ -49,16 +49,16 @@ class Home:
 
 
 class Place:
-    """One example's: names with its own prefix in a home that others use too are as good as an empty store."""
+    """One example's, in a home that others use after it. `ordered`: a pop finds the lane that is ready longest,
+    and not only that of some shard."""
 
     def __init__(self, home: Home, *, ordered: bool = True) -> None:
         self.home = home
-        self.prefix = f"{next(_numbers)}."
         self.ordered = ordered
-        """A pop finds the lane that is ready longest, and not only that of some shard."""
 
     def leave(self) -> None:
-        pass
+        for queue in self.home.run(self.home.broker.queues()):
+            self.home.run(self.home.broker.delete_queue(queue.name))
 
 
 class SqlitePlace(Place):

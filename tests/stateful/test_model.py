@@ -78,6 +78,18 @@ def test_the_last_attempt_dead_letters_and_the_lane_goes_on() -> None:
     assert bench.pop() == [("a", 1, 0)]
 
 
+def test_a_failed_message_is_charged_and_what_is_open_before_it_stays_open() -> None:
+    bench = Bench("a", "a", "a")
+    bench.pop()
+    assert bench.ack((1, "failed")) == [Answer(released=True)]
+    assert bench.pop() == [("a", 0, 0), ("a", 1, 0), ("a", 2, 0)]
+    assert bench.ack((1, "failed")) == [Answer(released=True)]
+    assert bench.pop() == [("a", 0, 0)]
+    bench.ack((0, "completed"))
+    assert bench.pop() == [("a", 2, 0)]
+    assert bench.queue.groups["g"]["a"].fates == ["acked", "dead"]
+
+
 def test_a_retry_charges_nothing() -> None:
     bench = Bench("a", retry_limit=0)
     for _ in range(3):

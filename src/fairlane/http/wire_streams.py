@@ -52,7 +52,7 @@ class StateOpBody(msgspec.Struct, kw_only=True):
     type: str
     """upsert or delete."""
     key: str
-    value: msgspec.Raw = ABSENT
+    value: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
 
 
 class CycleAck(msgspec.Struct, rename="camel", kw_only=True):

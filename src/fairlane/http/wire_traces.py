@@ -16,7 +16,7 @@ from fairlane.model.trace import Trace, TraceName
 class TraceBody(Wire, rename="camel", kw_only=True):
     transaction_id: str
     partition_id: str
-    data: msgspec.Raw = ABSENT
+    data: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
     consumer_group: str | None = None
     event_type: str | None = None
     trace_names: str | list[str] | None = None

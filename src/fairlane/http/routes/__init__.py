@@ -7,6 +7,7 @@ from fairlane.http.routes import (
     acks,
     analytics,
     dead_letters,
+    docs,
     groups,
     health,
     leases,
@@ -41,4 +42,5 @@ ROUTES: list[Route] = [
     *streams.ROUTES,
     *maintenance.ROUTES,
     *health.ROUTES,
+    *docs.ROUTES,
 ]

@@ -1,0 +1,88 @@
+"""Dead letters over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.http.wire import Wire
+
+
+async def kill(wire: Wire, queue: str, *payloads: Any, group: str | None = None, partition: str = "Default") -> None:
+    await wire.configure(queue, retryLimit=0)
+    query = {"consumerGroup": group} if group else {}
+    for payload in payloads:
+        await wire.push(queue, payload, partition=partition)
+        await wire.ack(await wire.pop(queue, partition=partition, **query), "failed", error=f"{payload} failed")
+
+
+async def test_dead_letters_are_listed_with_their_total(wire: Wire) -> None:
+    queue, lane = wire.name(), wire.name("lane")
+    await kill(wire, queue, {"n": 1}, {"n": 2}, {"n": 3}, partition=lane)
+    found = (await wire.get("/api/v1/dlq", queue=queue, limit=2)).ok()
+    assert (found["total"], found["pagination"]) == (3, {"limit": 2, "offset": 0})
+    last, middle = found["messages"]
+    assert (last["data"], middle["data"]) == ({"n": 3}, {"n": 2})
+    assert (last["queue"], last["partition"], last["consumerGroup"]) == (queue, lane, "__QUEUE_MODE__")
+    assert (last["retryCount"], last["errorMessage"]) == (1, "{'n': 3} failed")
+    assert last["failedAt"] >= last["createdAt"]
+    [first] = (await wire.get("/api/v1/dlq", queue=queue, offset=2)).ok()["messages"]
+    assert first["data"] == {"n": 1}
+    by_lane = (await wire.get("/api/v1/dlq", queue=queue, partition=lane)).ok()
+    assert by_lane["total"] == 3
+    assert (await wire.get("/api/v1/dlq", queue=queue, partition="other")).ok()["total"] == 0
+    assert (await wire.get("/api/v1/dlq", queue=queue, to="2001-01-01")).ok()["total"] == 0
+
+
+async def test_dead_letters_of_one_group_and_of_all_queues(wire: Wire) -> None:
+    one, two, group = wire.name(), wire.name(), wire.name("group")
+    await kill(wire, one, 1, group=group)
+    await kill(wire, two, 2, group=group)
+    found = (await wire.get("/api/v1/dlq", consumerGroup=group)).ok()
+    assert [letter["data"] for letter in found["messages"]] == [2, 1]
+    assert found["total"] == 2
+    assert (await wire.get("/api/v1/dlq", queue=one, consumerGroup="nobody")).ok()["total"] == 0
+    assert (await wire.get("/api/v1/dlq", queue=wire.name("nobody"))).ok()["messages"] == []
+
+
+async def test_letters_are_replayed_all_or_by_id_and_once(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, 1, 2, 3)
+    letters = (await wire.get("/api/v1/dlq", queue=queue)).ok()["messages"]
+    second = letters[1]["id"]
+    some = (await wire.post("/api/v1/dlq/replay", body={"queue": queue, "ids": [second]})).ok()
+    assert [entry["id"] for entry in some["replayed"]] == [second]
+    rest = (await wire.post("/api/v1/dlq/replay", body={"queue": queue})).ok()
+    assert len(rest["replayed"]) == 2
+    assert (await wire.post("/api/v1/dlq/replay", body={"queue": queue})).ok() == {"replayed": []}
+    popped = await wire.pop(queue)
+    assert [message["data"] for message in popped] == [2, 1, 3]
+    assert popped[0]["id"] == some["replayed"][0]["messageId"]
+    replayed = {letter["id"]: letter for letter in (await wire.get("/api/v1/dlq", queue=queue)).ok()["messages"]}
+    assert replayed[second]["replayedAs"] == popped[0]["id"]
+
+
+async def test_letters_are_purged_all_or_by_id(wire: Wire) -> None:
+    queue, group = wire.name(), wire.name("group")
+    await kill(wire, queue, 1, 2, 3, group=group)
+    letters = (await wire.get("/api/v1/dlq", queue=queue)).ok()["messages"]
+    ids = ",".join(letter["id"] for letter in letters[:2])
+    assert (await wire.delete("/api/v1/dlq", queue=queue, ids=ids)).ok() == {"purged": 2}
+    assert (await wire.delete("/api/v1/dlq", queue=queue, consumerGroup="nobody")).ok() == {"purged": 0}
+    assert (await wire.delete("/api/v1/dlq", queue=queue, consumerGroup=group)).ok() == {"purged": 1}
+    assert (await wire.get("/api/v1/dlq", queue=queue)).ok()["total"] == 0
+
+
+async def test_a_replay_beyond_the_capacity_is_a_429(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, 1, 2)
+    await wire.configure(queue, retryLimit=0, maxSize=1)
+    refused = (await wire.post("/api/v1/dlq/replay", body={"queue": queue})).refused(429, "QUEUE_FULL")
+    assert refused["capacity"] == 1
+    assert (await wire.get("/api/v1/dlq", queue=queue)).ok()["messages"][0]["replayedAt"] is None
+
+
+async def test_a_queue_must_be_named_and_be_there(wire: Wire) -> None:
+    (await wire.post("/api/v1/dlq/replay", body={})).refused(400)
+    (await wire.post("/api/v1/dlq/replay", body={"queue": wire.name("nobody")})).refused(404)
+    (await wire.delete("/api/v1/dlq")).refused(400)
+    (await wire.delete("/api/v1/dlq", queue=wire.name("nobody"))).refused(404)

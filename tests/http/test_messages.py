@@ -1,0 +1,215 @@
+"""Messages one by one over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.conformance.places import until
+from tests.http.wire import Wire
+
+
+async def listed(wire: Wire, **query: Any) -> list[Any]:
+    found: list[Any] = (await wire.get("/api/v1/messages", **query)).ok()["messages"]
+    return found
+
+
+async def test_messages_are_listed_newest_first_without_payload(wire: Wire) -> None:
+    queue, lane = wire.name(), wire.name("lane")
+    trace = "0198a3f0-0000-7000-8000-000000000001"
+    [first] = await wire.push(queue, {"n": 1}, ids=["one"], partition=lane, traceId=trace)
+    await wire.push(queue, 2, ids=["two"], partition="other")
+    two, one = await listed(wire, queue=queue)
+    assert (one["transactionId"], two["transactionId"]) == ("one", "two")
+    assert (one["id"], one["partitionId"]) == (first["message_id"], first["partition_id"])
+    assert (one["queue"], one["partition"], one["queuePath"]) == (queue, lane, f"{queue}/{lane}")
+    assert (one["traceId"], two["traceId"]) == (trace, None)
+    assert (one["status"], one["position"]) == ("pending", 0)
+    assert "payload" not in one
+    assert "data" not in one
+    assert [each["transactionId"] for each in await listed(wire, queue=queue, partition=lane)] == ["one"]
+    assert [each["transactionId"] for each in await listed(wire, traceId=trace, queue=queue)] == ["one"]
+    assert [each["transactionId"] for each in await listed(wire, queue=queue, transactionId="two")] == ["two"]
+    assert await listed(wire, queue=wire.name("nobody")) == []
+
+
+async def test_pages_meet_without_a_gap_or_a_repeat(wire: Wire) -> None:
+    queue = wire.name()
+    pushed = []
+    for step in range(5):
+        for lane in ("a", "b", "c"):
+            answers = await wire.push(queue, *range(4), partition=lane)
+            pushed += [answer["message_id"] for answer in answers]
+        if step % 2:
+            await asyncio.sleep(0.001)
+    whole = [each["id"] for each in await listed(wire, queue=queue, limit=1000)]
+    assert sorted(whole) == sorted(pushed)
+    times = [each["createdAt"] for each in await listed(wire, queue=queue, limit=1000)]
+    assert times == sorted(times, reverse=True)
+    paged: list[str] = []
+    before: str | None = None
+    while True:
+        page = (await wire.get("/api/v1/messages", queue=queue, limit=7, **({"before": before} if before else {}))).ok()
+        paged += [each["id"] for each in page["messages"]]
+        before = page["next"]
+        if before is None:
+            break
+    assert paged == whole
+    by_offset = [each["id"] for each in await listed(wire, queue=queue, limit=10, offset=25)]
+    assert by_offset == whole[25:35]
+    assert await listed(wire, queue=queue, limit=10, offset=1000) == []
+
+
+async def test_messages_are_found_by_status(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=0)
+    await wire.push(queue, 1, 2, 3, 4, ids=["dead", "done", "held", "waiting"])
+    await wire.ack(await wire.pop(queue, batch=1), "failed", error="no")
+    await wire.ack(await wire.pop(queue, batch=1))
+    await wire.pop(queue, batch=1)
+    by_status = {each["transactionId"]: each["status"] for each in await listed(wire, queue=queue)}
+    assert by_status == {"dead": "dead_letter", "done": "completed", "held": "processing", "waiting": "pending"}
+    for name, status in by_status.items():
+        assert [each["transactionId"] for each in await listed(wire, queue=queue, status=status)] == [name]
+    answer = (await wire.get("/api/v1/messages", queue=queue)).ok()
+    assert answer["mode"] == {"hasQueueMode": True, "busGroupsCount": 0, "type": "queue"}
+    [held] = await listed(wire, queue=queue, status="processing")
+    assert held["leaseExpiresAt"].endswith("Z")
+    (await wire.get("/api/v1/messages", status="lost")).refused(400)
+
+
+async def test_messages_are_found_by_time_namespace_and_task(wire: Wire) -> None:
+    queue, namespace = wire.name(), wire.name("namespace")
+    await wire.configure(queue, namespace=namespace, task="t")
+    await wire.push(queue, 1)
+    assert len(await listed(wire, ns=namespace)) == 1
+    assert len(await listed(wire, ns=namespace, task="t")) == 1
+    assert await listed(wire, ns=namespace, task="other") == []
+    assert await listed(wire, queue=queue, to="2001-01-01T00:00:00Z") == []
+    assert await listed(wire, queue=queue, **{"from": "2199-01-01T00:00:00+01:00"}) == []
+    assert len(await listed(wire, queue=queue, **{"from": "2001-01-01"})) == 1
+    (await wire.get("/api/v1/messages", to="yesterday")).refused(400)
+    (await wire.get("/api/v1/messages", before="x")).refused(400)
+    (await wire.get("/api/v1/messages", traceId="x")).refused(400)
+
+
+async def test_a_message_is_shown_whole_with_every_group(wire: Wire) -> None:
+    queue, lane, group = wire.name(), wire.name("lane"), wire.name("group")
+    id = f"id {wire.name()}"[:250]
+    await wire.configure(queue, leaseTime=9, retryLimit=5)
+    [pushed] = await wire.push(queue, {"b": 1, "a": [None]}, ids=[id], partition=lane)
+    await wire.pop(queue, autoAck="true", consumerGroup=group)
+    [held] = await wire.pop(queue)
+    found = (await wire.get("/api/v1/messages", held["partitionId"], id)).ok()
+    assert (found["id"], found["transactionId"], found["queue"], found["partition"]) == (
+        pushed["message_id"],
+        id,
+        queue,
+        lane,
+    )
+    assert found["payload"] == {"b": 1, "a": [None]}
+    assert found["queueConfig"] == {"leaseTime": 9, "retryLimit": 5, "retryDelay": 0, "ttl": 0, "priority": 0}
+    views = {each["name"]: each for each in found["consumerGroups"]}
+    assert views[group] == {"name": group, "consumed": True, "leaseExpiresAt": None}
+    assert views["__QUEUE_MODE__"]["consumed"] is False
+    assert views["__QUEUE_MODE__"]["leaseExpiresAt"] == found["leaseExpiresAt"] is not None
+    assert found["status"] == "processing"
+    assert found["mode"] == {
+        "hasQueueMode": True,
+        "busGroupsCount": 1,
+        "type": "hybrid",
+        "consumedByGroups": 1,
+    }
+
+
+async def test_a_failed_message_tells_its_error_and_attempts(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=1)
+    await wire.push(queue, 1, ids=["x"])
+    for error in ("first", "second"):
+        [message] = await wire.pop(queue)
+        await wire.ack([message], "failed", error=error)
+        found = (await wire.get("/api/v1/messages", message["partitionId"], "x")).ok()
+        assert found["errorMessage"] == error
+    assert (found["retryCount"], found["status"]) == (2, "dead_letter")
+
+
+async def test_a_deleted_message_is_gone_for_everybody(wire: Wire) -> None:
+    queue = wire.name()
+    id = f"id {queue}"[:250]
+    pushed = await wire.push(queue, 1, 2, 3, ids=["a", id, "c"])
+    place = (pushed[1]["partition_id"], id)
+    deleted = (await wire.delete("/api/v1/messages", *place)).ok()
+    assert deleted["success"] is True
+    assert deleted["message"] == "Message deleted successfully"
+    assert (await wire.delete("/api/v1/messages", *place)).refused(404, "not_found")["error"] == "Message not found"
+    (await wire.get("/api/v1/messages", *place)).refused(404, "not_found")
+    seen = []
+    while messages := await wire.pop(queue):
+        seen += [message["data"] for message in messages]
+        await wire.ack(messages)
+    assert seen == [1, 3]
+
+
+async def test_deleting_the_message_a_lane_sleeps_for_wakes_a_waiting_poll(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryDelay=600_000)
+    await wire.push(queue, 1, 2, ids=["a", "b"])
+    [message] = await wire.pop(queue, batch=1)
+    await wire.ack([message], "failed", error="no")
+    waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=20_000))
+    await until(wire.app.engine.waiters.parked)
+    (await wire.delete("/api/v1/messages", message["partitionId"], "a")).ok()
+    [next_one] = await asyncio.wait_for(waiting, 10)
+    assert next_one["data"] == 2
+
+
+async def test_a_dead_message_is_retried_once(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=0)
+    [pushed] = await wire.push(queue, {"n": 1}, ids=["x"])
+    await wire.ack(await wire.pop(queue), "failed", error="no")
+    retried = (await wire.post("/api/v1/messages", pushed["partition_id"], "x", "retry")).ok()
+    assert retried["success"] is True
+    [again] = await wire.pop(queue)
+    assert (again["id"], again["data"], again["headers"]) == (retried["messageId"], {"n": 1}, {"replay-of": "x"})
+    (await wire.post("/api/v1/messages", pushed["partition_id"], "x", "retry")).refused(409, "conflict")
+
+
+async def test_a_finished_message_is_pushed_again_and_a_waiting_one_is_not(wire: Wire) -> None:
+    queue, lane = wire.name(), wire.name("lane")
+    [pushed] = await wire.push(queue, {"n": 1}, ids=["x"], partition=lane)
+    place = (pushed["partition_id"], "x", "retry")
+    (await wire.post("/api/v1/messages", *place)).refused(409, "conflict")
+    await wire.ack(await wire.pop(queue))
+    retried = (await wire.post("/api/v1/messages", *place, body=b"")).ok()
+    [again] = await wire.pop(queue)
+    assert (again["id"], again["data"], again["partition"]) == (retried["messageId"], {"n": 1}, lane)
+    (await wire.post("/api/v1/messages", pushed["partition_id"], "nobody", "retry")).refused(404)
+
+
+async def test_a_message_is_moved_to_the_dead_letters_of_a_group(wire: Wire) -> None:
+    queue, group = wire.name(), wire.name("group")
+    pushed = await wire.push(queue, 1, 2, 3, ids=["a", "b", "c"])
+    place = (pushed[1]["partition_id"], "b", "dlq")
+    (await wire.post("/api/v1/messages", *place)).refused(409, "conflict")
+    await wire.ack(await wire.pop(queue, consumerGroup=group, batch=1))
+    await wire.ack(await wire.pop(queue, batch=1))
+    body = {"consumerGroup": group, "error": "not wanted"}
+    moved = (await wire.post("/api/v1/messages", *place, body=body)).ok()
+    assert moved["consumerGroups"] == [group]
+    letters = (await wire.get("/api/v1/dlq", queue=queue)).ok()
+    [letter] = letters["messages"]
+    assert (letter["consumerGroup"], letter["errorMessage"], letter["data"]) == (group, "not wanted", 2)
+    assert [message["data"] for message in await wire.pop(queue, consumerGroup=group)] == [3]
+    assert [message["data"] for message in await wire.pop(queue)] == [2, 3]
+    rest = (await wire.post("/api/v1/messages", *place)).ok()
+    assert rest["consumerGroups"] == ["__QUEUE_MODE__"]
+    (await wire.post("/api/v1/messages", *place)).refused(409, "conflict")
+    (await wire.post("/api/v1/messages", *place, body={"consumerGroup": "nobody"})).refused(404)
+
+
+async def test_an_address_that_names_nothing_is_a_404(wire: Wire) -> None:
+    for partition in ("x", "0-999999999999", "0-0", "-1", "99999999999999999999-1"):
+        for method, *rest in (("GET",), ("DELETE",), ("POST", "retry"), ("POST", "dlq")):
+            (await wire.ask(method, "/api/v1/messages", partition, "some id", *rest)).refused(404, "not_found")

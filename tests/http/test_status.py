@@ -1,0 +1,234 @@
+"""Status, analytics, metrics, health and maintenance over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from fairlane.errors import StoreUnavailable
+from tests.conformance.places import until
+from tests.http.wire import Wire
+
+_SAMPLE = re.compile(r'fairlane_\w+(\{(\w+="(?:[^"\\\n]|\\.)*",?)+\})? [-+0-9.eInf]+')
+
+
+async def work(wire: Wire, queue: str) -> None:
+    """A push of 3, a pop of 3, an ack of 2 and a nack, a transaction, a renewal."""
+    await wire.configure(queue, retryLimit=5)
+    await wire.push(queue, 1, 2, 3)
+    messages = await wire.pop(queue)
+    (await wire.post("/api/v1/lease", messages[0]["leaseId"], "extend")).ok()
+    await wire.ack(messages[:2])
+    await wire.ack(messages[2:], "failed", error="no")
+    body = {"operations": [{"type": "push", "items": [{"queue": queue, "payload": 4}]}]}
+    assert (await wire.post("/api/v1/transaction", body=body)).ok()["success"]
+
+
+async def test_the_engine_counts_each_kind_of_operation(wire: Wire) -> None:
+    before = (await wire.get("/api/v1/status/engine")).ok()
+    assert set(before["operations"]) == {"push", "pop", "ack", "transaction", "renew_lease"}
+    assert all(operation["count"] == 0 for operation in before["operations"].values())
+    await work(wire, wire.name())
+    after = (await wire.get("/api/v1/status/engine")).ok()
+    counts = {kind: (each["count"], each["items"], each["errors"]) for kind, each in after["operations"].items()}
+    assert counts == {
+        "push": (1, 3, 0),
+        "pop": (1, 3, 0),
+        "ack": (2, 3, 0),
+        "transaction": (1, 1, 0),
+        "renew_lease": (1, 1, 0),
+    }
+    push = after["operations"]["push"]
+    assert 0 < push["avg_ms"] < 10_000
+    assert push["avg_ms"] <= push["p99_ms"] * 1.01
+    assert after["queue"]["completed"] == 6
+    assert after["queue"]["pending"] == 0
+    assert after["connections"]["total"] >= 1
+
+
+async def test_waiting_polls_are_counted_and_do_not_lengthen_the_latency(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue)
+    waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=20_000))
+    await until(wire.app.engine.waiters.parked)
+    assert (await wire.get("/api/v1/status/engine")).ok()["queue"]["parked"] >= 1
+    await asyncio.sleep(0.5)
+    await wire.push(queue, 1)
+    assert len(await asyncio.wait_for(waiting, 10)) == 1
+    assert (await wire.get("/api/v1/status/engine")).ok()["operations"]["pop"]["avg_ms"] < 450
+
+
+async def test_metrics_are_prometheus_text_and_json_on_demand(wire: Wire) -> None:
+    queue = wire.name()
+    await work(wire, queue)
+    answer = await wire.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = answer.body.decode().splitlines()
+    for line in lines:
+        assert line.startswith("# ") or _SAMPLE.fullmatch(line), line
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+    assert len(families) == len(set(families))
+    assert all(family.startswith("fairlane_") for family in families)
+    assert 'fairlane_operations_total{op="push"} 1' in lines
+    assert 'fairlane_operation_items_total{op="ack"} 3' in lines
+    assert 'fairlane_operation_duration_seconds_count{op="pop"} 1' in lines
+    escaped = queue.replace("\\", "\\\\").replace('"', '\\"')
+    assert f'fairlane_queue_messages{{queue="{escaped}",state="pending"}} 2' in lines
+    again = await wire.get("/metrics/prometheus")
+    assert again.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    as_json = (await wire.get("/metrics", headers={"Accept": "application/json"})).ok()
+    assert as_json["engine"]["operations"]["push"]["items"] == 3
+    assert as_json["messages"]["total"] == 11
+    assert as_json["memory"]["rss"] > 1_000_000
+
+
+async def test_the_histogram_grows_to_its_count(wire: Wire) -> None:
+    for _ in range(5):
+        await wire.push(wire.name(), 1)
+    lines = (await wire.get("/metrics")).body.decode().splitlines()
+    below = [int(line.split()[-1]) for line in lines if 'duration_seconds_bucket{op="push"' in line]
+    assert below == sorted(below)
+    assert below[-1] == 5
+
+
+async def test_status_shows_throughput_and_queues(wire: Wire) -> None:
+    queue = wire.name()
+    await work(wire, queue)
+    found = (await wire.get("/api/v1/status")).ok()
+    assert found["bucketMinutes"] == 1
+    assert sum(point["ingested"] for point in found["throughput"]) == 3
+    assert sum(point["processed"] for point in found["throughput"]) == 3
+    assert sum(point["ackFailed"] for point in found["throughput"]) == 1
+    assert queue in [each["name"] for each in found["queues"]]
+    assert found["messages"]["requests"]["push"] == 1
+    assert found["messages"]["batchEfficiency"]["push"] == 3
+    assert found["leases"]["active"] >= 0
+    narrow = (await wire.get("/api/v1/status", queue=queue)).ok()
+    assert [each["name"] for each in narrow["queues"]] == [queue]
+    assert narrow["messages"]["total"] == 4
+    wide = (await wire.get("/api/v1/status", **{"from": "2026-01-01", "to": "2026-01-05"})).ok()
+    assert (wide["bucketMinutes"], wide["throughput"]) == (60, [])
+    (await wire.get("/api/v1/status", **{"from": "2026-01-05", "to": "2026-01-01"})).refused(400)
+
+
+async def test_queues_of_the_status_pages(wire: Wire) -> None:
+    queue, lane = wire.name(), wire.name("lane")
+    await wire.configure(queue, namespace=f"ns {queue}", priority=3)
+    await wire.push(queue, 1, 2, partition=lane)
+    listed = (await wire.get("/api/v1/status/queues", namespace=f"ns {queue}")).ok()
+    assert [each["name"] for each in listed["queues"]] == [queue]
+    assert listed["pagination"] == {"limit": 100, "offset": 0}
+    shown = (await wire.get("/api/v1/status/queues", queue, includePartitions="true")).ok()
+    assert (shown["queue"]["name"], shown["queue"]["priority"]) == (queue, 3)
+    assert {each["name"] for each in shown["partitions"]} == {"Default", lane}
+    assert shown["totals"]["messages"]["total"] == shown["totals"]["total"] == 2
+    assert (await wire.get("/api/v1/status/queues", queue, includePartitions="false")).ok()["partitions"] == []
+    messages = (await wire.get("/api/v1/status/queues", queue, "messages", limit=1)).ok()
+    assert [(each["queue"], each["partition"], each["status"]) for each in messages] == [(queue, lane, "pending")]
+
+
+async def test_analytics_serve_what_was_counted(wire: Wire) -> None:
+    queue = wire.name()
+    await work(wire, queue)
+    analytics = (await wire.get("/api/v1/status/analytics", queue=queue, interval="minute")).ok()
+    # The push of a transaction is counted where it is stored.
+    assert sum(point["messages"] for point in analytics["dataPoints"]) == 4
+    ops = (await wire.get("/api/v1/analytics/queue-ops", queue=queue)).ok()
+    assert ops["queues"] == [queue]
+    assert sum(point["pushMessages"] for point in ops["series"]) == 4
+    assert sum(point["popMessages"] for point in ops["series"]) == 3
+    assert sum(point["ackFailed"] for point in ops["series"]) == 1
+    lag = (await wire.get("/api/v1/analytics/queue-lag", queue=queue)).ok()
+    assert sum(point["popCount"] for point in lag) == 1
+    workers = (await wire.get("/api/v1/analytics/worker-metrics")).ok()
+    assert workers["summary"]["totalPushMessages"] == 3
+    system = (await wire.get("/api/v1/analytics/system-metrics")).ok()
+    assert system["replicas"][0]["timeSeries"][-1]["metrics"]["memory"]["rss_bytes"]["last"] > 0
+    parked = (await wire.get("/api/v1/analytics/queue-parked-replicas")).ok()
+    assert parked["replicas"][0]["hostname"]
+    assert (await wire.get("/api/v1/analytics/retention")).ok()["totals"]["totalMsgs"] == 0
+    report = (await wire.get("/api/v1/analytics/postgres-stats")).ok()
+    assert report["kind"] == wire.app.engine.store.kind
+    (await wire.get("/api/v1/status/analytics", interval="year")).refused(400)
+
+
+async def test_health_tells_whether_the_store_answers(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy = (await wire.get("/health")).ok()
+    assert (healthy["status"], healthy["database"]) == ("healthy", "connected")
+    assert (await wire.get("/livez")).ok() == {"status": "alive"}
+    assert (await wire.get("/readyz")).ok()["status"] == "ready"
+    assert (await wire.get("/api/v1/status/buffers")).ok()["dbHealthy"] is True
+
+    async def away(_self: Any) -> set[str]:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(type(wire.app.engine.store.switches), "on", away)
+    assert (await wire.get("/livez")).ok() == {"status": "alive"}
+    not_ready = await wire.get("/readyz")
+    assert (not_ready.status, not_ready.json["database"]) == (503, "disconnected")
+    assert not_ready.headers["Retry-After"] == "1"
+    unhealthy = await wire.get("/health")
+    assert (unhealthy.status, unhealthy.json["status"]) == (503, "unhealthy")
+
+
+async def test_a_broker_that_stops_is_not_ready(wire: Wire) -> None:
+    assert wire.app.server is not None
+    wire.app.server.draining = True
+    answer = await wire.get("/readyz")
+    assert (answer.status, answer.json["status"]) == (503, "draining")
+    wire.app.server.draining = False
+
+
+async def test_pops_are_paused_and_resumed(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 1)
+    path = "/api/v1/system/maintenance/pop"
+    assert (await wire.get(path)).ok()["popMaintenanceMode"] is False
+    (await wire.post(path, body={"enabled": True})).ok()
+    try:
+        assert (await wire.get("/api/v1/system/maintenance")).ok()["popMaintenanceMode"] is True
+        assert (await wire.get("/api/v1/pop/queue", queue)).status == 204
+        assert (await wire.get("/api/v1/pop/queue", queue, wait="true", timeout=10_000)).status == 204
+        await wire.push(queue, 2)
+    finally:
+        answer = (await wire.post(path, body={"enabled": False})).ok()
+    assert answer["popMaintenanceMode"] is False
+    assert [message["data"] for message in await wire.pop(queue)] == [1, 2]
+
+
+async def test_a_poll_that_waits_when_pops_are_paused_ends_empty(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue)
+    path = "/api/v1/system/maintenance/pop"
+    waiting = asyncio.create_task(wire.get("/api/v1/pop/queue", queue, wait="true", timeout=30_000))
+    await until(wire.app.engine.waiters.parked)
+    (await wire.post(path, body={"enabled": True})).ok()
+    try:
+        assert (await asyncio.wait_for(waiting, 10)).status == 204
+    finally:
+        (await wire.post(path, body={"enabled": False})).ok()
+
+
+async def test_push_maintenance_is_not_available(wire: Wire) -> None:
+    path = "/api/v1/system/maintenance"
+    shown = (await wire.get(path)).ok()
+    assert (shown["maintenanceMode"], shown["bufferedMessages"], shown["bufferHealthy"]) == (False, 0, True)
+    (await wire.post(path, body={"enabled": True})).refused(409, "not_available")
+    assert (await wire.post(path, body={"enabled": False})).ok()["maintenanceMode"] is False
+    (await wire.post(path, body={})).refused(400)
+    (await wire.post(path, body={"enabled": "yes"})).refused(400)
+
+
+async def test_brokers_tell_each_other_nothing_but_hints(wire: Wire) -> None:
+    for path in (
+        "/api/v1/system/shared-state",
+        "/internal/api/shared-state/stats",
+        "/internal/api/inter-instance/stats",
+    ):
+        assert (await wire.get(path)).ok()["enabled"] is False
+    assert (await wire.post("/internal/api/notify", body={"queue": wire.name("nobody")})).ok() == {"status": "ok"}
+    (await wire.post("/internal/api/notify", body={})).refused(400)
+    assert (await wire.post("/api/v1/stats/refresh")).ok()["skipped"] is True
