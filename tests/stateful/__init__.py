@@ -1,4 +1,5 @@
 import pytest
 
+# Asserts outside test modules tell what differed, too.
 for module in ("agreement", "bundles", "consuming", "driver", "machine"):
     pytest.register_assert_rewrite(f"tests.stateful.{module}")

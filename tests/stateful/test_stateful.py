@@ -47,10 +47,11 @@ def search(place: Callable[[], Place], *, examples: int) -> None:
 def database(server: PostgresServer) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     made = server.fresh_database()
+    url = loop.run_until_complete(made.__aenter__())
     try:
-        yield loop.run_until_complete(made.__aenter__())
-        loop.run_until_complete(made.__aexit__(None, None, None))
+        yield url
     finally:
+        loop.run_until_complete(made.__aexit__(None, None, None))
         loop.close()
 
 

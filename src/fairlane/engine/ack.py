@@ -55,6 +55,9 @@ class Acker:
             now, waiting = _one_per_lane(waiting)
             settled = await self._store.messages.ack([plan.settlement for _, plan in now])
             for (number, plan), result in zip(now, settled, strict=True):
+                rest = _behind_a_late_nack(plan, result, requests[number].items)
+                if rest is not None:
+                    waiting.append((number, rest))
                 await self.answer(plan, result, requests[number].items, outcomes[number])
         return list(outcomes)
 
@@ -97,8 +100,8 @@ class Acker:
     ) -> dict[int, int]:
         """Position of each item that names a message of the lease, or one that was finished before."""
         given = {index: position for index in indexes if (position := items[index].position) is not None}
-        if lease and len(given) == len(indexes):
-            held = await self._leases.holds(lease, partition)
+        if len(given) == len(indexes):
+            held = await self._leases.holds(lease, partition) if lease else range(0)
             # Of a lease that ended the store says whether these were its last acks, repeated.
             return {index: position for index, position in given.items() if position in held} if held else given
         found: dict[int, int] = {}
@@ -153,6 +156,21 @@ def _lanes(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], lis
 
 def blank(items: Sequence[AckItem]) -> list[AckOutcome]:
     return [AckOutcome(False, item.transaction_id) for item in items]
+
+
+def _behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
+    """A nack that came too late clamps nothing: what was said of the messages from the cursor on still counts."""
+    nack = plan.settlement.nack
+    if nack is None or settled.state != "ok" or nack.position >= settled.before:
+        return None
+    rest = {index: position for index, position in plan.items if position >= settled.before}
+    plan.items = [(index, position) for index, position in plan.items if position < settled.before]
+    if not rest:
+        return None
+    settlement = _settlement(items, rest, in_transaction=False)
+    before = plan.settlement
+    settlement.partition, settlement.group_id, settlement.token = before.partition, before.group_id, before.token
+    return Plan(settlement, sorted(rest.items()), plan.queue_id)
 
 
 def _refuse(outcomes: list[AckOutcome], indexes: list[int], code: str, error: str) -> None:

@@ -149,8 +149,11 @@ class Transactor:
 
 def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_indexes: dict[str, list[int]]) -> None:
     for (group, plan), result in zip(plans, settled, strict=True):
-        index = ack_indexes[group][plan.items[0][0]]
+        steps = ack_indexes[group]
+        index = steps[plan.items[0][0]]
         if result.state != "ok" and not result.repeated:
             raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
-        if result.state == "ok" and any(bury.position < result.before for bury in plan.settlement.bury):
+        late = {bury.position for bury in plan.settlement.bury if bury.position < result.before}
+        if result.state == "ok" and late:
+            index = min(steps[item] for item, position in plan.items if position in late)
             raise TransactionRefused(f"rolled back: step {index}: the message is already committed", index=index)

@@ -24,7 +24,8 @@ def settle(db: apsw.Connection, now: int, settlement: Settlement) -> Settled:
     token = settlement.token.bytes if settlement.token else None
     before = lane.committed
     if token is not None and not (lane.lease == token and lane.ready_at is not None and now < lane.ready_at):
-        repeated = token == lane.last_lease and before >= settlement.upto and settlement.nack is None
+        finished = before >= settlement.upto and settlement.nack is None and not settlement.bury
+        repeated = token == lane.last_lease and finished
         return Settled("lost", before=before, after=before, repeated=repeated)
     return _Settling(db, now, lane, options).apply(settlement)
 
@@ -81,7 +82,7 @@ class _Settling:
     def _bury(self, settlement: Settlement, before: int, upto: int) -> None:
         for item in settlement.bury:
             if before <= item.position < upto and next_skip(self._db, self._lane, item.position) != item.position:
-                bury(self._db, self._lane, item.position, self._now, error=item.error)
+                bury(self._db, self._lane, item.position, self._now, error=item.error, charge=1)
 
     def _nack(self, nack: Nack) -> bool:
         """End the lease; whether the message was given up on."""

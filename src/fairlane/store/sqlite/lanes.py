@@ -116,8 +116,8 @@ def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int
     return int(attempts)
 
 
-def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str) -> None:
-    """Dead-letter a message. The caller moves the cursor past it.
+def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str, charge: int = 0) -> None:
+    """Dead-letter a message. The caller moves the cursor past it. `charge` counts this delivery as a failed one too.
 
     Bytes that rotted are kept as they are and the error says so: a lane must not stop for ever before them.
     """
@@ -125,7 +125,8 @@ def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: 
     if checksum(segment.body) != segment.checksum:
         error = f"{error[: ERROR_CHARS_MAX // 2]} (its segment does not match its checksum)"
     failure = first(db, SQL["failure"], lane.partition_id, lane.group_id, position)
-    attempts, _, first_failed_at = failure or (1, "", now)
+    attempts, _, first_failed_at = failure or (0, "", now)
+    attempts = max(1, attempts + charge)
     db.execute(
         SQL["insert_dead_letter"],
         (

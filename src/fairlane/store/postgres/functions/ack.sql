@@ -91,7 +91,8 @@ BEGIN
         v_live := c.lease IS NOT NULL AND c.ready_at > t;
         IF p_fenced[i] AND NOT (v_live AND c.lease = p_tokens[i]) THEN
             RETURN QUERY SELECT i, 'l'::"char", c.committed, c.committed, false, false,
-                                c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND c.committed >= p_upto[i];
+                                c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND c.committed >= p_upto[i]
+                                AND NOT i = ANY (p_bury_lane);
             CONTINUE;
         END IF;
         v_upto := greatest(c.committed, least(p_upto[i], CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END,
@@ -100,7 +101,7 @@ BEGIN
         FOR b IN 1 .. cardinality(p_bury_lane) LOOP
             CONTINUE WHEN p_bury_lane[b] <> i OR p_bury_at[b] < c.committed OR p_bury_at[b] >= v_upto
                           OR fairlane.next_skip(p_shard, c.partition_id, c.group_id, p_bury_at[b]) = p_bury_at[b];
-            PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_bury_at[b], p_bury_error[b], t);
+            PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_bury_at[b], p_bury_error[b], t, 1);
             v_buried := v_buried + 1;
         END LOOP;
         v_dead := false;
