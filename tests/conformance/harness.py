@@ -238,6 +238,7 @@ class Harness:
         auto_ack: bool = False,
         lease_seconds: int | None = None,
         partition: PartitionId | None = None,
+        forgiving: bool = False,
         store: Store | None = None,
     ) -> Taken:
         group = group or await self.group(queue)
@@ -249,6 +250,7 @@ class Harness:
             auto_ack=auto_ack,
             lease_seconds=lease_seconds,
             partition=partition,
+            forgiving=forgiving,
         )
         result = await (store or self.store).messages.pop(call)
         assert not result.gone

@@ -11,7 +11,7 @@ from fairlane.errors import NotFound
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StreamQuery
-from fairlane.store.values import Nack, Stored
+from fairlane.store.values import DeadFilter, Nack, Stored
 from tests.conformance.harness import Harness
 
 ANY = StateFilter()
@@ -220,3 +220,40 @@ async def test_cycles_of_two_brokers_come_one_after_another(harness: Harness) ->
 
     await asyncio.gather(cycles(harness.store.streams, ops), cycles(second.streams, ops[::-1]))
     assert len(await state(harness, query.id, lane)) == 20
+
+
+async def test_a_large_state_is_read_in_pages(harness: Harness) -> None:
+    queue = await harness.queue()
+    lane = (await harness.partition(queue)).id
+    query = await register(harness)
+    keys = sorted((f"{letter}\x1f{number}" for letter in "aZ\U0001f680é" for number in range(5)), key=str.encode)
+    await put(harness, query.id, lane, **dict.fromkeys(keys, b"1"))
+    paged: list[str] = []
+    while page := await harness.store.streams.state(
+        query.id, lane, StateFilter(after=paged[-1] if paged else ""), limit=3
+    ):
+        paged += [row.key for row in page]
+    assert paged == keys
+
+
+async def test_a_lease_that_a_stream_lets_run_out_is_no_failure(harness: Harness) -> None:
+    queue = await harness.queue(retry_limit=0, lease_seconds=5)
+    group = await harness.group(queue, "streams.limiter")
+    await harness.push(queue, [1, 2, 3])
+    for _ in range(3):
+        taken = await harness.pop(queue, group, forgiving=True)
+        assert (taken.data, taken.lane.attempts) == ([1, 2, 3], 0)
+        harness.clock.advance(5)
+    assert (await harness.lane(group)).attempts == 0
+    assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
+
+
+async def test_a_lease_that_another_group_lets_run_out_is_one(harness: Harness) -> None:
+    queue = await harness.queue(retry_limit=0, lease_seconds=5)
+    await harness.push(queue, [1])
+    for group, delivered in (("streams.limiter", 3), ("workers", 1)):
+        seen = 0
+        for _ in range(3):
+            seen += len(await harness.broker.pop(queue.name, group=group))
+            harness.clock.advance(5)
+        assert seen == delivered, group

@@ -86,8 +86,8 @@ class Lane:  # one partition as one group sees it
         newest = {message.tx: at for at, message in enumerate(self.log)}
         told = [newest.get(word.tx, end) if word.position is None else word.position for word in words]
         if lease is not None and not (held and lease == self.lease):
-            again = lease == self.ended and max(told) < before and not any(w.status in NACKS for w in words)
-            return [Answer(noop=True) if again and w.status in DONE else Answer("lease_lost") for w in words]
+            again = lease == self.ended and max(told) < before and all(w.status in DONE for w in words)
+            return [Answer(noop=True) if again else Answer("lease_lost") for w in words]
         answers, nacked = [Answer("unresolvable")] * len(words), False
         for at, index in sorted((at, i) for i, at in enumerate(told) if at < (self.upto if lease else end)):
             word, status = words[index], words[index].status

@@ -26,6 +26,9 @@ from fairlane.store.values import MessageHead, Upto
 
 Status = Literal["pending", "processing", "completed", "dead_letter"]
 PARTITIONS_AT_ONCE = 20
+HEADS_AT_ONCE_MAX = 50_000
+"""Each look at the active partitions passes over all of them: few are read at first, for most pages need few, then
+more, as long as what comes of them fits into memory with ease."""
 SCAN_MAX = 10_000
 """Messages looked at for one page whose filter only the message itself can answer; the page then ends early."""
 _PLACE = re.compile(r"(\d{1,18})\.(\d{1,9}-\d{1,18})\.(\d{1,18})", re.ASCII)
@@ -123,12 +126,14 @@ class Browser:
         best: list[MessageHead] = []
         homes: dict[PartitionId, tuple[int, str]] = {}
         last: tuple[int, PartitionId] | None = None
+        at_once = PARTITIONS_AT_ONCE
         while ids:
             some = await self._store.contents.active(
-                ids, name=where.partition, since=where.since, before=last, limit=PARTITIONS_AT_ONCE
+                ids, name=where.partition, since=where.since, before=last, limit=at_once
             )
-            if not some or (len(best) == count and some[0].last_at < best[-1].created_at):
+            if not some or (len(best) == count and (some[0].last_at, some[0].id) < _place(best[-1])[:2]):
                 break
+            at_once = min(2 * at_once, max(PARTITIONS_AT_ONCE, HEADS_AT_ONCE_MAX // count))
             homes |= {each.id: (each.queue_id, each.name) for each in some}
             bounds = [_bound(each.id, where.until, before) for each in some]
             heads = await self._store.contents.back(bounds, since=where.since, limit=count)

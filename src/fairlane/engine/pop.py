@@ -32,6 +32,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
 from fairlane.model.queue import Queue
+from fairlane.model.stream import STREAM_GROUPS
 from fairlane.store.base import Store
 from fairlane.store.values import Claim, Lane, Nack, PopCall, PopResult, Settlement
 from fairlane.telemetry import Telemetry
@@ -126,6 +127,7 @@ class Popper:
                 if home is None:
                     left = give_up_at - time.monotonic()
                     if left <= 0 or self._stopping:
+                        self._telemetry.done(self._telemetry.pop, time.perf_counter(), 0)
                         return Popped(request.queue, request.group, None, [])
                     await asyncio.wait([newcomer], timeout=min(left, _FLOOR_SECONDS))
                     continue
@@ -198,7 +200,7 @@ class Popper:
         batcher = self._batchers.get(key)
         if batcher is None:
             batcher = self._batchers[key] = Batcher(
-                lambda claims: self._flush(key, claims),
+                lambda claims: self._flush(key, claims, forgiving=group.name.startswith(STREAM_GROUPS)),
                 BatchPolicy(flushes=self._store.flushes(), requests_max=100),
                 weigh=lambda claim: Weight(claim.batch),
                 unwanted=lambda claim, lanes: self._give_back(group.id, claim, lanes),
@@ -216,7 +218,7 @@ class Popper:
         taken = [self._open(lane, lease) for lane in lanes]
         return Popped(request.queue, request.group, lease, [one for one in taken if one is not None])
 
-    async def _flush(self, key: _Key, claims: list[Claim]) -> Sequence[list[Lane] | Exception]:
+    async def _flush(self, key: _Key, claims: list[Claim], *, forgiving: bool) -> Sequence[list[Lane] | Exception]:
         queue_id, group_id, auto_ack, lease_seconds, partition = key
         call = PopCall(
             queue_id=queue_id,
@@ -225,6 +227,7 @@ class Popper:
             auto_ack=auto_ack,
             lease_seconds=lease_seconds,
             partition=partition,
+            forgiving=forgiving,
         )
         try:
             result: PopResult = await self._store.messages.pop(call)

@@ -26,7 +26,8 @@ class Switchboard:
         """As of the last look, which is a second or two old at most; the first look is waited for."""
         if self._on is None:
             self._on = await self._store.switches.on()
-        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_SECONDS
+        elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_SECONDS
             self._looking = asyncio.create_task(self._look(), name="fairlane switches")
         return name in self._on

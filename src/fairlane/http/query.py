@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 from fairlane.errors import InvalidRequest
+from fairlane.model.names import check_name
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
-Offset = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 MICROS_MAX = 2**53 - 1
 _NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 
@@ -42,6 +43,15 @@ def read(query: dict[str, str], type: Any) -> Any:
         return msgspec.convert({name: value for name, value in query.items() if value}, type, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"a query parameter does not fit: {error}") from None
+
+
+def name_or_none(what: str, name: str | None) -> str | None:
+    return None if name is None else check_name(what, name)
+
+
+def after(name: str) -> str:
+    """Where a page by name begins; the first begins at nothing."""
+    return check_name("after", name) if name else ""
 
 
 def moment(name: str, text: str) -> int:

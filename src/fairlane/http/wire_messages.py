@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from fairlane.engine.browse import Detail, Seen, Status
-from fairlane.http.query import Limit, Offset
+from fairlane.http.query import Limit
 from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire
 from fairlane.model.names import QUEUE_MODE
@@ -28,7 +30,8 @@ class MessageQuery(Wire, rename="camel", kw_only=True):
     before: str | None = None
     """The `next` of the page before."""
     limit: Limit = 200
-    offset: Offset = 0
+    offset: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    """The messages before it are walked over; for pages further on there is `before`."""
 
 
 class BusStatus(Wire, rename="camel", kw_only=True):

@@ -30,7 +30,7 @@ class StatusQueuesQuery(SpanQuery, rename="camel", kw_only=True):
 
 class StatusMessagesQuery(Wire, rename="camel", kw_only=True):
     limit: Limit = 50
-    offset: Offset = 0
+    offset: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
 
 
 class StatusQueueQuery(Wire, rename="camel", kw_only=True):

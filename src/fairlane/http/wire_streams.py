@@ -120,5 +120,5 @@ def state_ops(bodies: list[StateOpBody]) -> list[StateOp]:
 def _window_end(value: bytes) -> float | None:
     try:
         return _decode_windowed(value).end
-    except msgspec.ValidationError:
+    except msgspec.DecodeError:
         return None  # not an object, or its windowEnd is no number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -70,7 +70,8 @@ class TraceNameList(msgspec.Struct, kw_only=True):
 
 
 class NamedTraceQuery(msgspec.Struct, kw_only=True):
-    limit: Limit = 100
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    """A page ends earlier when its payloads become too large for one answer."""
     offset: Offset = 0
 
 

@@ -20,4 +20,5 @@ COUNT_MAX = 2**53  # any counting option: exact in every JSON reader
 RESULT_BYTES_MAX = 64 * 1024
 TRACE_BYTES_MAX = 64 * 1024
 TRACE_NAMES_MAX = 64
+STATE_BYTES_MAX = 256 * 1024
 STATE_KEY_CHARS_MAX = 512  # of four bytes each, still an index entry on both stores

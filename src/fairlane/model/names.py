@@ -55,6 +55,11 @@ def check_flag(what: str, value: object) -> None:
         raise InvalidRequest(f"{what} must be true or false, not {type(value).__name__}")
 
 
+def storable(text: str, *, chars_max: int) -> str:
+    """`text` made one that every store can hold: cut, and with a mark for what cannot be kept."""
+    return text[:chars_max].replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
 def check_count(what: str, value: object, *, least: int, most: int) -> int:
     """`value` as a whole number within bounds, or InvalidRequest."""
     if isinstance(value, bool) or not isinstance(value, int):

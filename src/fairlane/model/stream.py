@@ -8,8 +8,12 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX, MESSAGE_BYTES_MAX, STATE_KEY_CHARS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, STATE_BYTES_MAX, STATE_KEY_CHARS_MAX
 from fairlane.model.names import check_name
+
+STREAM_GROUPS = "streams."
+"""Names of the groups that streams read with begin so. A stream leaves what it will not work on yet to the end of
+the lease, so to it a lease that runs out is no failure."""
 
 
 class StreamQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +64,8 @@ class StateFilter(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
     ripe_until: float | None = None
     """Rows whose `window_end` is at or before this."""
+    after: str = ""
+    """Rows whose key comes after this: where a page begins."""
 
 
 class StateChange(msgspec.Struct, frozen=True):
@@ -74,6 +80,6 @@ class StateChange(msgspec.Struct, frozen=True):
             raise InvalidRequest(f"a cycle may have {BATCH_ITEMS_MAX} state_ops, not {len(self.ops)}")
         for index, op in enumerate(self.ops):
             check_name(f"state_ops[{index}].key", op.key, chars_max=STATE_KEY_CHARS_MAX)
-            if op.value is not None and len(op.value) > MESSAGE_BYTES_MAX:
-                raise InvalidRequest(f"state_ops[{index}].value has {len(op.value)} bytes; {MESSAGE_BYTES_MAX} at most")
+            if op.value is not None and len(op.value) > STATE_BYTES_MAX:
+                raise InvalidRequest(f"state_ops[{index}].value has {len(op.value)} bytes; {STATE_BYTES_MAX} at most")
         return self

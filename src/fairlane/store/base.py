@@ -101,8 +101,8 @@ class Messages(Protocol):
         A claim gets messages up to its batch over all its lanes, in position order from the lane's cursor, and at
         most about POP_BYTES_MAX of them. A lane whose last lease ran out is charged one failed attempt of its first
         message with the error `Partition lease expired`; then it is delivered one message at a time until the
-        cursor has passed the lost batch. A message whose attempts are used up is dead-lettered instead of
-        delivered."""
+        cursor has passed the lost batch. A forgiving call charges nothing. A message whose attempts are used up is
+        dead-lettered instead of delivered, and one that was deleted is stepped over."""
         ...
 
     async def ack(self, settlements: Sequence[Settlement]) -> List[Settled]:

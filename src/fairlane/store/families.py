@@ -130,8 +130,10 @@ class Streams(Protocol):
 
     async def get(self, tenant: str, id: UUID) -> StreamQuery | None: ...
 
-    async def state(self, query_id: UUID, partition: PartitionId, where: StateFilter) -> List[StateRow]:
-        """By key, in the order of its UTF-8 bytes."""
+    async def state(
+        self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
+    ) -> List[StateRow]:
+        """The first that match, by key in the order of its UTF-8 bytes."""
         ...
 
     async def cycle(

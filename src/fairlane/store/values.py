@@ -98,6 +98,8 @@ class PopCall(msgspec.Struct, frozen=True, kw_only=True):
     """Instead of the queue's."""
     partition: PartitionId | None = None
     """Only this lane."""
+    forgiving: bool = False
+    """A lease that ran out charges nothing, and what it held is delivered together again."""
 
 
 class Lane(msgspec.Struct, kw_only=True):
@@ -158,9 +160,9 @@ class Settlement(msgspec.Struct, kw_only=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was finished
-    by its holder and the cursor stands at or past `upto`. `before` and `after` are the cursor's positions; `gone`:
-    no such lane."""
+    """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was ended by
+    an ack, nack or release, the cursor stands at or past `upto`, and the settlement finishes messages and does
+    nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane."""
 
     state: Literal["ok", "lost", "gone"]
     before: int = 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlane.http.message import Request, Response, json_response
-from fairlane.http.query import moment, read
+from fairlane.http.query import moment, name_or_none, read
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
 from fairlane.http.wire import decode
@@ -22,6 +23,8 @@ from fairlane.http.wire_dead_letters import (
     ReplayedLetters,
     letter_out,
 )
+from fairlane.model.limits import POP_BYTES_MAX
+from fairlane.model.names import check_name
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
 from fairlane.store.values import DeadFilter
@@ -29,31 +32,73 @@ from fairlane.store.values import DeadFilter
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
+_AT_ONCE = 20
+
 
 async def list_letters(app: App, request: Request) -> Response:
     """Of a queue, or of all: those that are there are merged by the time of failure."""
     query = read(request.query, DlqQuery)
     store = app.engine.store
+    name_or_none("partition", query.partition)
     where = DeadFilter(
-        group=query.consumer_group,
+        group=name_or_none("consumerGroup", query.consumer_group),
         failed_from=moment("from", query.since) if query.since else None,
         failed_until=moment("to", query.until) + 1 if query.until else None,
     )
-    found: list[DeadLetter] = []
+    lists = []
     total = 0
-    for queue in await _queues(app, query.queue):
+    for queue in await _queues(app, name_or_none("queue", query.queue)):
         narrowed = await _narrowed(app, queue, where, query.partition)
-        if narrowed is not None:
-            total += await store.dead_letters.count(queue.id, narrowed)
-            found += await store.dead_letters.list(queue.id, narrowed, limit=query.limit + query.offset)
-    found.sort(key=lambda letter: (letter.failed_at, letter.id), reverse=True)
-    page = found[query.offset : query.offset + query.limit]
+        if narrowed is not None and (count := await store.dead_letters.count(queue.id, narrowed)):
+            total += count
+            lists.append(_Letters(app, queue, narrowed))
+    page = await _page(lists, query.offset, query.limit)
     answer = DeadLetterList(
         messages=[letter_out(letter) for letter in page],
         total=total,
         pagination=Pagination(limit=query.limit, offset=query.offset),
     )
     return json_response(answer)
+
+
+class _Letters:
+    """The dead letters of one queue, latest failure first, read a few at a time: each holds a whole message."""
+
+    def __init__(self, app: App, queue: Queue, where: DeadFilter) -> None:
+        self._letters = app.engine.store.dead_letters
+        self._queue = queue
+        self._where = where
+        self._page: deque[DeadLetter] = deque()
+        self._before: tuple[int, str] | None = None
+
+    async def first(self) -> DeadLetter | None:
+        if not self._page:
+            page = await self._letters.list(self._queue.id, self._where, limit=_AT_ONCE, before=self._before)
+            self._page.extend(page)
+            if page:
+                self._before = (page[-1].failed_at, page[-1].id)
+        return self._page[0] if self._page else None
+
+    def drop(self) -> None:
+        self._page.popleft()
+
+
+async def _page(lists: list[_Letters], offset: int, limit: int) -> list[DeadLetter]:
+    """Merged; a page ends early when its messages become too large for one answer."""
+    found: list[DeadLetter] = []
+    size = 0
+    while len(found) < limit and size <= POP_BYTES_MAX:
+        firsts = [(letter.failed_at, letter.id, each, letter) for each in lists if (letter := await each.first())]
+        if not firsts:
+            break
+        _, _, source, letter = max(firsts, key=lambda entry: entry[:2])
+        source.drop()
+        if offset > 0:
+            offset -= 1
+        else:
+            found.append(letter)
+            size += len(letter.message)
+    return found
 
 
 async def _queues(app: App, name: str | None) -> list[Queue]:
@@ -75,7 +120,7 @@ async def _narrowed(app: App, queue: Queue, where: DeadFilter, partition: str | 
 async def replay(app: App, request: Request) -> Response:
     body = decode(request.body, ReplayBody)
     queue = await existing(app, body.queue)
-    where = DeadFilter(group=body.consumer_group, ids=body.ids)
+    where = _chosen(body.consumer_group, body.ids)
     replayed: list[tuple[str, str]] = []
     # All that match, in steps that each are a transaction: a replay of many does not hold the store up.
     while some := await app.broker.replay(queue.name, where):
@@ -83,11 +128,16 @@ async def replay(app: App, request: Request) -> Response:
     return json_response(ReplayedLetters(replayed=[ReplayedLetter(id=id, message_id=new) for id, new in replayed]))
 
 
+def _chosen(group: str | None, ids: list[str] | None) -> DeadFilter:
+    if ids is not None:
+        ids = [check_name("id", id) for id in ids]
+    return DeadFilter(group=name_or_none("consumerGroup", group), ids=ids)
+
+
 async def purge(app: App, request: Request) -> Response:
     query = read(request.query, PurgeQuery)
     queue = await existing(app, query.queue)
-    ids = query.ids.split(",") if query.ids is not None else None
-    where = DeadFilter(group=query.consumer_group, ids=ids)
+    where = _chosen(query.consumer_group, query.ids.split(",") if query.ids is not None else None)
     purged = 0
     while some := await app.broker.purge(queue.name, where):
         purged += some

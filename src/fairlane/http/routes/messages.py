@@ -8,7 +8,7 @@ from fairlane.engine.browse import Detail, MessageFilter, Page, Place
 from fairlane.engine.push import PushRequest
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.http.message import Request, Response, json_response
-from fairlane.http.query import moment, read
+from fairlane.http.query import moment, name_or_none, read
 from fairlane.http.router import Route
 from fairlane.http.wire import decode
 from fairlane.http.wire_messages import (
@@ -24,8 +24,9 @@ from fairlane.http.wire_messages import (
     list_mode,
 )
 from fairlane.model.ids import PartitionId, is_uuid
+from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.message import PushItem
-from fairlane.model.names import check_name
+from fairlane.model.names import check_name, storable
 from fairlane.model.queue import Queue
 from fairlane.store.values import DeadFilter
 
@@ -69,7 +70,7 @@ async def _filter(app: App, query: MessageQuery) -> MessageFilter:
     default = 0 if query.transaction_id or query.before else now - _HOUR
     return MessageFilter(
         queues=await _queues(app, query),
-        partition=query.partition,
+        partition=name_or_none("partition", query.partition),
         since=moment("from", query.since) if query.since else default,
         until=until - until % _MINUTE + _MINUTE - 1,
         status=query.status,
@@ -172,7 +173,7 @@ async def bury(app: App, request: Request) -> Response:
         groups = [group for group in groups if group.name == body.consumer_group]
         if not groups:
             raise NotFound("Consumer group not found")
-    error = body.error or "moved to the dead letters by hand"
+    error = storable(body.error or "moved to the dead letters by hand", chars_max=ERROR_CHARS_MAX)
     place = (detail.partition_id, detail.message.position)
     dead = [group.name for group in groups if await store.contents.bury(place[0], group.id, place[1], error) == "dead"]
     if not dead:

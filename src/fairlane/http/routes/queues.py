@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fairlane.errors import NotFound
 from fairlane.http.message import Request, Response, json_response
-from fairlane.http.query import read
+from fairlane.http.query import after, read
 from fairlane.http.router import Route
 from fairlane.http.wire import ConfigureBody, decode, options_in, options_out
 from fairlane.http.wire_queues import (
@@ -75,14 +75,14 @@ async def show(app: App, request: Request) -> Response:
     counted = await store.statistics.queues([queue.id])
     if not counted:
         raise NotFound("Queue not found")
-    page = await store.statistics.partitions(queue.id, after=query.after, limit=query.limit)
+    page = await store.statistics.partitions(queue.id, after=after(query.after), limit=query.limit)
     return json_response(detail_out(queue, counted[0], page, query.limit))
 
 
 async def partitions(app: App, request: Request) -> Response:
     query = read(request.query, PartitionQuery)
     queue = await existing(app, query.queue)
-    page = await app.engine.store.statistics.partitions(queue.id, after=query.after, limit=query.limit)
+    page = await app.engine.store.statistics.partitions(queue.id, after=after(query.after), limit=query.limit)
     found = [partition_out(one) for one in page]
     return json_response(PartitionList(queue=queue.name, partitions=found, next=next_page(page, query.limit)))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fairlane.engine.browse import MessageFilter
 from fairlane.errors import NotFound
 from fairlane.http.message import Request, Response, json_response
-from fairlane.http.query import read
+from fairlane.http.query import after, read
 from fairlane.http.router import Route
 from fairlane.http.routes.messages import page_of
 from fairlane.http.routes.queues import existing
@@ -49,7 +49,7 @@ async def show_queue(app: App, request: Request) -> Response:
         raise NotFound("Queue not found")
     page = []
     if query.include_partitions:
-        page = await statistics.partitions(queue.id, after=query.after, limit=query.limit)
+        page = await statistics.partitions(queue.id, after=after(query.after), limit=query.limit)
     totals = counts_out(counted[0])
     answer = StatusQueueDetail(
         queue=StatusQueueHead(

@@ -25,13 +25,15 @@ from fairlane.http.wire_streams import (
     state_ops,
 )
 from fairlane.model.ids import PartitionId, parse_uuid, uuid7
-from fairlane.model.limits import BATCH_ITEMS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, POP_BYTES_MAX, STATE_KEY_CHARS_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
-from fairlane.model.stream import StateChange, StateFilter, StreamQuery
+from fairlane.model.stream import StateChange, StateFilter, StateRow, StreamQuery
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
+
+_ROWS_AT_ONCE = 200
 
 
 async def register(app: App, request: Request) -> Response:
@@ -79,24 +81,36 @@ async def state(app: App, request: Request) -> Response:
     if len(body.keys) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"at most {BATCH_ITEMS_MAX} keys may be asked for, not {len(body.keys)}")
     where = StateFilter(
-        keys=[_plain(key) for key in body.keys] or None,
-        prefix=_plain(body.key_prefix or ""),
+        keys=[_key("keys", key) for key in body.keys] or None,
+        prefix=_key("key_prefix", body.key_prefix) if body.key_prefix else "",
         ripe_until=body.ripe_at_or_before,
     )
     if await app.engine.store.streams.get(app.tenant, query_id) is None:
         raise NotFound("there is no such query")
-    rows = await app.engine.store.streams.state(query_id, partition, where)
     found = [
-        StateEntry(key=row.key, value=msgspec.Raw(row.value), updated_at=timestamp(row.updated_at)) for row in rows
+        StateEntry(key=row.key, value=msgspec.Raw(row.value), updated_at=timestamp(row.updated_at))
+        for row in await _rows(app, query_id, partition, where)
     ]
     return json_response(StateRows(success=True, rows=found))
 
 
-def _plain(key: str) -> str:
-    """No key has a NUL, which one of the stores cannot even be asked for."""
-    if "\0" in key:
-        raise InvalidRequest("a key must not contain a NUL character")
-    return key
+def _key(what: str, key: str) -> str:
+    return check_name(what, key, chars_max=STATE_KEY_CHARS_MAX)
+
+
+async def _rows(app: App, query_id: UUID, partition: PartitionId, where: StateFilter) -> list[StateRow]:
+    """All of them: half a state would be a wrong one. More than an answer can hold is refused."""
+    found: list[StateRow] = []
+    size = 0
+    while page := await app.engine.store.streams.state(query_id, partition, where, limit=_ROWS_AT_ONCE):
+        found += page
+        size += sum(len(row.value) for row in page)
+        if size > POP_BYTES_MAX:
+            raise InvalidRequest(f"more than {POP_BYTES_MAX} bytes of state match; ask by keys or by a prefix")
+        where = msgspec.structs.replace(where, after=page[-1].key)
+        if len(page) < _ROWS_AT_ONCE:
+            break
+    return found
 
 
 async def cycle(app: App, request: Request) -> Response:

@@ -14,6 +14,7 @@ from fairlane.http.routes.messages import place_of
 from fairlane.http.wire import decode
 from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_traces import (
+    NamedTraceEntry,
     NamedTraceList,
     NamedTraceQuery,
     TraceAdded,
@@ -26,6 +27,7 @@ from fairlane.http.wire_traces import (
     trace_out,
 )
 from fairlane.model.ids import PartitionId, uuid7
+from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.message import check_depth
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.segment import messages
@@ -72,10 +74,16 @@ async def by_name(app: App, request: Request) -> Response:
     store = app.engine.store
     traces = await store.traces.named(app.tenant, name, limit=query.limit, offset=query.offset)
     queues = {queue.id: queue.name for queue in await store.queues.list(app.tenant)}
+    shown: list[NamedTraceEntry] = []
+    size = 0
+    for trace in traces:
+        payload = await _payload(app, trace)
+        size += len(trace.data) + len(payload or b"")
+        if shown and size > POP_BYTES_MAX:
+            break
+        shown.append(named_trace_out(trace, await _names(app, trace, queues), payload))
     answer = NamedTraceList(
-        traces=[
-            named_trace_out(trace, await _names(app, trace, queues), await _payload(app, trace)) for trace in traces
-        ],
+        traces=shown,
         total=await store.traces.count_named(app.tenant, name),
         pagination=Pagination(limit=query.limit, offset=query.offset),
     )

@@ -23,6 +23,7 @@ from fairlane.store.values import ActivePartition, MessageHead, Upto
 SQL = load("fairlane.store.postgres", "contents.sql")
 _TRIM_SEGMENTS = 1000
 """Deleted in one statement: it holds no lock that a push or a pop waits for, but its dead rows come in one go."""
+_TRIM_PARTITIONS = 500
 _FAR = 2**62
 _YEAR_9999 = 253_402_300_799_000_000
 _BURIED: dict[bytes, Buried] = {b"d": "dead", b"f": "finished", b"g": "gone"}
@@ -110,16 +111,15 @@ class Contents:
     async def trim(self) -> None:
         """Remove what lies below the start of cleared partitions, also of those that a broker which died cleared."""
         for shard in self._shards:
-            while rows := await self._database.read(SQL["trims"], shard):
-                for row in rows:
-                    await self._trim(shard, row["partition_id"])
+            while rows := await self._database.read(SQL["trims"], shard, _TRIM_PARTITIONS):
+                await self._trim(shard, [row["partition_id"] for row in rows])
 
-    async def _trim(self, shard: int, id: int) -> None:
+    async def _trim(self, shard: int, ids: list[int]) -> None:
         async def step(connection: asyncpg.Connection[Any]) -> int:
-            answer = await connection.execute(SQL["trim_segments"], shard, id, _TRIM_SEGMENTS)
+            answer = await connection.execute(SQL["trim_segments"], shard, ids, _TRIM_SEGMENTS)
             return int(answer.split()[-1])
 
         while await self._database.transact(step) >= _TRIM_SEGMENTS:
             pass
-        await self._database.write(SQL["trim_results"], shard, id)
-        await self._database.write(SQL["trimmed"], shard, id)
+        await self._database.write(SQL["trim_results"], shard, ids)
+        await self._database.write(SQL["trimmed"], shard, ids)

@@ -18,17 +18,18 @@ SELECT fairlane.bury_message($1, $2, $3, $4, $5, $6);
 SELECT fairlane.clear($1, $2, $3);
 
 -- name: trims
-SELECT t.partition_id FROM fairlane.trims t WHERE t.shard = $1 LIMIT 100;
+SELECT t.partition_id FROM fairlane.trims t WHERE t.shard = $1 LIMIT $2;
 
 -- name: trim_segments
 DELETE FROM fairlane.segments s
-WHERE s.shard = $1 AND s.partition_id = $2 AND s.first_pos = ANY (ARRAY(
-    SELECT x.first_pos FROM fairlane.segments x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-    WHERE x.shard = $1 AND x.partition_id = $2 AND x.first_pos + x.n <= p.start ORDER BY x.first_pos LIMIT $3));
+USING (SELECT x.partition_id, x.first_pos FROM fairlane.segments x
+       JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+       WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.first_pos + x.n <= p.start LIMIT $3) d
+WHERE s.shard = $1 AND s.partition_id = d.partition_id AND s.first_pos = d.first_pos;
 
 -- name: trim_results
 DELETE FROM fairlane.results r USING fairlane.partitions p
-WHERE r.shard = $1 AND r.partition_id = $2 AND p.shard = $1 AND p.id = $2 AND r.position < p.start;
+WHERE r.shard = $1 AND r.partition_id = ANY ($2) AND p.shard = $1 AND p.id = r.partition_id AND r.position < p.start;
 
 -- name: trimmed
-DELETE FROM fairlane.trims t WHERE t.shard = $1 AND t.partition_id = $2;
+DELETE FROM fairlane.trims t WHERE t.shard = $1 AND t.partition_id = ANY ($2);

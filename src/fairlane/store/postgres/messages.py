@@ -170,15 +170,13 @@ class Messages:
         if made_at is not None and made_at < 2**43:
             since, until = made_at * 1000 - 1_000_000, made_at * 1000 + 61_000_000
             for row in await self._database.read(SQL["find_segments"], *partition, keys, since, until):
-                segment = Segment(*row)
+                *columns, deleted = row
+                segment = Segment(*columns)
                 fragments = segment.fragments(segment.first, segment.first + len(segment.ends))
-                for offset, stored in enumerate(transaction_ids(fragments)):
-                    if stored == transaction_id:
-                        found.append(segment.first + offset)
-        if not found:
-            return None
-        there = await self._database.read(SQL["are_there"], *partition, found)
-        return max((row["position"] for row in there), default=None)
+                for position, stored in enumerate(transaction_ids(fragments), segment.first):
+                    if stored == transaction_id and position not in deleted:
+                        found.append(position)
+        return max(found, default=None)
 
     async def transact(
         self,

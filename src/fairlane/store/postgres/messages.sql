@@ -4,7 +4,7 @@ SELECT * FROM fairlane.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::
                             $13::text::int[], $14, $15, $16, $17, $18, $19, $20, $21);
 
 -- name: pop
-SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
 -- name: ack
 SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
@@ -30,16 +30,17 @@ ORDER BY s.first_pos;
 
 -- name: find_key
 SELECT k.position FROM fairlane.message_keys k
-WHERE k.shard = $1 AND k.partition_id = $2 AND k.key = ANY ($3) AND k.transaction_id = $4;
+WHERE k.shard = $1 AND k.partition_id = $2 AND k.key = ANY ($3) AND k.transaction_id = $4
+  AND fairlane.is_there($1, $2, k.position);
 
 -- name: find_segments
-SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum FROM fairlane.segments s
+SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum,
+       ARRAY(SELECT x.position FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = $2
+             AND x.position >= s.first_pos AND x.position < s.first_pos + s.n AND x.group_id = 0)
+FROM fairlane.segments s
 WHERE s.shard = $1 AND s.partition_id = $2 AND s.keys && $3
   AND s.first_pos >= fairlane.position_at($1, $2, $4) AND s.first_pos < fairlane.position_at($1, $2, $5)
 ORDER BY s.first_pos DESC;
-
--- name: are_there
-SELECT u.position FROM unnest($3::bigint[]) u(position) WHERE fairlane.is_there($1, $2, u.position);
 
 -- name: lock_queues
 SELECT q.id FROM fairlane.queues q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE;

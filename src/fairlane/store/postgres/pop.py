@@ -96,6 +96,7 @@ class Popper:
             call.partition.id if call.partition else 0,
             floor,
             POP_BYTES_MAX,
+            call.forgiving,
             self._database.time(),
         )
         end = rows.pop()

@@ -51,8 +51,11 @@ class Streams:
         rows = await self._database.read(SQL["get"], tenant, id)
         return StreamQuery(**rows[0]) if rows else None
 
-    async def state(self, query_id: UUID, partition: PartitionId, where: StateFilter) -> list[StateRow]:
-        rows = await self._database.read(SQL["state"], *partition, query_id, where.keys, where.prefix, where.ripe_until)
+    async def state(
+        self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
+    ) -> list[StateRow]:
+        found = (where.keys, where.prefix, where.ripe_until, where.after, limit)
+        rows = await self._database.read(SQL["state"], *partition, query_id, *found)
         return [StateRow(*row) for row in rows]
 
     async def cycle(

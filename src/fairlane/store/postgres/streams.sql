@@ -23,9 +23,9 @@ DELETE FROM fairlane.stream_state s WHERE s.shard = $1 AND s.query_id = $2;
 SELECT s.key, s.value, s.updated_at FROM fairlane.stream_state s
 WHERE s.shard = $1 AND s.partition_id = $2 AND s.query_id = $3
   AND ($4::text[] IS NULL OR s.key = ANY ($4))
-  AND starts_with(s.key, $5)
+  AND starts_with(s.key, $5) AND s.key > $7
   AND ($6::double precision IS NULL OR s.window_end <= $6)
-ORDER BY s.key;
+ORDER BY s.key LIMIT $8;
 
 -- name: share
 -- Whoever drops the state of the query waits until the cycle is over, and the cycle until the state is dropped.

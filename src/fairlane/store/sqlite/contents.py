@@ -166,13 +166,14 @@ def _clear(db: apsw.Connection, queue_id: int, only: int | None) -> int | None:
 
 def _trim_step(db: apsw.Connection, now: int) -> bool:
     """Delete some rows; False when none is left anywhere."""
-    row = first(db, SQL["next_trim"])
-    if row is None:
-        return False
-    partition_id, start = row
-    for statement in ("trim_segments", "trim_results"):
-        db.execute(SQL[statement], (partition_id, start, TRIM_ROWS))
-        if db.changes() >= TRIM_ROWS:
-            return True
-    db.execute(SQL["trimmed"], (partition_id,))
-    return True
+    budget = TRIM_ROWS
+    while row := first(db, SQL["next_trim"]):
+        partition_id, start = row
+        for statement in ("trim_segments", "trim_results"):
+            db.execute(SQL[statement], (partition_id, start, budget))
+            budget -= db.changes()
+            if budget <= 0:
+                return True
+        db.execute(SQL["trimmed"], (partition_id,))
+        budget -= 1
+    return False

@@ -106,7 +106,7 @@ class _Popping:
 
     def _serve(self, lane: LaneRow, want: _Want) -> None:
         if lane.lease is not None:
-            self._charge(lane)
+            self._lost(lane)
         attempts = self._attempts(lane) if lane.failing else 0
         if lane.committed < lane.head:
             self._claim(lane, want, attempts)
@@ -114,8 +114,11 @@ class _Popping:
             lane.free(self._now)
         save(self._db, lane)
 
-    def _charge(self, lane: LaneRow) -> None:
+    def _lost(self, lane: LaneRow) -> None:
         """The last lease ran out: its first message is charged, the lost batch is delivered one by one."""
+        if self._call.forgiving:
+            lane.clear_lease()
+            return
         lane.probe_until = max(lane.probe_until, lane.lease_end or 0)
         lane.clear_lease()
         fail(self._db, lane, lane.committed, LEASE_EXPIRED, self._now)

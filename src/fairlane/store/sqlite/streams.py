@@ -36,13 +36,17 @@ class Streams:
 
         return await self._database.read(work)
 
-    async def state(self, query_id: UUID, partition: PartitionId, where: StateFilter) -> list[StateRow]:
+    async def state(
+        self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
+    ) -> list[StateRow]:
         values = {
             "partition_id": partition.id,
             "query_id": query_id.bytes,
             "keys": None if where.keys is None else msgspec.json.encode(where.keys).decode(),
             "prefix": where.prefix,
             "ripe_until": where.ripe_until,
+            "after": where.after,
+            "limit": limit,
         }
 
         def work(db: apsw.Connection, now: int) -> list[StateRow]:

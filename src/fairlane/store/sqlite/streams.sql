@@ -21,11 +21,12 @@ delete from stream_state where query_id = ?
 -- name: state
 select s.key, s.value, s.updated_at
 from stream_state s
-where s.partition_id = :partition_id and s.query_id = :query_id
+where s.partition_id = :partition_id and s.query_id = :query_id and s.key > :after
     and (:keys is null or s.key in (select value from json_each(:keys)))
     and (:prefix = '' or substr(s.key, 1, length(:prefix)) = :prefix)
     and (:ripe_until is null or s.window_end <= :ripe_until)
 order by s.key
+limit :limit
 
 -- name: exists
 select exists (select 1 from stream_queries where id = ?)

@@ -16,6 +16,7 @@ CREATE OR REPLACE FUNCTION fairlane.pop(
     p_partition bigint,    -- 0: any
     p_from timestamptz,    -- the scan of ready lanes begins here; what lies below is known to be dead index entries
     p_bytes_max bigint,
+    p_forgiving boolean,   -- a lease that ran out charges nothing
     p_now timestamptz
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
                  lease_ends_at timestamptz, seg_first bigint, at timestamptz, checksum bigint, ends int[], body bytea,
@@ -84,7 +85,7 @@ BEGIN
               WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
               ORDER BY c.ready_at LIMIT v_want FOR UPDATE SKIP LOCKED) k
         JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = k.partition_id
-        ORDER BY k.ready_at;
+        ORDER BY k.ready_at, k.partition_id;
     ELSE
         OPEN v_lanes FOR
         SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
@@ -102,7 +103,7 @@ BEGIN
         v_failing := c.failing;
         v_attempts := 0;
         v_dead := 0;
-        IF c.lease IS NOT NULL THEN
+        IF c.lease IS NOT NULL AND NOT p_forgiving THEN
             -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
             v_probe := greatest(v_probe, c.lease_end);
             v_failing := true;
