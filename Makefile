@@ -5,6 +5,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 # Further arguments of serve, test and bench: make test ARGS="-k lease"
 ARGS ?=
+# What is measured: core (the engine in process), http (a broker process, driven by wrk) or client.
+BENCH ?= core
 
 BIN := .venv/bin
 SERVER := .venv/.server
@@ -32,8 +34,8 @@ check: $(DEV)  ## format, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(DEV)  ## measure the engine in process
-	$(BIN)/python bench/core.py $(ARGS)
+bench: $(DEV)  ## measure the engine in process; BENCH=http the broker over HTTP
+	$(BIN)/python bench/$(BENCH).py $(ARGS)
 
 # The first resolution bounds the second, so that both files pin one version of each package.
 lock: .venv-lock/bin/uv  ## renew requirements/*.txt

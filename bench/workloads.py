@@ -86,6 +86,12 @@ async def _subscribed(url: str) -> AsyncIterator[Broker]:
         yield broker
 
 
+async def backlog(url: str, messages: int) -> None:
+    """What `pop_100_ack` finds, for a broker that is started later."""
+    async with _subscribed(url) as broker:
+        await fill(broker, messages, callers=FILLERS)
+
+
 async def _drain(broker: Broker, load: Load, *, partitions: int = 1, ack: bool = True) -> Rate:
     lanes_claimed = 0
 

@@ -1,0 +1,79 @@
+"""The broker's own server with a handler that only decodes a request and answers: what the path could reach if
+the broker had nothing to do. `python -m bench.ceiling` prints its address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.core import loop_factory
+from bench.load import BATCH, PAYLOAD
+from fairlane.http.message import Request, Response
+from fairlane.http.routes.pops import pop_request
+from fairlane.http.server import Server
+from fairlane.http.wire import AckBatchBody, PushBody, decode
+from fairlane.runtime.memory import ease_collector
+
+ROOT = Path(__file__).resolve().parents[1]
+_ID = b"01890a5d-ac96-774b-bcce-b302099a8057"
+_LEASE = b"1.00000000-0000-7000-8000-000000000000"
+_PUSHED = (
+    b'{"index":0,"transaction_id":"%b","status":"queued","message_id":"%b","partition_id":"0-1","trace_id":null,'
+    b'"queueName":"bench"}' % (_ID, _ID)
+)
+_ACKED = (
+    b'{"index":0,"transactionId":"%b","success":true,"error":null,"queueName":"bench","partitionName":"lane-1",'
+    b'"leaseReleased":true,"dlq":false}' % _ID
+)
+_WHERE = b'"partitionId":"0-1","leaseId":"%b","consumerGroup":"workers"' % _LEASE
+_MESSAGE = (
+    b'{"id":"%b","transactionId":"%b","traceId":null,"data":%b,"createdAt":"2026-01-31T12:00:00.000000Z",'
+    b'"partition":"lane-1",%b,"producerSub":null}' % (_ID, _ID, PAYLOAD, _WHERE)
+)
+_POPPED = b'{"success":true,"queue":"bench","partition":"lane-1",%b,"partitionsClaimed":1,"messages":[%b]}' % (
+    _WHERE,
+    b",".join([_MESSAGE] * BATCH),
+)
+
+
+async def handle(request: Request) -> Response:
+    """Answers as long as the broker's, of requests decoded as the broker does."""
+    if request.path == b"/api/v1/push":
+        items = decode(request.body, PushBody).items
+        return Response(201, b"[%b]" % b",".join([_PUSHED] * len(items)))
+    if request.path == b"/api/v1/ack/batch":
+        acks = decode(request.body, AckBatchBody).acknowledgments
+        return Response(200, b"[%b]" % b",".join([_ACKED] * len(acks)))
+    pop_request("", request)
+    return Response(200, _POPPED)
+
+
+@contextlib.contextmanager
+def ceiling_process() -> Iterator[str]:
+    """The URL of a server in a process of its own."""
+    process = subprocess.Popen([sys.executable, "-m", "bench.ceiling"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", said), said
+        yield said
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+async def main() -> None:
+    server = Server(handle)
+    ease_collector()
+    print(f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())

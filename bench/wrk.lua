@@ -1,0 +1,85 @@
+-- What wrk sends, and what it makes of the answers.
+--
+--   wrk -s wrk.lua URL -- post PATH FILE   posts the lines of FILE in turn
+--   wrk -s wrk.lua URL -- pop PATH         pops until there is nothing left
+--   wrk -s wrk.lua URL -- pop PATH ack     the same, and acks each batch
+
+local EMPTY_MAX = 5  -- a lane may be in other hands for a moment; more than that is the end of the backlog
+local threads = {}
+
+function setup(thread)
+  table.insert(threads, thread)
+end
+
+-- Globals are what `thread:get` can reach.
+function init(args)
+  messages, empty = 0, 0
+  requests, turn, acks = {}, 0, {}
+  acking = args[4] == "ack"
+  if args[1] == "post" then
+    for line in io.lines(args[3]) do
+      table.insert(requests, wrk.format("POST", args[2], nil, line))
+    end
+    response = nil  -- wrk is faster when nobody looks at the answers
+  else
+    table.insert(requests, wrk.format("GET", args[2]))
+  end
+end
+
+function request()
+  local ack = table.remove(acks)
+  if ack then
+    return wrk.format("POST", "/api/v1/ack/batch", nil, ack)
+  end
+  turn = turn % #requests + 1
+  return requests[turn]
+end
+
+local function count(text, word)
+  local found, at = 0, text:find(word, 1, true)
+  while at do
+    found, at = found + 1, text:find(word, at + 1, true)
+  end
+  return found
+end
+
+-- A pop of one lane names partition and lease once, before its messages.
+local function ack_of(body)
+  local partition, lease, group = body:match('"partitionId":("[^"]*"),"leaseId":("[^"]*"),"consumerGroup":("[^"]*")')
+  local where = '","partitionId":' .. partition .. ',"leaseId":' .. lease .. '}'
+  local items = {}
+  for id in body:gmatch('{"id":"[^"]*","transactionId":"([^"]*)"') do
+    items[#items + 1] = '{"transactionId":"' .. id .. where
+  end
+  return '{"consumerGroup":' .. group .. ',"acknowledgments":[' .. table.concat(items, ",") .. ']}'
+end
+
+function response(status, headers, body)
+  if status == 204 then
+    empty = empty + 1
+    if empty == EMPTY_MAX then
+      io.stderr:write("dry\n")
+      io.stderr:flush()
+      wrk.thread:stop()
+    end
+  elseif status == 200 and body:byte(1) == 91 then  -- [
+    messages = messages + count(body, 'success":true')
+  elseif status == 200 and acking then
+    table.insert(acks, ack_of(body))
+  elseif status == 200 then
+    messages = messages + count(body, '{"id":')
+  end
+end
+
+function done(summary, latency)
+  local errors, taken = summary.errors, 0
+  for _, thread in ipairs(threads) do
+    taken = taken + thread:get("messages")
+  end
+  io.write(string.format(
+    '{"requests":%d,"messages":%d,"seconds":%f,"failed":%d,"p50_ms":%f,"p99_ms":%f}\n',
+    summary.requests, taken, summary.duration / 1e6,
+    errors.connect + errors.read + errors.write + errors.timeout + errors.status,
+    latency:percentile(50) / 1e3, latency:percentile(99) / 1e3
+  ))
+end
