@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import Generic, TypeVar
 
 from fairlane.engine.batch_policy import BatchPolicy, Weight
@@ -33,7 +34,7 @@ class Batcher(Generic[Op, Out]):
         self._policy = policy
         self._weigh = weigh
         self._unwanted = unwanted
-        self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out]]] = deque()
+        self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out], float]] = deque()
         self._items = 0
         self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -48,6 +49,15 @@ class Batcher(Generic[Op, Out]):
         """Operations that wait, and flushes under way."""
         return len(self._waiting) + self._flushing
 
+    @property
+    def busy(self) -> float:
+        """The share of the flushes that are under way."""
+        return self._flushing / self._policy.flushes
+
+    def waited(self, now: float) -> float:
+        """How long the oldest operation that waits has done so, at `now` (`time.perf_counter`)."""
+        return now - self._waiting[0][3] if self._waiting else 0.0
+
     async def submit(self, op: Op) -> Out:
         """The outcome of `op`, which travels with whatever else waits."""
         if self._stopped:
@@ -55,7 +65,7 @@ class Batcher(Generic[Op, Out]):
         future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
         weight = self._weigh(op)
         self._items += weight.items
-        self._waiting.append((op, weight, future))
+        self._waiting.append((op, weight, future, perf_counter()))
         self._fire()
         return await future
 
@@ -72,10 +82,10 @@ class Batcher(Generic[Op, Out]):
     async def _run(self) -> None:
         """One flush after another while something waits."""
         while self._waiting:
-            weights = (weight for _, weight, _ in self._waiting)
+            weights = (weight for _, weight, _, _ in self._waiting)
             count = self._policy.take(weights, items=self._items, running=self._flushing)
             batch = [self._waiting.popleft() for _ in range(count)]
-            self._items -= sum(weight.items for _, weight, _ in batch)
+            self._items -= sum(weight.items for _, weight, _, _ in batch)
             self._fire()
             batch = [entry for entry in batch if not entry[2].cancelled()]
             if not batch:
@@ -83,12 +93,12 @@ class Batcher(Generic[Op, Out]):
             outcomes: Sequence[Out | Exception]
             self._flushing += 1
             try:
-                outcomes = await self._flush([op for op, _, _ in batch])
+                outcomes = await self._flush([op for op, _, _, _ in batch])
             except Exception as error:  # the boundary of a flush: its callers get it
                 outcomes = [error] * len(batch)
             finally:
                 self._flushing -= 1
-            for (op, _, future), outcome in zip(batch, outcomes, strict=True):
+            for (op, _, future, _), outcome in zip(batch, outcomes, strict=True):
                 self._answer(op, future, outcome)
 
     def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception) -> None:

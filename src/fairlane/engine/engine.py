@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
 from fairlane.engine.ack import Acker, AckRequest
+from fairlane.engine.admission import Admission, Gauge, Load
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.catalogue import Catalogue
@@ -56,6 +57,10 @@ class Engine:
             self._acker.flush, BatchPolicy(flushes=flushes), weigh=lambda request: Weight(len(request.items))
         )
         self._renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
+        self.admission = Admission()
+        self._gauge = Gauge()
+        self.backlog: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
+        """Operations that wait in the operation queue, and how many leave it a second."""
         self._stopped = False
         store.listen(lambda queue_id: self.waiters.wake(queue_id, 100))
 
@@ -170,6 +175,13 @@ class Engine:
         await self._acks.stop()
         await self._renewals.stop()
         await self.switches.stop()
+
+    def load(self) -> Load:
+        """What admission decides by, as of now."""
+        now = perf_counter()
+        busy = max(self._pushes.busy, self._acks.busy)
+        waited = max(self._pushes.waited(now), self._acks.waited(now))
+        return Load(self._gauge.feed(now, busy=busy, waited=waited), *self.backlog())
 
     @property
     def pending(self) -> int:
