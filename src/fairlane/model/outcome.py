@@ -15,11 +15,14 @@ from fairlane.model.names import check_count, check_name, is_plain
 
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 _STATUSES: tuple[str, ...] = get_args(AckStatus)
+BufferReason = Literal["maintaining_order", "system_busy", "store_unavailable", "maintenance"]
+Durability = Literal["store", "journal"]
+"""Where what waits is kept: in the store's operation queue, or in this broker's journal."""
 
 
 class PushOutcome(msgspec.Struct, gc=False):
     """`error` is set when the item met something in the store (a full queue); then nothing was stored for it.
-    `buffered` is durable, and stored soon."""
+    `buffered` is durable, and stored soon; then `durability` says where it is kept and `reason` why."""
 
     status: Literal["queued", "duplicate", "buffered", "refused"]
     transaction_id: str
@@ -29,6 +32,13 @@ class PushOutcome(msgspec.Struct, gc=False):
     depth: int | None = None
     capacity: int | None = None
     error: FairlaneError | None = None
+    operation_id: str | None = None
+    queue_position: int | None = None
+    """Of what waits before it, in its lane."""
+    reason: BufferReason | None = None
+    estimated_wait: float | None = None
+    """Seconds, when the drain rate is known."""
+    durability: Durability | None = None
 
 
 class AckItem(msgspec.Struct, kw_only=True, gc=False):
@@ -99,6 +109,9 @@ class AckOutcome(msgspec.Struct, gc=False):
     code: str | None = None
     error: str | None = None
     result: bytes | None = None
+    operation_id: str | None = None
+    durability: Durability | None = None
+    """Set when the ack is kept and applied soon; if its lease ends before that, its messages are delivered again."""
 
 
 class RenewOutcome(msgspec.Struct, frozen=True):

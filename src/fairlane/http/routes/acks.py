@@ -36,8 +36,10 @@ async def _ack(app: App, bodies: list[AckBody], group: str | None) -> Response:
     items = ack_items(bodies)
     outcomes = await app.engine.ack(AckRequest(app.tenant, check_name("consumerGroup", group or QUEUE_MODE), items))
     names = await lane_names(app, items)
+    buffered = any(outcome.durability is not None for outcome in outcomes)
     return Response(
-        200, b"[%b]" % b",".join(ack_element(*entry, names) for entry in enumerate(zip(items, outcomes, strict=True)))
+        202 if buffered else 200,
+        b"[%b]" % b",".join(ack_element(*entry, names) for entry in enumerate(zip(items, outcomes, strict=True))),
     )
 
 
@@ -80,7 +82,7 @@ def ack_element(index: int, entry: tuple[AckItem, AckOutcome], names: dict[Parti
     item, outcome = entry
     known = names[item.partition]
     transaction = encode(item.transaction_id)
-    if outcome.success and not outcome.noop and not outcome.dead_lettered:
+    if outcome.success and not outcome.noop and not outcome.dead_lettered and outcome.durability is None:
         released = b"true" if outcome.lease_released else b"false"
         return b'{"index":%d,"transactionId":%b,"success":true,"error":null,%b,"leaseReleased":%b,"dlq":false}' % (
             index,
@@ -98,6 +100,8 @@ def ack_element(index: int, entry: tuple[AckItem, AckOutcome], names: dict[Parti
         more["code"] = outcome.code
     if outcome.noop:
         more["noop"] = True
+    if outcome.durability is not None:
+        more |= {"status": "buffered", "operationId": outcome.operation_id, "durability": outcome.durability}
     result = b"" if outcome.result is None else b',"result":' + outcome.result
     return b'{"index":%d,"transactionId":%b,%b,%b%b}' % (index, transaction, known, encode(more)[1:-1], result)
 

@@ -31,7 +31,9 @@ async def push(app: App, request: Request) -> Response:
         if len(items) > 1:  # they may have been refused for different reasons
             answer.body = b'%b,"results":%b}' % (answer.body[:-1], elements)
         return answer
-    return Response(429 if isinstance(refused, Overloaded) else 201, elements)
+    if isinstance(refused, Overloaded):
+        return Response(429, elements)
+    return Response(202 if any(outcome.status == "buffered" for outcome in outcomes) else 201, elements)
 
 
 def check_wire_items(items: list[WireItem]) -> None:
@@ -90,6 +92,14 @@ def push_element(index: int, item: WireItem, outcome: PushOutcome) -> bytes:
         if isinstance(outcome.error, QueueFull):
             full = outcome.error
             answer |= {"queueDepth": full.depth, "capacity": full.capacity, "retryAfter": full.retry_after}
+    elif outcome.status == "buffered":
+        answer |= {
+            "operationId": outcome.operation_id,
+            "queuePosition": outcome.queue_position,
+            "reason": outcome.reason,
+            "estimatedWait": outcome.estimated_wait,
+            "durability": outcome.durability,
+        }
     else:
         answer |= {"message_id": message_id, "partition_id": str(outcome.partition)}
     return encode(answer | {"queueName": item.queue})
@@ -108,6 +118,6 @@ ROUTES = [
         summary="Store messages; queues and partitions are made when first named.",
         tag="messages",
         body=PushBody,
-        statuses=(201, 429),
+        statuses=(201, 202, 429),
     )
 ]
