@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from fairlane.delivery import Batch, Delivery, batch_of
+from fairlane.delivery import Batch, Delivery, batch_of, completed
 from fairlane.engine.ack import AckRequest
+from fairlane.engine.draft import PushRequest
 from fairlane.engine.engine import Engine
 from fairlane.engine.pop import PopRequest
-from fairlane.engine.push import PushRequest
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription
@@ -117,13 +117,17 @@ class Broker:
     ) -> list[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
         some = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries or ())
-        if deliveries is None or not all(type(delivery) is Delivery for delivery in some):
+        if deliveries is None or set(map(type, some)) - {Delivery}:
             raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
-        groups = {delivery.group for delivery in some}
+        groups = {lane.group for lane in {id(delivery.lane): delivery.lane for delivery in some}.values()}
         if len(groups) > 1:
             raise InvalidRequest("one ack is about messages of one group")
-        items = [_ack_item(delivery, status, error, delay_ms, result) for delivery in some]
-        check_acks(items[:1])
+        items: Sequence[AckItem]
+        if status == "completed" and result is msgspec.UNSET and error is None and delay_ms is None:
+            items = completed(some)
+        else:
+            items = [_ack_item(delivery, status, error, delay_ms, result) for delivery in some]
+            check_acks(items)
         return await self.engine.ack(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
 
     async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> list[AckOutcome]:

@@ -9,6 +9,7 @@ import msgspec
 
 from fairlane.engine.pop import Popped
 from fairlane.model.ids import PartitionId
+from fairlane.model.outcome import Completed
 from fairlane.model.segment import closed
 
 
@@ -25,7 +26,7 @@ class Lane(msgspec.Struct, frozen=True):
 _NOWHERE = Lane("", "", "", "", PartitionId(0, 0))
 
 
-class Delivery(msgspec.Struct, rename="camel"):
+class Delivery(msgspec.Struct, rename="camel", gc=False):
     """One message in a consumer's hands. `data` is the producer's bytes; `json()` decodes them."""
 
     id: str
@@ -90,6 +91,21 @@ class Batch(Sequence[Delivery]):
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} messages, lease={self.lease!r})"
+
+
+def completed(deliveries: Sequence[Delivery]) -> Completed:
+    """The acks of messages of one group that are done."""
+    lanes: dict[tuple[PartitionId, str | None], list[int]] = {}
+    lane: Lane | None = None
+    indexes: list[int] = []
+    for index, delivery in enumerate(deliveries):
+        if delivery.lane is not lane:  # neighbours are mostly of one lane
+            lane = delivery.lane
+            indexes = lanes.setdefault((lane.partition_id, lane.lease or None), [])
+        indexes.append(index)
+    return Completed(
+        lanes, [delivery.transaction_id for delivery in deliveries], [delivery.position for delivery in deliveries]
+    )
 
 
 def batch_of(popped: Popped) -> Batch:

@@ -11,7 +11,7 @@ from fairlane.engine.leases import Leases
 from fairlane.engine.waiters import Waiters
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome
+from fairlane.model.outcome import AckItem, AckOutcome, Completed
 from fairlane.store.base import Store
 from fairlane.store.values import Bury, Nack, Settled, Settlement
 from fairlane.telemetry import Telemetry
@@ -79,15 +79,9 @@ class Acker:
                 _refuse(outcomes, indexes, "unresolvable", _UNRESOLVABLE)
                 continue
             found = await self._resolve(request.items, indexes, partition, lease)
-            unknown = [index for index in indexes if index not in found]
-            if (
-                unknown
-                and lease
-                and not any(leased.partition == partition for leased in await self._store.messages.leased(lease))
-            ):
-                _refuse(outcomes, unknown, "lease_lost", _LOST)
-            else:
-                _refuse(outcomes, unknown, "unresolvable", _UNRESOLVABLE)
+            if len(found) < len(indexes):
+                unknown = [index for index in indexes if index not in found]
+                await self._refuse_unknown(outcomes, unknown, partition, lease)
             if found:
                 settlement = _settlement(request.items, found, in_transaction=in_transaction)
                 settlement.partition, settlement.group_id = partition, group_id
@@ -95,15 +89,26 @@ class Acker:
                 plans.append(Plan(settlement, sorted(found.items()), home.queue_id))
         return plans
 
+    async def _refuse_unknown(
+        self, outcomes: list[AckOutcome], indexes: list[int], partition: PartitionId, lease: LeaseId | None
+    ) -> None:
+        held = lease and any(leased.partition == partition for leased in await self._store.messages.leased(lease))
+        if lease and not held:
+            _refuse(outcomes, indexes, "lease_lost", _LOST)
+        else:
+            _refuse(outcomes, indexes, "unresolvable", _UNRESOLVABLE)
+
     async def _resolve(
         self, items: Sequence[AckItem], indexes: list[int], partition: PartitionId, lease: LeaseId | None
     ) -> dict[int, int]:
         """Position of each item that names a message of the lease, or one that was finished before."""
-        given = {index: position for index in indexes if (position := items[index].position) is not None}
+        given = _given(items, indexes)
         if len(given) == len(indexes):
             held = await self._leases.holds(lease, partition) if lease else range(0)
             # Of a lease that ended the store says whether these were its last acks, repeated.
-            return {index: position for index, position in given.items() if position in held} if held else given
+            if not held or (min(given.values()) in held and max(given.values()) in held):
+                return given
+            return {index: position for index, position in given.items() if position in held}
         found: dict[int, int] = {}
         leased = await self._leases.positions(lease, partition) if lease else {}
         for index in indexes:
@@ -142,6 +147,8 @@ class Acker:
 
 def _lanes(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], list[int]]:
     """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
+    if isinstance(items, Completed):
+        return items.lanes
     lanes: dict[tuple[PartitionId, str | None], list[int]] = {}
     partition: PartitionId | None = None
     lease: str | None = None
@@ -154,7 +161,17 @@ def _lanes(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], lis
     return lanes
 
 
+def _given(items: Sequence[AckItem], indexes: list[int]) -> dict[int, int]:
+    """The positions that the caller gave, by index."""
+    if isinstance(items, Completed):
+        positions = items.positions
+        return {index: positions[index] for index in indexes}
+    return {index: position for index in indexes if (position := items[index].position) is not None}
+
+
 def blank(items: Sequence[AckItem]) -> list[AckOutcome]:
+    if isinstance(items, Completed):
+        return [AckOutcome(False, transaction_id) for transaction_id in items.transaction_ids]
     return [AckOutcome(False, item.transaction_id) for item in items]
 
 
@@ -194,6 +211,9 @@ def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transacti
     """Everything below the first message that must come again is finished as far as it was acked; the rest is
     redelivered."""
     settlement = Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
+    if isinstance(items, Completed):
+        settlement.upto = max(found.values()) + 1
+        return settlement
     for index, position in sorted(found.items(), key=lambda entry: entry[1]):
         item = items[index]
         status = "dlq" if in_transaction and item.status == "failed" else item.status

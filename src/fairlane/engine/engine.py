@@ -12,9 +12,10 @@ from fairlane.engine.admission import Admission, Gauge, Load
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.draft import PushRequest
 from fairlane.engine.leases import Leases
 from fairlane.engine.pop import Popped, Popper, PopRequest
-from fairlane.engine.push import Pusher, PushRequest
+from fairlane.engine.push import Pusher
 from fairlane.engine.switchboard import Switchboard
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters

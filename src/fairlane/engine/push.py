@@ -4,105 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 
-import msgspec
-
 from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
 from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, QueueFull, StoreUnavailable
-from fairlane.model.ids import Uuid7, id_facts, id_key
-from fairlane.model.message import PushItem
+from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import Partition, Queue
-from fairlane.model.segment import pack
 from fairlane.store.base import Store
-from fairlane.store.values import NO_ID_TIME, Duplicate, Duplicates, Full, PushResult, Slice, Stored
+from fairlane.store.values import Duplicate, Duplicates, Full, PushResult, Slice, Stored
 
 _ROUNDS_MAX = 100
 """A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
 settles some."""
 _UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
 
-Address = tuple[str, str, str]
 Home = tuple[Queue, Partition]
-_UNDECIDED = PushOutcome(status="refused", transaction_id="")
-
-
-class PushRequest(msgspec.Struct):
-    tenant: str
-    items: Sequence[PushItem]
-
-
-class Draft:
-    """A slice in the making and whose messages it holds: the n-th is item `owners[n]` = (request, index)."""
-
-    __slots__ = ("address", "keys", "message_ids", "owners", "repeats", "rows", "slice")
-
-    def __init__(self, address: Address, part: Slice) -> None:
-        self.address = address
-        self.slice = part
-        self.owners: list[tuple[int, int]] = []
-        self.message_ids: list[str] = []
-        self.keys: dict[int, str] = {}
-        """Given ids by their keys: each id needs its own."""
-        self.repeats: dict[str, list[tuple[int, int]]] = {}
-        """Given transactionId -> further items of this flush that carry it."""
-        self.rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
-        """What `seal` makes the columns of."""
-
-    def seal(self) -> None:
-        part = self.slice
-        columns = map(list, zip(*self.rows, strict=True))
-        (
-            part.fragments,
-            part.transaction_ids,
-            part.keys,
-            part.id_times,
-            part.given,
-            self.message_ids,
-            self.owners,
-        ) = columns
-        self.rows.clear()
-
-    def drop(self, index: int) -> tuple[int, int]:
-        """Take one message out; its owner."""
-        part = self.slice
-        for column in (part.fragments, part.transaction_ids, part.keys, part.id_times, part.given, self.message_ids):
-            del column[index]
-        return self.owners.pop(index)
-
-
-class Flush:
-    """Requests on their way into the store. `outcomes` has a list for each request, or its error."""
-
-    def __init__(self, requests: Sequence[PushRequest]) -> None:
-        self.requests = requests
-        self.outcomes: list[list[PushOutcome] | Exception] = [[_UNDECIDED] * len(request.items) for request in requests]
-        self.drafts: dict[Address, Draft] = {}
-
-    def fail(self, error: Exception) -> None:
-        """The requests with messages still on their way get the error."""
-        for draft in self.drafts.values():
-            for request, _ in draft.owners:
-                self.outcomes[request] = error
-        self.drafts.clear()
-
-    def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
-        self.put(owner, outcome)
-        for repeat in draft.repeats.pop(outcome.transaction_id, ()):
-            self.put(repeat, outcome if outcome.status == "refused" else _as_duplicate(outcome))
-
-    def put(self, owner: tuple[int, int], outcome: PushOutcome) -> None:
-        request, index = owner
-        answers = self.outcomes[request]
-        if type(answers) is list:
-            answers[index] = outcome
-
-
-def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
-    return msgspec.structs.replace(outcome, status="duplicate")
 
 
 class Pusher:
@@ -141,35 +61,35 @@ class Pusher:
     async def draft(self, flush: Flush) -> None:
         """Find or make every partition, then pack every message. A request that names what cannot be had fails
         alone."""
-        addresses = [
-            [(request.tenant, item.queue, item.partition) for item in request.items] for request in flush.requests
-        ]
-        wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for tenant, name, partition in dict.fromkeys(chain.from_iterable(addresses)):
-            wanted[tenant, name].append(partition)
-        homes: dict[Address, Home] = {}
+        lanes: dict[tuple[str, str], dict[str, Draft]] = {}
         refused: dict[Address, FairlaneError] = {}
-        for (tenant, name), partitions in wanted.items():
+        for (tenant, name), labels in _wanted(flush.requests).items():
             try:
-                await self._homes(tenant, name, partitions, homes, refused)
+                homes = await self._homes(tenant, name, labels, refused)
             except FairlaneError as error:
-                refused |= {(tenant, name, partition): error for partition in partitions}
+                homes = {}
+                refused |= {(tenant, name, label): error for label in labels}
+            lanes[tenant, name] = {
+                label: Draft((tenant, name, label), Slice(partition.id, queue.id, queue.options, [], [], [], [], []))
+                for label, (queue, partition) in homes.items()
+            }
         for number, request in enumerate(flush.requests):
-            if refused and (errors := [refused[one] for one in addresses[number] if one in refused]):
-                flush.outcomes[number] = errors[0]
+            if refused and (refusal := _first_refused(request, refused)):
+                flush.outcomes[number] = refusal
             else:
-                self._pack(flush, number, request, addresses[number], homes)
-        for draft in flush.drafts.values():
-            draft.seal()
+                pack_items(number, request, lanes, self._ids.many(len(request.items)))
+        for draft in chain.from_iterable(drafts.values() for drafts in lanes.values()):
+            if draft.rows:
+                draft.seal()
+                flush.drafts[draft.address] = draft
 
     async def _homes(
         self,
         tenant: str,
         name: str,
-        partitions: Sequence[str],
-        homes: dict[Address, Home],
+        partitions: Collection[str],
         refused: dict[Address, FairlaneError],
-    ) -> None:
+    ) -> dict[str, Home]:
         """Queue and partition of each name, made where missing, or why it cannot be."""
         for _ in range(_ROUNDS_MAX):
             queue = await self._catalogue.queue(tenant, name, make=True)
@@ -180,44 +100,12 @@ class Pusher:
                 error = InvalidRequest(f"queue {name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
                 refused |= {(tenant, name, label): error for label in partitions if label != DEFAULT_PARTITION}
             try:
-                for label, home in (await self._catalogue.partitions(queue, allowed)).items():
-                    homes[tenant, name, label] = (queue, home)
+                found = await self._catalogue.partitions(queue, allowed)
             except NotFound:
                 self._catalogue.forget(queue.id)
                 continue
-            return
+            return {label: (queue, home) for label, home in found.items()}
         raise StoreUnavailable(f"queue {name!r} kept being deleted under this push; try again")
-
-    def _pack(
-        self, flush: Flush, number: int, request: PushRequest, addresses: list[Address], homes: dict[Address, Home]
-    ) -> None:
-        message_ids, keys, made_at = self._ids.many(len(request.items))
-        drafts = flush.drafts
-        index = -1
-        for item, address, message_id, key in zip(request.items, addresses, message_ids, keys, strict=True):
-            index += 1
-            draft = drafts.get(address)
-            if draft is None:
-                queue, partition = homes[address]
-                part = Slice(partition.id, queue.id, queue.options, [], [], [], [], [])
-                draft = drafts[address] = Draft(address, part)
-            given_id = item.transaction_id
-            if given_id is None:
-                fragment = pack(message_id, message_id, item)
-                draft.rows.append((fragment, message_id, key, made_at, False, message_id, (number, index)))
-                continue
-            key, id_time = id_facts(given_id)
-            same = draft.keys.get(key)
-            if same is not None:
-                if same == given_id and draft.slice.options.dedup_seconds:
-                    draft.repeats.setdefault(given_id, []).append((number, index))
-                    continue
-                if same != given_id:
-                    key = id_key(given_id, salt=1)
-            draft.keys[key] = given_id
-            fragment = pack(message_id, given_id, item)
-            id_time = NO_ID_TIME if id_time is None else id_time
-            draft.rows.append((fragment, given_id, key, id_time, True, message_id, (number, index)))
 
     async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
@@ -259,19 +147,31 @@ class Pusher:
         part = draft.slice
         self._catalogue.forget(part.queue_id)
         tenant, name, label = draft.address
-        homes: dict[Address, Home] = {}
         refused: dict[Address, FairlaneError] = {}
-        await self._homes(tenant, name, [label], homes, refused)
+        homes = await self._homes(tenant, name, [label], refused)
         if refused:
             raise refused[draft.address]
-        queue, partition = homes[draft.address]
+        queue, partition = homes[label]
         part.partition, part.queue_id, part.options = partition.id, queue.id, queue.options
 
 
-def doubt(drafts: Iterable[Draft]) -> None:
-    """After an unknown outcome any of these messages may be stored, so that each must be looked up."""
-    for draft in drafts:
-        draft.slice.given = [True] * len(draft.owners)
+def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, None]]:
+    """The partitions that requests name, by tenant and queue, in the order they come."""
+    wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for request in requests:
+        queue: str | None = None
+        labels: dict[str, None] = {}
+        for item in request.items:
+            if item.queue is not queue:  # neighbours are mostly of one queue
+                queue = item.queue
+                labels = wanted[request.tenant, queue]
+            labels[item.partition] = None
+    return wanted
+
+
+def _first_refused(request: PushRequest, refused: dict[Address, FairlaneError]) -> FairlaneError | None:
+    errors = (refused.get((request.tenant, item.queue, item.partition)) for item in request.items)
+    return next(filter(None, errors), None)
 
 
 def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:

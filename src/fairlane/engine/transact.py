@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from fairlane.engine.ack import Acker, AckRequest, Plan, blank
-from fairlane.engine.push import Draft, Flush, Pusher, PushRequest, doubt
+from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
+from fairlane.engine.push import Pusher
 from fairlane.errors import InvalidRequest, OutcomeUnknown, QueueFull, StoreUnavailable, TransactionRefused
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, get_args, overload
 
 import msgspec
 
@@ -76,6 +76,37 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
             if not isinstance(self.error, str):
                 raise InvalidRequest(f"error must be a string, not {type(self.error).__name__}")
             self.error = self.error[:ERROR_CHARS_MAX].replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+class Completed(Sequence[AckItem]):
+    """Acks that all say `completed`, as columns: there are many of them, so that each is made only where one is
+    looked at. `lanes` has the indexes of the messages by partition and lease."""
+
+    def __init__(
+        self,
+        lanes: dict[tuple[PartitionId, str | None], list[int]],
+        transaction_ids: list[str],
+        positions: list[int],
+    ) -> None:
+        self.lanes = lanes
+        self.transaction_ids = transaction_ids
+        self.positions = positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @overload
+    def __getitem__(self, index: int) -> AckItem: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AckItem]: ...
+    def __getitem__(self, index: int | slice) -> AckItem | list[AckItem]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        partition, lease = next(lane for lane, indexes in self.lanes.items() if index in indexes)
+        return AckItem(
+            transaction_id=self.transaction_ids[index], partition=partition, lease=lease, position=self.positions[index]
+        )
 
 
 def check_acks(items: Sequence[AckItem]) -> None:

@@ -45,21 +45,11 @@ HEAD_BYTES = 2200
 
 def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
     """The stored form of one message."""
-    plain = item.trace_id is None and item.type is None and item.headers is None
-    if transaction_id is message_id:
-        bare = message_id.encode()
-        if plain:
-            return b'{"id":"%b","transactionId":"%b","traceId":null,"data":%b' % (bare, bare, item.payload)
-        head = b'{"id":"%b","transactionId":"%b"' % (bare, bare)
-    else:
-        quoted = encode(transaction_id)
-        if plain:
-            return b'{"id":"%b","transactionId":%b,"traceId":null,"data":%b' % (
-                message_id.encode(),
-                quoted,
-                item.payload,
-            )
-        head = b'{"id":"%b","transactionId":%b' % (message_id.encode(), quoted)
+    # An id of the broker's own needs no quoting.
+    quoted = f'"{message_id}"' if transaction_id is message_id else encode(transaction_id).decode()
+    if item.trace_id is None and item.type is None and item.headers is None:
+        return f'{{"id":"{message_id}","transactionId":{quoted},"traceId":null,"data":'.encode() + item.payload
+    head = f'{{"id":"{message_id}","transactionId":{quoted}'.encode()
     head += b',"traceId":null' if item.trace_id is None else b',"traceId":"%b"' % item.trace_id.encode()
     if item.type is not None:
         head += b',"type":' + encode(item.type)
@@ -136,12 +126,8 @@ class Segment(msgspec.Struct, frozen=True):
         low, high = max(0, first - self.first), min(len(ends), upto - self.first)
         if low >= high:
             return []
-        start = ends[low - 1] if low else 0
-        fragments = []
-        for end in ends[low:high]:
-            fragments.append(body[start:end])
-            start = end
-        return fragments
+        starts = [ends[low - 1] if low else 0, *ends[low : high - 1]]
+        return [body[start:end] for start, end in zip(starts, ends[low:high], strict=True)]
 
 
 def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message]:

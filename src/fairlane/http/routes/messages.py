@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.engine.browse import Detail, MessageFilter, Page, Place
-from fairlane.engine.push import PushRequest
+from fairlane.engine.draft import PushRequest
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import moment, name_or_none, read

@@ -8,7 +8,7 @@ from itertools import accumulate
 import asyncpg
 
 from fairlane.model.limits import SEGMENT_BYTES_MAX
-from fairlane.model.segment import checksum, ids_of
+from fairlane.model.segment import checksum, encode, ids_of
 from fairlane.store.values import Duplicate, Duplicates, Full, Gone, PushResult, Slice, Stored
 
 _FAR = 2**62
@@ -65,8 +65,8 @@ def arguments(
 
 
 def _array(numbers: list[int]) -> str:
-    """A PostgreSQL array literal."""
-    return f"{{{','.join(map(str, numbers))}}}"
+    """A PostgreSQL array literal; JSON writes the numbers several times as fast as `str` does."""
+    return f"{{{encode(numbers)[1:-1].decode()}}}"
 
 
 def _cut(

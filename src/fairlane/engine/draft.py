@@ -1,0 +1,145 @@
+"""What a flush of pushes is made of: a slice in the making for each partition, and whose messages it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fairlane.model.ids import id_facts, id_key, ids_facts
+from fairlane.model.message import PushItem
+from fairlane.model.outcome import PushOutcome
+from fairlane.model.segment import pack
+from fairlane.store.values import NO_ID_TIME, Slice
+
+Address = tuple[str, str, str]
+"""Tenant, queue and partition by name."""
+_UNDECIDED = PushOutcome(status="refused", transaction_id="")
+
+
+class PushRequest(msgspec.Struct):
+    tenant: str
+    items: Sequence[PushItem]
+
+
+class Draft:
+    """A slice in the making and whose messages it holds: the n-th is item `owners[n]` = (request, index)."""
+
+    __slots__ = ("address", "keys", "message_ids", "owners", "repeats", "rows", "slice")
+
+    def __init__(self, address: Address, part: Slice) -> None:
+        self.address = address
+        self.slice = part
+        self.owners: list[tuple[int, int]] = []
+        self.message_ids: list[str] = []
+        self.keys: dict[int, str] = {}
+        """Given ids by their keys: each id needs its own."""
+        self.repeats: dict[str, list[tuple[int, int]]] = {}
+        """Given transactionId -> further items of this flush that carry it."""
+        self.rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
+        """What `seal` makes the columns of."""
+
+    def seal(self) -> None:
+        part = self.slice
+        columns = map(list, zip(*self.rows, strict=True))
+        (
+            part.fragments,
+            part.transaction_ids,
+            part.keys,
+            part.id_times,
+            part.given,
+            self.message_ids,
+            self.owners,
+        ) = columns
+        self.rows.clear()
+
+    def drop(self, index: int) -> tuple[int, int]:
+        """Take one message out; its owner."""
+        part = self.slice
+        for column in (part.fragments, part.transaction_ids, part.keys, part.id_times, part.given, self.message_ids):
+            del column[index]
+        return self.owners.pop(index)
+
+
+class Flush:
+    """Requests on their way into the store. `outcomes` has a list for each request, or its error."""
+
+    def __init__(self, requests: Sequence[PushRequest]) -> None:
+        self.requests = requests
+        self.outcomes: list[list[PushOutcome] | Exception] = [[_UNDECIDED] * len(request.items) for request in requests]
+        self.drafts: dict[Address, Draft] = {}
+
+    def fail(self, error: Exception) -> None:
+        """The requests with messages still on their way get the error."""
+        for draft in self.drafts.values():
+            for request, _ in draft.owners:
+                self.outcomes[request] = error
+        self.drafts.clear()
+
+    def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
+        self.put(owner, outcome)
+        for repeat in draft.repeats.pop(outcome.transaction_id, ()):
+            self.put(repeat, outcome if outcome.status == "refused" else _as_duplicate(outcome))
+
+    def put(self, owner: tuple[int, int], outcome: PushOutcome) -> None:
+        request, index = owner
+        answers = self.outcomes[request]
+        if type(answers) is list:
+            answers[index] = outcome
+
+
+def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
+    return msgspec.structs.replace(outcome, status="duplicate")
+
+
+def pack_items(
+    number: int,
+    request: PushRequest,
+    lanes: dict[tuple[str, str], dict[str, Draft]],
+    made: tuple[list[str], list[int], int],
+) -> None:
+    """Put each item of the flush's request `number` into its lane's draft. `made` are ids for them, with their facts:
+    their keys, and their time."""
+    items, tenant = request.items, request.tenant
+    message_ids, keys, made_at = made
+    given_ids = [item.transaction_id for item in items]
+    facts = [(key, made_at) for key in keys] if given_ids.count(None) == len(items) else _facts(given_ids)
+    queue: str | None = None
+    drafts: dict[str, Draft] = {}
+    index = -1
+    for item, given_id, message_id, (key, id_time) in zip(items, given_ids, message_ids, facts, strict=True):
+        index += 1
+        if item.queue is not queue:  # neighbours are mostly of one queue
+            queue = item.queue
+            drafts = lanes[tenant, queue]
+        draft = drafts[item.partition]
+        if given_id is None:
+            if id_time is None:
+                key, id_time = keys[index], made_at
+            fragment = pack(message_id, message_id, item)
+            draft.rows.append((fragment, message_id, key, id_time, False, message_id, (number, index)))
+            continue
+        same = draft.keys.get(key)
+        if same is not None:
+            if same == given_id and draft.slice.options.dedup_seconds:
+                draft.repeats.setdefault(given_id, []).append((number, index))
+                continue
+            if same != given_id:
+                key = id_key(given_id, salt=1)
+        draft.keys[key] = given_id
+        fragment = pack(message_id, given_id, item)
+        id_time = NO_ID_TIME if id_time is None else id_time
+        draft.rows.append((fragment, given_id, key, id_time, True, message_id, (number, index)))
+
+
+def _facts(given_ids: list[str | None]) -> Sequence[tuple[int, int | None]]:
+    """`id_facts` of each id, of (0, None) where none was given."""
+    if None in given_ids:
+        return [(0, None) if given is None else id_facts(given) for given in given_ids]
+    return ids_facts(given_ids)  # type: ignore[arg-type]
+
+
+def doubt(drafts: Iterable[Draft]) -> None:
+    """After an unknown outcome any of these messages may be stored, so that each must be looked up."""
+    for draft in drafts:
+        draft.slice.given = [True] * len(draft.owners)
