@@ -13,11 +13,14 @@ SERVER := .venv/.server
 DEV := .venv/.dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 UV_VERSION := 0.13.7
-LOCK := .venv-lock/bin/uv pip compile pyproject.toml --universal --generate-hashes --python-version 3.11 \
+# The published clients that the tests drive, and the tests that the newest brings along.
+QUEEN := .venv-queen-0.15.0/.ready .venv-queen-2.6.0/.ready .venv-queen-2.6.0/.suite
+COMPILE := .venv-lock/bin/uv pip compile --universal --generate-hashes --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet
+LOCK := $(COMPILE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench lock tools clean
+.PHONY: help serve test check bench lock queen tools clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -25,7 +28,7 @@ help:  ## list the targets
 serve: $(SERVER)  ## run the broker
 	$(BIN)/fairlane serve $(ARGS)
 
-test: $(DEV) tools  ## run the tests, on SQLite and on real PostgreSQL servers
+test: $(DEV) queen tools  ## run the tests, on SQLite and on real PostgreSQL servers
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: $(DEV)  ## format, lint, types, import rules
@@ -41,6 +44,10 @@ bench: $(DEV)  ## measure the engine in process; BENCH=http the broker over HTTP
 lock: .venv-lock/bin/uv  ## renew requirements/*.txt
 	$(LOCK) $(ARGS) --extra server --group build --output-file requirements/server.txt
 	$(LOCK) $(ARGS) --extra dev --group build --constraint requirements/server.txt --output-file requirements/dev.txt
+	$(COMPILE) $(ARGS) --group pyproject.toml:queen-0.15.0 --output-file requirements/queen-0.15.0.txt
+	$(COMPILE) $(ARGS) --group pyproject.toml:queen-2.6.0 --output-file requirements/queen-2.6.0.txt
+
+queen: $(QUEEN)  ## fetch the published queen-mq clients that the tests drive
 
 # Some tests put a real pgbouncer in front of PostgreSQL. They are skipped without one, so a failure
 # to install it is no failure of the build. RUNLEVEL keeps the package from starting a service.
@@ -54,7 +61,7 @@ tools:
 	} || echo "no pgbouncer: the tests behind a pooler will be skipped"
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .venv-lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-lock .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -68,6 +75,20 @@ $(SERVER): requirements/server.txt pyproject.toml | $(BIN)/python
 
 $(DEV): requirements/dev.txt $(SERVER)
 	$(PIP) install --require-hashes --requirement requirements/dev.txt
+	@touch $@
+
+.venv-queen-%/.ready: requirements/queen-%.txt
+	$(PYTHON) -m venv .venv-queen-$*
+	.venv-queen-$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+	@touch $@
+
+# Only the source package has the tests. Its hash is the lock file's too; pip insists on reading the metadata of what
+# it downloads, for which this environment has the build tool.
+.venv-queen-2.6.0/.suite: .venv-queen-2.6.0/.ready
+	sed -n '/^queen-mq==/,/[^\\]$$/p' requirements/queen-2.6.0.txt > .venv-queen-2.6.0/sdist.txt
+	.venv-queen-2.6.0/bin/python -m pip --disable-pip-version-check --quiet download --no-deps --no-build-isolation \
+		--no-binary queen-mq --require-hashes --requirement .venv-queen-2.6.0/sdist.txt --dest .venv-queen-2.6.0/sdist
+	.venv-queen-2.6.0/bin/python -m tarfile --extract .venv-queen-2.6.0/sdist/queen_mq-2.6.0.tar.gz .venv-queen-2.6.0/suite
 	@touch $@
 
 .venv-lock/bin/uv:

@@ -1,0 +1,51 @@
+"""Brokers on each store, and the published clients that talk to them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker_process import BrokerProcess, broker_process
+from tests.postgres import PostgresServer
+from tests.queen.environments import VERSIONS
+from tests.queen.peer import Peer, running_peer
+
+STORES = ("sqlite", "postgres")
+
+
+@pytest.fixture(scope="session")
+def sqlite_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with broker_process(f"sqlite:///{tmp_path_factory.mktemp('queen')}/queue.db") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def postgres_broker(postgres18: PostgresServer) -> Iterator[BrokerProcess]:
+    async def make_database() -> None:
+        async with postgres18.connect() as admin:
+            await admin.execute("CREATE DATABASE queen_clients")
+
+    asyncio.run(make_database())  # it goes with the server
+    with broker_process(postgres18.url("queen_clients")) as broker:
+        yield broker
+
+
+@pytest.fixture(params=STORES)
+def broker(request: pytest.FixtureRequest) -> BrokerProcess:
+    broker: BrokerProcess = request.getfixturevalue(f"{request.param}_broker")
+    return broker
+
+
+@pytest.fixture(scope="session")
+def peers() -> Iterator[dict[str, Peer]]:
+    with running_peer(VERSIONS[0]) as oldest, running_peer(VERSIONS[1]) as newest:
+        yield {peer.version: peer for peer in (oldest, newest)}
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    """A queue of this test's own: all share the brokers. Only signs that the clients put into a path unharmed."""
+    return re.sub(r"[^a-z0-9]+", "-", str(request.node.name)).strip("-")
