@@ -15,7 +15,7 @@ end
 function init(args)
   messages, empty = 0, 0
   requests, turn, acks = {}, 0, {}
-  acking = args[4] == "ack"
+  acking = args[3] == "ack"
   if args[1] == "post" then
     for line in io.lines(args[3]) do
       table.insert(requests, wrk.format("POST", args[2], nil, line))

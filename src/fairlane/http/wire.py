@@ -12,10 +12,11 @@ from fairlane.model.message import PushItem
 from fairlane.model.queue import QueueOptions
 
 NULL = msgspec.Raw(b"null")
-ABSENT = msgspec.Raw()  # an optional Raw is not `Raw | None`: that takes nothing but null
+# An optional Raw is an empty one, not `Raw | None`: that takes nothing but null.
 
 
-class WireItem(PushItem, rename="camel", kw_only=True):
+# Many of these come with each request, and none can be part of a cycle: the collector need not look at them.
+class WireItem(PushItem, rename="camel", kw_only=True, gc=False):
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: NULL)
     partition: str | None = "Default"  # type: ignore[assignment]
     # Named again, for a base's fields keep the base's spelling.
@@ -27,7 +28,7 @@ class PushBody(msgspec.Struct):
     items: list[WireItem]
 
 
-class AckBody(msgspec.Struct, rename="camel"):
+class AckBody(msgspec.Struct, rename="camel", gc=False):
     transaction_id: str
     partition_id: str
     status: str = "completed"
@@ -35,7 +36,7 @@ class AckBody(msgspec.Struct, rename="camel"):
     consumer_group: str | None = None
     error: str | None = None
     delay_ms: int | None = None
-    result: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
+    result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
 class AckBatchBody(msgspec.Struct, rename="camel"):
@@ -54,8 +55,8 @@ class Operation(msgspec.Struct, rename="camel"):
     items: list[WireItem] | None = None
     queue: str | None = None
     partition: str | None = None
-    payload: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
-    data: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
+    payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    data: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     transaction_id: str | None = None
     trace_id: str | None = None
     partition_id: str | None = None

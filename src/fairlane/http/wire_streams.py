@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.wire import ABSENT, WireItem
+from fairlane.http.wire import WireItem
 from fairlane.model.message import check_depth
 from fairlane.model.stream import StateOp
 
@@ -52,7 +52,7 @@ class StateOpBody(msgspec.Struct, kw_only=True):
     type: str
     """upsert or delete."""
     key: str
-    value: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
+    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
 class CycleAck(msgspec.Struct, rename="camel", kw_only=True):

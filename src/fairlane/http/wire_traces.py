@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fairlane.http.query import Limit, Offset
-from fairlane.http.wire import ABSENT, NULL, timestamp
+from fairlane.http.wire import NULL, timestamp
 from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_queues import Wire
 from fairlane.model.trace import Trace, TraceName
@@ -16,7 +16,7 @@ from fairlane.model.trace import Trace, TraceName
 class TraceBody(Wire, rename="camel", kw_only=True):
     transaction_id: str
     partition_id: str
-    data: msgspec.Raw = msgspec.field(default_factory=lambda: ABSENT)
+    data: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     consumer_group: str | None = None
     event_type: str | None = None
     trace_names: str | list[str] | None = None

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fairlane.engine.ack import AckRequest
 from fairlane.errors import InvalidRequest
 from fairlane.http.message import Request, Response
 from fairlane.http.router import Route
+from fairlane.http.routes.pushes import name_json
 from fairlane.http.wire import AckBatchBody, AckBody, decode
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX
@@ -36,11 +39,9 @@ async def _ack(app: App, bodies: list[AckBody], group: str | None) -> Response:
     items = ack_items(bodies)
     outcomes = await app.engine.ack(AckRequest(app.tenant, check_name("consumerGroup", group or QUEUE_MODE), items))
     names = await lane_names(app, items)
+    elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
     buffered = any(outcome.durability is not None for outcome in outcomes)
-    return Response(
-        202 if buffered else 200,
-        b"[%b]" % b",".join(ack_element(*entry, names) for entry in enumerate(zip(items, outcomes, strict=True))),
-    )
+    return Response(202 if buffered else 200, f"[{','.join(elements)}]".encode())
 
 
 def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
@@ -59,8 +60,9 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
                 lease=body.lease_id or None,
                 error=body.error,
                 delay_ms=body.delay_ms,
-                result=bytes(body.result) or None,
             )
+            if len(body.result):
+                item.result = bytes(body.result)
             item.check()
         except InvalidRequest as error:
             raise InvalidRequest(f"acknowledgments[{index}]: {error}") from None
@@ -68,28 +70,21 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
     return items
 
 
-async def lane_names(app: App, items: Sequence[AckItem]) -> dict[PartitionId, bytes]:
+async def lane_names(app: App, items: Sequence[AckItem]) -> dict[PartitionId, str]:
     """`"queueName":..,"partitionName":..` of each partition."""
-    names: dict[PartitionId, bytes] = {}
-    for item in items:
-        if item.partition not in names:
-            queue, partition = await app.engine.catalogue.names(item.partition)
-            names[item.partition] = b'"queueName":%b,"partitionName":%b' % (encode(queue), encode(partition))
+    names: dict[PartitionId, str] = {}
+    for partition in dict.fromkeys(item.partition for item in items):
+        queue, name = await app.engine.catalogue.names(partition)
+        names[partition] = f'"queueName":{name_json(queue)},"partitionName":{name_json(name)}'
     return names
 
 
-def ack_element(index: int, entry: tuple[AckItem, AckOutcome], names: dict[PartitionId, bytes]) -> bytes:
-    item, outcome = entry
-    known = names[item.partition]
-    transaction = encode(item.transaction_id)
+def ack_element(index: int, item: AckItem, outcome: AckOutcome, lane: str) -> str:
+    """What became of one item, whose lane has these names."""
+    head = f'{{"index":{index},"transactionId":{encode(item.transaction_id).decode()},'
     if outcome.success and not outcome.noop and not outcome.dead_lettered and outcome.durability is None:
-        released = b"true" if outcome.lease_released else b"false"
-        return b'{"index":%d,"transactionId":%b,"success":true,"error":null,%b,"leaseReleased":%b,"dlq":false}' % (
-            index,
-            transaction,
-            known,
-            released,
-        )
+        released = "true" if outcome.lease_released else "false"
+        return f'{head}"success":true,"error":null,{lane},"leaseReleased":{released},"dlq":false}}'
     more: dict[str, Any] = {
         "success": outcome.success,
         "error": outcome.error,
@@ -102,8 +97,9 @@ def ack_element(index: int, entry: tuple[AckItem, AckOutcome], names: dict[Parti
         more["noop"] = True
     if outcome.durability is not None:
         more |= {"status": "buffered", "operationId": outcome.operation_id, "durability": outcome.durability}
-    result = b"" if outcome.result is None else b',"result":' + outcome.result
-    return b'{"index":%d,"transactionId":%b,%b,%b%b}' % (index, transaction, known, encode(more)[1:-1], result)
+    if outcome.result is not None:
+        more["result"] = msgspec.Raw(outcome.result)
+    return f"{head}{lane},{encode(more).decode()[1:]}"
 
 
 ROUTES = [
@@ -114,6 +110,7 @@ ROUTES = [
         summary="Say what became of one message.",
         tag="messages",
         body=AckBody,
+        statuses=(200, 202),
     ),
     Route(
         method="POST",
@@ -122,5 +119,6 @@ ROUTES = [
         summary="Say what became of many messages of one group.",
         tag="messages",
         body=AckBatchBody,
+        statuses=(200, 202),
     ),
 ]

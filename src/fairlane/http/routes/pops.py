@@ -106,39 +106,25 @@ def subscription(mode: str, start: str) -> Subscription:
 def pop_answer(popped: Popped, *, named: bool = False) -> bytes:
     """The answer joined from stored bytes: each message is its fragment and what only this pop knows. `named`: also
     its queue."""
-    lease = str(popped.lease).encode() if popped.lease else b""
-    group = name_json(popped.group)
+    lease = str(popped.lease) if popped.lease else ""
+    queue, group = name_json(popped.queue), name_json(popped.group)
+    end = f'"leaseId":"{lease}","consumerGroup":{group},"producerSub":null' + (f',"queue":{queue}}}' if named else "}")
     parts: list[bytes] = []
     for taken in popped.lanes:
         lane = taken.lane
-        where = b'","partitionId":"%b","partition":%b,"leaseId":"%b","consumerGroup":%b,"producerSub":null}' % (
-            str(lane.partition).encode(),
-            name_json(lane.name),
-            lease,
-            group,
-        )
-        if named:
-            where = b'%b,"queue":%b}' % (where[:-1], name_json(popped.queue))
+        where = f'","partitionId":"{lane.partition}","partition":{name_json(lane.name)},{end}'
         start = 0
         for count, created_at in taken.created_at:
             if count:
-                suffix = b',"createdAt":"' + timestamp(created_at).encode() + where
+                suffix = f',"createdAt":"{timestamp(created_at)}{where}'.encode()
                 parts.append((suffix + b",").join(taken.fragments[start : start + count]) + suffix)
                 start += count
     first = popped.lanes[0].lane
-    return (
-        b'{"success":true,"queue":%b,"partition":%b,"partitionId":"%b","leaseId":"%b","consumerGroup":%b,'
-        b'"partitionsClaimed":%d,"messages":[%b]}'
-        % (
-            name_json(popped.queue),
-            name_json(first.name),
-            str(first.partition).encode(),
-            lease,
-            group,
-            len(popped.lanes),
-            b",".join(parts),
-        )
+    head = (
+        f'{{"success":true,"queue":{queue},"partition":{name_json(first.name)},"partitionId":"{first.partition}",'
+        f'"leaseId":"{lease}","consumerGroup":{group},"partitionsClaimed":{len(popped.lanes)},"messages":['
     )
+    return b"%b%b]}" % (head.encode(), b",".join(parts))
 
 
 ROUTES = [
