@@ -65,6 +65,8 @@ class LaneView(Wire, rename="camel", kw_only=True):
     next_try_at: str | None
     """When the lane may be taken next; null while there is nothing to read."""
     dead_letters: int
+    expired: int
+    """Messages that were dropped because they were too old."""
 
 
 class QueueLanes(Wire, rename="camel", kw_only=True):
@@ -175,4 +177,5 @@ def lane_out(lane: LaneState, now: int) -> LaneView:
         error=lane.error,
         next_try_at=timestamp_or_none(lane.ready_at),
         dead_letters=lane.dead,
+        expired=lane.expired,
     )

@@ -72,6 +72,8 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     dead: int
     """Messages of this lane that this group gave up on, ever."""
+    expired: int = 0
+    """Messages of this lane that were dropped for this group because they were too old, ever."""
     skipped: int = 0
     """Messages above `committed` and a live lease that were deleted or dead-lettered by hand: no pop delivers them."""
     oldest_at: int | None = None

@@ -12,6 +12,7 @@ from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX,
 from fairlane.model.names import check_count, check_flag, check_name
 
 Ordering = Literal["per_key", "fifo", "unordered"]
+OnExpiry = Literal["dead_letter", "drop"]
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,9 +32,15 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dedup_seconds: int = 86_400
     """How long a transactionId is remembered; 0 accepts every repeat."""
     delay_seconds: int = 0
+    """A message is not delivered before it is this old."""
     window_seconds: int = 0
+    """A partition is not read while its newest message is younger than this; then all of it comes."""
     ttl_seconds: int = 0
+    """A message that is older than this expires, unless a lease holds it."""
     max_wait_seconds: int = 0
+    """As `ttl_seconds`, but only while no attempt of it has failed."""
+    on_expiry: OnExpiry = "dead_letter"
+    """What becomes of an expired message: a dead letter with the error `expired`, or nothing but a count."""
     priority: int = 0
     retention_enabled: bool = False
     retention_seconds: int = 0
@@ -46,6 +53,10 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """These options, or InvalidRequest naming the first one that is out of bounds."""
         if self.ordering not in get_args(Ordering):
             raise InvalidRequest(f"ordering must be one of {', '.join(get_args(Ordering))}, not {self.ordering!r:.40}")
+        if self.on_expiry not in get_args(OnExpiry):
+            raise InvalidRequest(
+                f"on_expiry must be one of {', '.join(get_args(OnExpiry))}, not {self.on_expiry!r:.40}"
+            )
         check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
         check_count("retry_limit", self.retry_limit, least=0, most=BATCH_ITEMS_MAX)
         check_count("max_size", self.max_size, least=0, most=COUNT_MAX)

@@ -102,7 +102,15 @@ class Messages(Protocol):
         most about POP_BYTES_MAX of them. A lane whose last lease ran out is charged one failed attempt of its first
         message with the error `Partition lease expired`; then it is delivered one message at a time until the
         cursor has passed the lost batch. A forgiving call charges nothing. A message whose attempts are used up is
-        dead-lettered instead of delivered, and one that was deleted is stepped over."""
+        dead-lettered instead of delivered, and one that was deleted is stepped over. What the queue's options keep
+        back is not delivered: messages younger than `delay_seconds`, and lanes whose newest is younger than
+        `window_seconds`. A message that expired (`ttl_seconds`, `max_wait_seconds`) is dead-lettered with the error
+        `expired`, or dropped and counted, instead of delivered."""
+        ...
+
+    async def expire(self, queue_id: int, group_id: int) -> int:
+        """Do what a pop would do with expired messages, in a bounded number of lanes that nobody has asked for
+        for so long that their first message is expired for sure; how many there were, 0 when all is done."""
         ...
 
     async def ack(self, settlements: Sequence[Settlement]) -> List[Settled]:

@@ -128,6 +128,7 @@ class Groups:
                 attempts=row["attempts"],
                 error=row["error"],
                 dead=row["dead"],
+                expired=row["expired"],
                 skipped=row["skipped"],
                 oldest_at=row["oldest_at"],
             )

@@ -119,6 +119,9 @@ class Messages:
     async def pop(self, call: PopCall) -> PopResult:
         return await self._popper(call)
 
+    async def expire(self, queue_id: int, group_id: int) -> int:
+        return await self._popper.expire(queue_id, group_id)
+
     async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
         async def run(shard: int, part: list[Settlement]) -> list[Settled]:
             arguments = ack.arguments(shard, part, self._database.time())

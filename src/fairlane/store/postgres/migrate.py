@@ -16,7 +16,7 @@ _LOCK = 0x6661_6972  # any number that no other program uses for an advisory loc
 
 # By this order: a function's body may call those before it.
 FUNCTIONS = (
-    *("position_at", "look_up", "skips", "push", "bury", "finished", "pop", "ack", "leases", "catalogue"),
+    *("position_at", "look_up", "skips", "push", "bury", "expire", "finished", "pop", "ack", "leases", "catalogue"),
     "back",
 )
 

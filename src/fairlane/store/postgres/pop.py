@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from uuid import UUID
 
 import asyncpg
 
@@ -12,9 +13,10 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.segment import Segment
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
-from fairlane.store.values import Lane, PopCall, PopResult
+from fairlane.store.values import Claim, Lane, PopCall, PopResult
 
 _ROUNDS_MAX = 8
+_EXPIRE_LANES = 256
 _FLOOR_MARGIN = 250_000
 """A push takes its time before it commits, so a lane may become visible a little below what was seen last."""
 _FULL_SCAN_SHARE = 20
@@ -68,6 +70,16 @@ class Popper:
                 result.next_at = end["at"] if result.next_at is None else min(result.next_at, end["at"])
         return result
 
+    async def expire(self, queue_id: int, group_id: int) -> int:
+        """A claim of no messages: what it meets expires or is left."""
+        claim = Claim(UUID(int=0), batch=0, partitions=_EXPIRE_LANES)
+        call = PopCall(queue_id=queue_id, group_id=group_id, claims=[claim])
+        expired = 0
+        for shard in self._shards:
+            end = await self._pop_shard(shard, call, {0: (0, _EXPIRE_LANES)}, PopResult([[]]))
+            expired += end["attempts"]
+        return expired
+
     def _route(self, call: PopCall) -> list[int]:
         """Shards in turn from a random start, so that none is always asked last."""
         if call.partition is not None:
@@ -103,7 +115,7 @@ class Popper:
         if end["first"]:
             result.gone = True
             return end
-        if call.partition is None:
+        if call.partition is None and call.claims[0].batch:
             self._floors.seen(key, floor, end["seen"], time.monotonic() - began)
         for claim, lane in _lanes(shard, rows):
             index = indexes[claim - 1]

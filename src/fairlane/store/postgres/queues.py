@@ -80,6 +80,9 @@ class Queues:
                     ids = [record[0] for record in await connection.fetch(SQL["lock_partitions"], shard, row["id"])]
                     await connection.fetch(SQL["lock_cursors"], shard, ids)
                 await recount(connection, self._shards, row["id"])
+            if row["delay"] > options.delay_seconds or row["window"] > options.window_seconds:
+                for shard in self._shards:
+                    await connection.fetch(SQL["wake"], shard, row["id"], self._database.time())
             return True
 
         while not await self._database.transact(work):

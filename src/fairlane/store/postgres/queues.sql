@@ -17,9 +17,13 @@ SELECT t.id, $2, $3, $4, $5, coalesce($6, clock_timestamp()) FROM fairlane.tenan
 ON CONFLICT (tenant_id, name) DO NOTHING;
 
 -- name: lock
-SELECT q.id, (q.options ->> 'max_size')::bigint AS max_size
+SELECT q.id, (q.options ->> 'max_size')::bigint AS max_size, (q.options ->> 'delay_seconds')::int AS delay,
+       (q.options ->> 'window_seconds')::int AS window
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
 WHERE t.name = $1 AND q.name = $2 FOR UPDATE OF q;
+
+-- name: wake
+SELECT fairlane.wake($1, $2, $3);
 
 -- name: configure
 UPDATE fairlane.queues q SET options = $2, namespace = $3, task = $4 WHERE q.id = $1;

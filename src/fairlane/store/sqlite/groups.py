@@ -140,7 +140,7 @@ def _delete(db: apsw.Connection, group_id: int, keep_subscription: bool) -> int:
 
 
 def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any) -> LaneState:
-    committed, ready_at, lease, lease_end, dead, attempts, error, skipped, oldest_at = rest
+    committed, ready_at, lease, lease_end, dead, expired, attempts, error, skipped, oldest_at = rest
     live = lease is not None and ready_at is not None and now < ready_at
     return LaneState(
         partition=PartitionId(0, id),
@@ -154,6 +154,7 @@ def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any)
         attempts=attempts or 0,
         error=error,
         dead=dead,
+        expired=expired,
         skipped=skipped,
         oldest_at=oldest_at,
     )

@@ -36,7 +36,7 @@ insert or ignore into cursors (partition_id, group_id, committed, ready_at, fail
 values (?1, ?2, ?3, ?4, exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
 
 -- name: lanes
-select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead,
+select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead, c.expired,
     f.attempts, f.error,
     (select count(*) from skips x
         where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
@@ -52,7 +52,7 @@ order by p.name
 limit ?4
 
 -- name: lane
-select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead,
+select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead, c.expired,
     f.attempts, f.error,
     (select count(*) from skips x
         where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position

@@ -37,6 +37,7 @@ class LaneRow(msgspec.Struct):
     probe_until: int
     failing: int
     dead: int
+    expired: int
     head: int
     queue_id: int
     name: str
@@ -69,6 +70,7 @@ def save(db: apsw.Connection, lane: LaneRow) -> None:
             lane.probe_until,
             lane.failing,
             lane.dead,
+            lane.expired,
             lane.partition_id,
             lane.group_id,
         ),
@@ -116,8 +118,9 @@ def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int
     return int(attempts)
 
 
-def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str, charge: int = 0) -> None:
-    """Dead-letter a message. The caller moves the cursor past it. `charge` counts this delivery as a failed one too.
+def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str, charge: int | None = 0) -> None:
+    """Dead-letter a message. The caller moves the cursor past it. `charge` counts this delivery as a failed one too;
+    None: it may never have been delivered.
 
     Bytes that rotted are kept as they are and the error says so: a lane must not stop for ever before them.
     """
@@ -126,7 +129,7 @@ def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: 
         error = f"{error[: ERROR_CHARS_MAX // 2]} (its segment does not match its checksum)"
     failure = first(db, SQL["failure"], lane.partition_id, lane.group_id, position)
     attempts, _, first_failed_at = failure or (0, "", now)
-    attempts = max(1, attempts + charge)
+    attempts = attempts if charge is None else max(1, attempts + charge)
     db.execute(
         SQL["insert_dead_letter"],
         (

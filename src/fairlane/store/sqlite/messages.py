@@ -15,7 +15,7 @@ from fairlane.store.sqlite.ack import settle
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
 from fairlane.store.sqlite.log import SQL
-from fairlane.store.sqlite.pop import pop
+from fairlane.store.sqlite.pop import expire, pop
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.values import (
@@ -40,6 +40,9 @@ class Messages:
 
     async def pop(self, call: PopCall) -> PopResult:
         return await self._database.write(lambda db, now: pop(db, now, call))
+
+    async def expire(self, queue_id: int, group_id: int) -> int:
+        return await self._database.write(lambda db, now: expire(db, now, queue_id, group_id))
 
     async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
         return await self._database.write(lambda db, now: [settle(db, now, each) for each in settlements])

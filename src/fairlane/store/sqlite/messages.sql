@@ -68,7 +68,7 @@ where g.id = ? and q.id = ?
 
 -- name: ready_lanes
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
-    c.last_lease, c.probe_until, c.failing, c.dead, p.head, p.queue_id, p.name
+    c.last_lease, c.probe_until, c.failing, c.dead, c.expired, p.head, p.queue_id, p.name
 from cursors c cross join partitions p
 where c.group_id = ? and c.ready_at <= ? and p.id = c.partition_id
 order by c.ready_at, c.partition_id
@@ -76,7 +76,7 @@ limit ?
 
 -- name: lane
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
-    c.last_lease, c.probe_until, c.failing, c.dead, p.head, p.queue_id, p.name, q.options
+    c.last_lease, c.probe_until, c.failing, c.dead, c.expired, p.head, p.queue_id, p.name, q.options
 from cursors c
 cross join partitions p
 cross join queues q
@@ -85,7 +85,7 @@ where c.partition_id = ? and c.group_id = ? and p.id = c.partition_id and q.id =
 -- name: save_lane
 update cursors
 set committed = ?, ready_at = ?, lease = ?, lease_start = ?, lease_end = ?, leased_at = ?, last_lease = ?,
-    probe_until = ?, failing = ?, dead = ?
+    probe_until = ?, failing = ?, dead = ?, expired = ?
 where partition_id = ? and group_id = ?
 
 -- name: others_committed
@@ -95,6 +95,12 @@ select min(committed) from cursors where partition_id = ? and group_id <> ?
 select attempts, error, first_failed_at
 from failures
 where partition_id = ? and group_id = ? and position = ?
+
+-- name: next_failure
+select min(position) from failures where partition_id = ? and group_id = ? and position >= ?
+
+-- name: last_at
+select last_at from partitions where id = ?
 
 -- name: next_used_up
 select min(position) from failures where partition_id = ? and group_id = ? and position > ? and attempts > ?

@@ -14,7 +14,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
-from fairlane.store.sqlite import log
+from fairlane.store.sqlite import log, timing
 from fairlane.store.sqlite.lanes import (
     LEASE_EXPIRED,
     LaneRow,
@@ -63,6 +63,32 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     return PopResult(lanes, next_at=None if all(lanes) else popping.next_at())
 
 
+def expire(db: apsw.Connection, now: int, queue_id: int, group_id: int) -> int:
+    """Give up what is too old in lanes that nobody asked for; how many messages."""
+    queue = first(db, SQL["queue_of_pop"], group_id, queue_id)
+    options = parse_options(queue[0]) if queue else QueueOptions()
+    age = timing.life(options)
+    if age is None:
+        return 0
+    expired = 0
+    for row in rows(db, SQL["ready_lanes"], group_id, now - age, LANES_AT_ONCE):
+        lane = LaneRow(*row)
+        if lane.lease is not None:
+            lost(db, lane, now)
+        gone, _ = timing.expire(db, lane, options, now)
+        expired += gone
+        lane.free(now)
+        save(db, lane)
+    return expired
+
+
+def lost(db: apsw.Connection, lane: LaneRow, now: int) -> None:
+    """The last lease ran out: its first message is charged, the lost batch is delivered one by one."""
+    lane.probe_until = max(lane.probe_until, lane.lease_end or 0)
+    lane.clear_lease()
+    fail(db, lane, lane.committed, LEASE_EXPIRED, now)
+
+
 class _Popping:
     def __init__(self, db: apsw.Connection, now: int, call: PopCall, options: QueueOptions) -> None:
         self._db = db
@@ -71,6 +97,8 @@ class _Popping:
         self._options = options
         seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
         self._ends_at = now + seconds * 1_000_000
+        self._expiring = timing.life(options) is not None
+        self._more = False
 
     def run(self, wants: deque[_Want]) -> None:
         """Serve ready lanes, some at a time, until no claim wants more or none is left."""
@@ -106,22 +134,21 @@ class _Popping:
 
     def _serve(self, lane: LaneRow, want: _Want) -> None:
         if lane.lease is not None:
-            self._lost(lane)
-        attempts = self._attempts(lane) if lane.failing else 0
-        if lane.committed < lane.head:
-            self._claim(lane, want, attempts)
+            if self._call.forgiving:
+                lane.clear_lease()
+            else:
+                lost(self._db, lane, self._now)
+        more = False
+        if self._expiring:
+            _, more = timing.expire(self._db, lane, self._options, self._now)
+        attempts = self._attempts(lane) if lane.failing and not more else 0
+        later, upto = timing.put_off(self._db, lane, self._options, self._now)
+        if more or later is not None or lane.committed >= lane.head:
+            self._more |= more
+            lane.free(self._now if later is None else later)
         else:
-            lane.free(self._now)
+            self._claim(lane, want, attempts, upto)
         save(self._db, lane)
-
-    def _lost(self, lane: LaneRow) -> None:
-        """The last lease ran out: its first message is charged, the lost batch is delivered one by one."""
-        if self._call.forgiving:
-            lane.clear_lease()
-            return
-        lane.probe_until = max(lane.probe_until, lane.lease_end or 0)
-        lane.clear_lease()
-        fail(self._db, lane, lane.committed, LEASE_EXPIRED, self._now)
 
     def _attempts(self, lane: LaneRow) -> int:
         """Failed attempts of the first message; those that used theirs up are dead-lettered on the way, those taken
@@ -147,10 +174,10 @@ class _Popping:
         skip = next_skip(self._db, lane, lane.committed)
         return min(lane.head if found is None else int(found), lane.head if skip is None else skip)
 
-    def _claim(self, lane: LaneRow, want: _Want, attempts: int) -> None:
+    def _claim(self, lane: LaneRow, want: _Want, attempts: int, visible: int) -> None:
         first_pos = lane.committed
         most = 1 if first_pos < lane.probe_until else want.messages
-        stop = self._stop(lane) if lane.failing else lane.head
+        stop = min(visible, self._stop(lane) if lane.failing else lane.head)
         segments, upto, size = self._read(lane, min(stop, first_pos + most), want.bytes)
         want.messages -= upto - first_pos
         want.bytes -= size
@@ -195,6 +222,8 @@ class _Popping:
         return found, position, size
 
     def next_at(self) -> int | None:
+        if self._more:
+            return self._now
         if self._call.partition is None:
             at: int | None = value(self._db, GROUPS["next_ready_at"], self._call.group_id)
             return at

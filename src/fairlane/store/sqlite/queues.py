@@ -50,6 +50,9 @@ class Queues:
             db.execute(SQL["configure"], (_text(options), namespace, task, queue.id))
             if options.max_size and not queue.options.max_size:
                 recount_depth(db, queue.id)
+            old = queue.options
+            if old.delay_seconds > options.delay_seconds or old.window_seconds > options.window_seconds:
+                db.execute(SQL["wake"], (queue.id, now))
             return msgspec.structs.replace(queue, options=options, namespace=namespace, task=task)
 
         return await self._database.write(work)

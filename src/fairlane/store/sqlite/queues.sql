@@ -23,6 +23,11 @@ returning id
 -- name: configure
 update queues set options = ?, namespace = ?, task = ? where id = ?
 
+-- name: wake
+update cursors set ready_at = ?2
+where ready_at > ?2 and lease is null and not failing
+    and partition_id in (select id from partitions where queue_id = ?1)
+
 -- name: exists
 select 1 from queues where id = ?
 

@@ -2,7 +2,7 @@
 -- Without p_error the error of its last failure is kept.
 CREATE OR REPLACE FUNCTION fairlane.bury(
     p_shard int, p_queue bigint, p_partition bigint, p_group bigint, p_position bigint, p_error text, p_now timestamptz,
-    p_charge int DEFAULT 0  -- 1: this delivery failed too, and was not counted yet
+    p_charge int DEFAULT 0  -- 1: this delivery failed too, and was not counted yet; NULL: it may never have been delivered
 ) RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -21,7 +21,7 @@ BEGIN
             first_failed_at, failed_at)
     VALUES (p_shard, p_partition, p_group, p_position, p_queue,
             substring(s.body FROM lo + 1 FOR s.ends[p_position - s.first_pos + 1] - lo), s.created_at, coalesce(p_error, f.error),
-            greatest(f.attempts + p_charge, 1), least(f.first_failed_at, p_now), p_now)
+            CASE WHEN p_charge IS NULL THEN coalesce(f.attempts, 0) ELSE greatest(f.attempts + p_charge, 1) END, least(f.first_failed_at, p_now), p_now)
     ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
     SET error = excluded.error, attempts = excluded.attempts, first_failed_at = excluded.first_failed_at,
         failed_at = excluded.failed_at, replayed_at = NULL, replayed_as = NULL;

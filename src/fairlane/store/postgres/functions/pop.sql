@@ -1,7 +1,13 @@
 -- Leases ready lanes of one group in one shard to claims, in order: claim i takes up to p_batch[i] messages from up to
 -- p_lanes[i] lanes under the token p_tokens[i]. One row per segment of each claimed lane, then one row with claim 0:
--- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read, `at` when the next lane is due if
--- not all claims were satisfied, `seen` the smallest ready_at that a next call needs to look at.
+-- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read yet, `attempts` how many messages expired,
+-- `at` when the next lane is due if not all claims were satisfied, `seen` the smallest ready_at that a next call needs to look at.
+--
+-- A claim of 0 messages is not satisfied by any lane: such a call only lets messages expire, in lanes that nobody asked for as long
+-- as the queue lets a message wait.
+--
+-- This is where a lane is kept from being read: whoever sets a cursor's ready_at need not know of delays and windows, because a pop
+-- that meets such a lane puts it off to the time when it may be read.
 --
 -- Waits for no lock while it holds cursors: what it cannot get at once it leaves ready for the next pop.
 CREATE OR REPLACE FUNCTION fairlane.pop(
@@ -29,6 +35,10 @@ DECLARE
     t_next timestamptz;
     o jsonb;
     v_limited boolean;
+    v_delay interval;
+    v_window interval;
+    v_life interval;
+    v_timed boolean;
     v_lanes refcursor;
     c record;
     v_seen timestamptz;
@@ -37,6 +47,13 @@ DECLARE
     v_left int := p_lanes[1];
     v_bytes bigint := p_bytes_max;
     v_want int := (SELECT sum(x) FROM unnest(p_lanes) x);
+    v_look int;
+    v_until timestamptz;
+    v_later timestamptz;
+    v_expired record;
+    v_dropped bigint;
+    v_gone bigint := 0;
+    v_more boolean := false;
     v_first bigint;
     v_upto bigint;
     v_stop bigint;
@@ -54,9 +71,18 @@ DECLARE
     l_probe bigint[] := '{}';
     l_failing boolean[] := '{}';
     l_dead int[] := '{}';
+    l_dropped bigint[] := '{}';
+    d_partition bigint[] := '{}';  -- lanes that may be read later
+    d_at timestamptz[] := '{}';
+    d_first bigint[] := '{}';
+    d_probe bigint[] := '{}';
+    d_failing boolean[] := '{}';
+    d_dead int[] := '{}';
+    d_dropped bigint[] := '{}';
     e_partition bigint[] := '{}';  -- lanes with nothing to read, now that we looked
     e_first bigint[] := '{}';
     e_dead int[] := '{}';
+    e_dropped bigint[] := '{}';
     v_held bigint[] := '{}';
     v_moved bigint[] := '{}';
     v_before bigint;
@@ -75,21 +101,28 @@ BEGIN
     t := coalesce(p_now, clock_timestamp());
     t_end := t + make_interval(secs => CASE WHEN p_lease_seconds > 0 THEN p_lease_seconds
                                             ELSE (o ->> 'lease_seconds')::int END);
+    v_delay := make_interval(secs => nullif((o ->> 'delay_seconds')::int, 0));
+    v_window := make_interval(secs => nullif((o ->> 'window_seconds')::int, 0));
+    v_life := make_interval(secs => least(nullif((o ->> 'ttl_seconds')::int, 0), nullif((o ->> 'max_wait_seconds')::int, 0)));
+    v_timed := v_delay IS NOT NULL OR v_window IS NOT NULL OR v_life IS NOT NULL;
+    v_until := CASE WHEN p_batch[1] = 0 THEN t - v_life ELSE t END;
+    -- Some of the lanes may have to be put off. What is looked at is locked meanwhile, so that it must not be many.
+    v_look := CASE WHEN coalesce(v_delay, v_window) IS NULL THEN v_want ELSE greatest(v_want, 8) END;
 
     IF p_partition = 0 THEN
         -- Lanes are picked before their partitions are looked at, or a plan might read and sort them all.
         OPEN v_lanes FOR
         SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
-               p.message_bytes_max
+               p.message_bytes_max, p.last_at
         FROM (SELECT * FROM fairlane.cursors c
-              WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
-              ORDER BY c.ready_at LIMIT v_want FOR UPDATE SKIP LOCKED) k
+              WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= v_until AND c.ready_at >= p_from
+              ORDER BY c.ready_at LIMIT v_look FOR UPDATE SKIP LOCKED) k
         JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = k.partition_id
         ORDER BY k.ready_at, k.partition_id;
     ELSE
         OPEN v_lanes FOR
         SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
-               p.message_bytes_max
+               p.message_bytes_max, p.last_at
         FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
         WHERE k.shard = p_shard AND k.group_id = p_group AND k.partition_id = p_partition AND k.ready_at <= t
         FOR UPDATE OF k SKIP LOCKED;
@@ -103,6 +136,8 @@ BEGIN
         v_failing := c.failing;
         v_attempts := 0;
         v_dead := 0;
+        v_dropped := 0;
+        v_later := NULL;
         IF c.lease IS NOT NULL AND NOT p_forgiving THEN
             -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
             v_probe := greatest(v_probe, c.lease_end);
@@ -114,7 +149,17 @@ BEGIN
             SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at;
         END IF;
         v_stop := c.head;
-        IF v_failing THEN
+        IF v_life IS NOT NULL AND v_first < c.head THEN
+            SELECT * INTO v_expired
+            FROM fairlane.expire(p_shard, p_queue, c.partition_id, p_group, v_first, o, t);
+            v_first := v_expired.upto;
+            v_dead := v_expired.dead;
+            v_dropped := v_expired.dropped;
+            v_gone := v_gone + v_dead + v_dropped;
+            v_more := v_more OR v_expired.more;
+            v_later := CASE WHEN v_expired.more THEN t END;
+        END IF;
+        IF v_failing AND v_later IS NULL THEN
             LOOP
                 IF fairlane.next_skip(p_shard, c.partition_id, p_group, v_first) = v_first THEN
                     DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
@@ -145,7 +190,32 @@ BEGIN
             e_partition := e_partition || c.partition_id;
             e_first := e_first || v_first;
             e_dead := e_dead || v_dead;
+            e_dropped := e_dropped || v_dropped;
             CONTINUE;
+        END IF;
+        IF v_timed THEN
+            IF c.last_at + v_window > t THEN
+                v_later := c.last_at + v_window;
+            END IF;
+            IF c.last_at + v_delay > t THEN
+                v_stop := least(v_stop, fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond'));
+                IF v_stop <= v_first THEN
+                    v_later := greatest(v_later, fairlane.due_at(p_shard, c.partition_id, v_first, v_delay));
+                END IF;
+            END IF;
+            IF v_batch = 0 THEN
+                v_later := coalesce(v_later, t);
+            END IF;
+            IF v_later IS NOT NULL THEN
+                d_partition := d_partition || c.partition_id;
+                d_at := d_at || v_later;
+                d_first := d_first || v_first;
+                d_probe := d_probe || v_probe;
+                d_failing := d_failing || v_failing;
+                d_dead := d_dead || v_dead;
+                d_dropped := d_dropped || v_dropped;
+                CONTINUE;
+            END IF;
         END IF;
         v_upto := CASE WHEN v_first < v_probe THEN v_first + 1 ELSE least(v_stop, v_first + v_batch) END;
         IF (v_upto - v_first) * c.message_bytes_max > v_bytes THEN
@@ -168,6 +238,7 @@ BEGIN
         l_probe := l_probe || v_probe;
         l_failing := l_failing || v_failing;
         l_dead := l_dead || v_dead;
+        l_dropped := l_dropped || v_dropped;
         v_batch := v_batch - (v_upto - v_first)::int;
         v_bytes := v_bytes - (v_upto - v_first) * c.message_bytes_max;
         v_left := v_left - 1;
@@ -198,26 +269,37 @@ BEGIN
     IF e_partition <> '{}' THEN
         UPDATE fairlane.cursors k
         SET committed = e.first, lease = NULL, failing = fairlane.obstacles(p_shard, e.id, p_group, e.first), probe_until = 0,
-            dead = k.dead + e.dead,
+            dead = k.dead + e.dead, expired = k.expired + e.dropped,
             ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= e.first THEN NULL ELSE t END
-        FROM unnest(e_partition, e_first, e_dead) e(id, first, dead), fairlane.partitions p
+        FROM unnest(e_partition, e_first, e_dead, e_dropped) e(id, first, dead, dropped), fairlane.partitions p
         WHERE k.shard = p_shard AND k.partition_id = e.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = e.id;
+    END IF;
+    IF d_partition <> '{}' THEN
+        UPDATE fairlane.cursors k
+        SET committed = d.first, lease = NULL, ready_at = d.at, probe_until = d.probe,
+            failing = d.failing AND fairlane.obstacles(p_shard, d.id, p_group, d.first),
+            dead = k.dead + d.dead, expired = k.expired + d.dropped
+        FROM unnest(d_partition, d_at, d_first, d_probe, d_failing, d_dead, d_dropped)
+             d(id, at, first, probe, failing, dead, dropped)
+        WHERE k.shard = p_shard AND k.partition_id = d.id AND k.group_id = p_group;
     END IF;
     IF p_auto_ack AND l_partition <> '{}' THEN
         UPDATE fairlane.cursors k
-        SET committed = l.upto, lease = NULL, dead = k.dead + l.dead, probe_until = l.probe,
+        SET committed = l.upto, lease = NULL, dead = k.dead + l.dead, expired = k.expired + l.dropped, probe_until = l.probe,
             failing = l.failing AND fairlane.obstacles(p_shard, l.id, p_group, l.upto),
             ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= l.upto THEN NULL ELSE t END
-        FROM unnest(l_partition, l_upto, l_probe, l_failing, l_dead) l(id, upto, probe, failing, dead), fairlane.partitions p
+        FROM unnest(l_partition, l_upto, l_probe, l_failing, l_dead, l_dropped) l(id, upto, probe, failing, dead, dropped),
+             fairlane.partitions p
         WHERE k.shard = p_shard AND k.partition_id = l.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = l.id;
         DELETE FROM fairlane.failures f USING unnest(l_partition, l_upto, l_failing) l(id, upto, failing)
         WHERE l.failing AND f.shard = p_shard AND f.partition_id = l.id AND f.group_id = p_group AND f.position < l.upto;
     ELSIF l_partition <> '{}' THEN
         UPDATE fairlane.cursors k
         SET committed = l.first, lease = p_tokens[l.claim], lease_start = l.first, lease_end = l.upto, leased_at = t,
-            probe_until = l.probe, failing = l.failing, dead = k.dead + l.dead, ready_at = t_end
-        FROM unnest(l_partition, l_claim, l_first, l_upto, l_probe, l_failing, l_dead)
-             l(id, claim, first, upto, probe, failing, dead)
+            probe_until = l.probe, failing = l.failing, dead = k.dead + l.dead, expired = k.expired + l.dropped,
+            ready_at = t_end
+        FROM unnest(l_partition, l_claim, l_first, l_upto, l_probe, l_failing, l_dead, l_dropped)
+             l(id, claim, first, upto, probe, failing, dead, dropped)
         WHERE k.shard = p_shard AND k.partition_id = l.id AND k.group_id = p_group;
     END IF;
     IF v_limited AND v_moved <> '{}' THEN
@@ -241,7 +323,11 @@ BEGIN
     IF v_claim <= cardinality(p_tokens) THEN
         SELECT k.ready_at INTO t_next FROM fairlane.cursors k
         WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t ORDER BY k.ready_at LIMIT 1;
+        IF v_more OR cardinality(d_partition) >= v_look THEN
+            t_next := t;
+        END IF;
     END IF;
-    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, cardinality(e_partition)::bigint, 0, NULL::timestamptz,
+    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, (cardinality(e_partition) + cardinality(d_partition))::bigint,
+                        v_gone::int, NULL::timestamptz,
                         0::bigint, t_next, 0::bigint, NULL::int[], NULL::bytea, coalesce(v_seen, t);
 END $$;

@@ -1,0 +1,103 @@
+"""The table of queue options in docs/queues.md. `python -m tests.docs.options` writes it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlane.http.wire import options_out
+from fairlane.model.queue import QueueOptions
+
+PAGE = Path(__file__).parents[2] / "docs/queues.md"
+BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
+
+# What each option means, and the tests that fail without it, which run on every store. An option without a test is
+# accepted and given back, and does nothing yet.
+OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ordering": (
+        "`per_key`: order inside each partition; `fifo`: one partition, `Default`; `unordered` is refused for now",
+        ("test_a_caller_with_a_bad_partition_fails_alone",),
+    ),
+    "lease_seconds": (
+        "how long a consumer may keep what it popped; each pop may name its own",
+        ("test_a_lease_ends_at_its_end_and_not_before",),
+    ),
+    "retry_limit": (
+        "failed attempts that are followed by another; deliveries in all are one more",
+        ("test_a_failing_message_is_dead_after_its_last_attempt_and_the_lane_goes_on",),
+    ),
+    "retry_delay_ms": (
+        "sleep of the lane after the first failed attempt, in milliseconds; doubles with each further one",
+        ("test_backoff_doubles_up_to_its_cap_and_begins_anew_with_the_next_message",),
+    ),
+    "retry_delay_max_ms": (
+        "the longest such sleep",
+        ("test_backoff_doubles_up_to_its_cap_and_begins_anew_with_the_next_message",),
+    ),
+    "retry_jitter": (
+        "spread each sleep over half to all of its length",
+        ("test_jitter_spreads_a_sleep_over_half_to_all_of_its_length",),
+    ),
+    "max_size": (
+        "messages not yet finished by every group; a push beyond it is refused whole",
+        ("test_capacity_is_exact_under_32_pushers",),
+    ),
+    "dedup_seconds": (
+        "how long a transactionId is remembered; 0 accepts every repeat",
+        ("test_an_id_is_forgotten_after_the_window_and_not_before",),
+    ),
+    "delay_seconds": (
+        "a message is not delivered before it is this old; order is kept",
+        ("test_a_delayed_message_is_invisible_until_its_delay_has_passed_and_not_longer",),
+    ),
+    "window_seconds": (
+        "a partition is not read while its newest message is younger than this; then all of it comes",
+        ("test_a_window_gives_a_lane_when_its_newest_message_is_old_enough_and_then_all_of_it",),
+    ),
+    "ttl_seconds": (
+        "a message older than this expires, unless a lease holds it",
+        ("test_a_message_expires_at_its_age_and_not_before",),
+    ),
+    "max_wait_seconds": (
+        "the same, but only while no attempt of the message has failed",
+        ("test_a_message_that_failed_outlives_its_wait_but_not_its_ttl",),
+    ),
+    "on_expiry": (
+        "`dead_letter`: an expired message is a dead letter with the error `expired`; `drop`: it is counted and gone",
+        ("test_an_expired_message_is_dropped_and_counted_where_the_queue_says_so",),
+    ),
+    "priority": ("the order in which lanes are served", ()),
+    "retention_enabled": ("switches the next two on", ()),
+    "retention_seconds": ("messages older than this are removed, finished or not", ()),
+    "completed_retention_seconds": ("messages older than this that every group has finished are removed", ()),
+    "encryption_enabled": ("payloads are encrypted at rest", ()),
+    "dead_letter_queue": ("accepted as clients send it; dead letters are always kept", ()),
+    "dlq_after_max_retries": ("accepted as clients send it; dead letters are always kept", ()),
+}
+
+
+def table() -> str:
+    lines = ["| option | on the wire | default | meaning | enforced by |\n", "|---|---|---|---|---|\n"]
+    for name, (meaning, tests) in OPTIONS.items():
+        default = getattr(QueueOptions(), name)
+        shown = str(default).lower() if isinstance(default, bool) else default
+        enforced = ", ".join(f"`{test}`" for test in tests) or "nothing yet"
+        lines.append(f"| `{name}` | `{_wire(name)}` | {shown} | {meaning} | {enforced} |\n")
+    return "".join(lines)
+
+
+def _wire(name: str) -> str:
+    """The option's name on the wire: the one that changes with it."""
+    default, changed = options_out(QueueOptions()), options_out(QueueOptions(**{name: object()}))
+    [found] = [wire for wire in default if default[wire] is not changed[wire] and default[wire] != changed[wire]]
+    return found
+
+
+def written() -> str:
+    """The page with the table as it should be."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}{table()}{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(), encoding="utf-8")
