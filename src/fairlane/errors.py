@@ -13,6 +13,7 @@
         |- StoreUnavailable
         |- StoreUnsafe      the store would lose data: refused to start
         |- StoreCorrupt     stored bytes do not match their checksum
+        |- LaneWaiting      operations wait in a partition that a transaction or replay would append to
         |- ShuttingDown
         '- OutcomeUnknown   the commit's fate is not known; retry with the same transactionId
 
@@ -61,17 +62,19 @@ class Overloaded(FairlaneError):
     code = "overloaded"
     retryable = True
 
-    def __init__(self, message: str, *, retry_after: float = 5.0) -> None:
+    def __init__(self, message: str, *, retry_after: float = 5.0, depth: int | None = None) -> None:
+        """`depth` is how many wait where there is no more room."""
         super().__init__(message)
         self.retry_after = retry_after
+        self.depth = depth
 
 
 class QueueFull(Overloaded):
     code = "QUEUE_FULL"
+    depth: int
 
     def __init__(self, message: str, *, depth: int, capacity: int, retry_after: float = 5.0) -> None:
-        super().__init__(message, retry_after=retry_after)
-        self.depth = depth
+        super().__init__(message, retry_after=retry_after, depth=depth)
         self.capacity = capacity
 
 
@@ -92,6 +95,10 @@ class StoreUnsafe(Unavailable):
 class StoreCorrupt(Unavailable):
     code = "store_corrupt"
     retryable = False
+
+
+class LaneWaiting(Unavailable):
+    code = "lane_waiting"
 
 
 class ShuttingDown(Unavailable):

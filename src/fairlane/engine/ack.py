@@ -16,8 +16,8 @@ from fairlane.store.base import Store
 from fairlane.store.values import Bury, Nack, Settled, Settlement
 from fairlane.telemetry import Telemetry
 
-_LOST = "the lease ended or is not this group's; the messages are delivered again"
-_UNRESOLVABLE = "unresolvable: no message with this transactionId in the lease or the partition"
+LOST = "the lease ended or is not this group's; the messages are delivered again"
+UNRESOLVABLE = "unresolvable: no message with this transactionId in the lease or the partition"
 
 
 class AckRequest(msgspec.Struct):
@@ -64,7 +64,7 @@ class Acker:
     async def plan(self, request: AckRequest, outcomes: list[AckOutcome], *, in_transaction: bool) -> list[Plan]:
         """Settlements for all items that name a message; the others are answered in `outcomes`."""
         plans = []
-        for (partition, lease_text), indexes in _lanes(request.items).items():
+        for (partition, lease_text), indexes in lanes_of(request.items).items():
             home = await self._catalogue.partition(partition)
             group_id = await self._catalogue.group_id(home.queue_id, request.group) if home else None
             lease = LeaseId.parse(lease_text) if lease_text is not None else None
@@ -73,10 +73,10 @@ class Acker:
                 self._catalogue.forget_group(home.queue_id, request.group)
                 group_id = await self._catalogue.group_id(home.queue_id, request.group)
             if lease_text is not None and (lease is None or lease.group_id != group_id):
-                _refuse(outcomes, indexes, "lease_lost", _LOST)
+                refuse(outcomes, indexes, "lease_lost", LOST)
                 continue
             if home is None or group_id is None:
-                _refuse(outcomes, indexes, "unresolvable", _UNRESOLVABLE)
+                refuse(outcomes, indexes, "unresolvable", UNRESOLVABLE)
                 continue
             found = await self._resolve(request.items, indexes, partition, lease)
             if len(found) < len(indexes):
@@ -94,9 +94,9 @@ class Acker:
     ) -> None:
         held = lease and any(leased.partition == partition for leased in await self._store.messages.leased(lease))
         if lease and not held:
-            _refuse(outcomes, indexes, "lease_lost", _LOST)
+            refuse(outcomes, indexes, "lease_lost", LOST)
         else:
-            _refuse(outcomes, indexes, "unresolvable", _UNRESOLVABLE)
+            refuse(outcomes, indexes, "unresolvable", UNRESOLVABLE)
 
     async def _resolve(
         self, items: Sequence[AckItem], indexes: list[int], partition: PartitionId, lease: LeaseId | None
@@ -144,8 +144,25 @@ class Acker:
             self._waiters.wake(plan.queue_id, 1, group_id=settlement.group_id)
             self._store.hint(plan.queue_id)
 
+    def resolve(
+        self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: list[AckOutcome]
+    ) -> Plan | None:
+        """Tell each item what became of it, without looking at the store; the plan of what is left behind a nack that
+        came too late."""
+        rest = _behind_a_late_nack(plan, settled, items)
+        for index, position in plan.items:
+            outcomes[index] = _outcome(items[index], position, plan.settlement, settled)
+        return rest
 
-def _lanes(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], list[int]]:
+    def released(self, plan: Plan) -> None:
+        """A lane may be ready: tell waiting polls, here and at other brokers."""
+        if plan.settlement.token is not None:
+            self._leases.forget(plan.settlement.token, plan.settlement.partition)
+        self._waiters.wake(plan.queue_id, 1, group_id=plan.settlement.group_id)
+        self._store.hint(plan.queue_id)
+
+
+def lanes_of(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], list[int]]:
     """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
     if isinstance(items, Completed):
         return items.lanes
@@ -190,7 +207,7 @@ def _behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) 
     return Plan(settlement, sorted(rest.items()), plan.queue_id)
 
 
-def _refuse(outcomes: list[AckOutcome], indexes: list[int], code: str, error: str) -> None:
+def refuse(outcomes: list[AckOutcome], indexes: list[int], code: str, error: str) -> None:
     for index in indexes:
         outcomes[index].code, outcomes[index].error = code, error
 
@@ -236,7 +253,7 @@ def _outcome(item: AckItem, position: int, settlement: Settlement, settled: Sett
     if settled.state != "ok":
         outcome.success = outcome.noop = settled.repeated and finishes and position < settled.after
         if not outcome.success:
-            outcome.code, outcome.error = "lease_lost", _LOST
+            outcome.code, outcome.error = "lease_lost", LOST
     elif position < settled.before:
         outcome.success = outcome.noop = finishes
         if not finishes:

@@ -58,6 +58,11 @@ class Batcher(Generic[Op, Out]):
         """How long the oldest operation that waits has done so, at `now` (`time.perf_counter`)."""
         return now - self._waiting[0][3] if self._waiting else 0.0
 
+    @property
+    def flushes_waiting(self) -> float:
+        """How many full flushes what waits would make."""
+        return max(len(self._waiting) / self._policy.requests_max, self._items / self._policy.items_max)
+
     async def submit(self, op: Op) -> Out:
         """The outcome of `op`, which travels with whatever else waits."""
         if self._stopped:

@@ -79,7 +79,7 @@ class Flush:
     def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
         self.put(owner, outcome)
         for repeat in draft.repeats.pop(outcome.transaction_id, ()):
-            self.put(repeat, outcome if outcome.status == "refused" else _as_duplicate(outcome))
+            self.put(repeat, outcome if outcome.status in ("refused", "buffered") else _as_duplicate(outcome))
 
     def put(self, owner: tuple[int, int], outcome: PushOutcome) -> None:
         request, index = owner

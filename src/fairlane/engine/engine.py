@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
 from fairlane.engine.ack import Acker, AckRequest
-from fairlane.engine.admission import Admission, Gauge, Load
+from fairlane.engine.admission import Admission, Gauge, Kind, Load
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
+from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import PushRequest
+from fairlane.engine.enqueue import Enqueuer, enqueue_acks
 from fairlane.engine.leases import Leases
+from fairlane.engine.operations import Operations
 from fairlane.engine.pop import Popped, Popper, PopRequest
+from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
 from fairlane.engine.switchboard import Switchboard
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters
+from fairlane.engine.waiting_acks import WaitingAcks
+from fairlane.engine.waiting_pushes import WaitingPushes
 from fairlane.engine.wide_pop import WidePopper
-from fairlane.errors import ShuttingDown
+from fairlane.errors import Overloaded, ShuttingDown
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
 from fairlane.model.stream import StateChange
 from fairlane.store.base import Store
+from fairlane.store.operations import ClaimedLane
 from fairlane.store.values import Renewal
 from fairlane.telemetry import Operation, Telemetry
 
 T = TypeVar("T")
+_FLUSHES_WAITING_MAX = 5
+"""While more flushes of pushes wait than this, operations are applied at a slower pace."""
 
 
 class Engine:
@@ -43,7 +52,11 @@ class Engine:
         self.waiters = Waiters()
         leases = Leases(store)
         self._ready: dict[int, int] = {}
-        self._pusher = Pusher(store, self.catalogue, self._got_messages)
+        self.processor = Processor(store, self._begin, lambda: self._pushes.flushes_waiting > _FLUSHES_WAITING_MAX)
+        self.operations = Operations(store, self.catalogue, self.processor)
+        capacity = Capacity()
+        self._enqueuer = Enqueuer(store, self.processor.kept, self.processor.estimate, capacity)
+        self._pusher = Pusher(store, self.catalogue, self._got_messages, self._enqueuer.push, capacity)
         self._popper = Popper(
             store, self.catalogue, leases, self.waiters, telemetry=self.telemetry, switches=self.switches
         )
@@ -58,11 +71,16 @@ class Engine:
             self._acker.flush, BatchPolicy(flushes=flushes), weigh=lambda request: Weight(len(request.items))
         )
         self._renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
+        self._waiting_pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
+            self._pusher.enqueue, BatchPolicy(), weigh=_weigh_push
+        )
+        self._waiting_acks: Batcher[AckRequest, list[AckOutcome]] = Batcher(
+            self._enqueue_acks, BatchPolicy(), weigh=lambda request: Weight(len(request.items))
+        )
         self.admission = Admission()
         self._gauge = Gauge()
-        self.backlog: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
-        """Operations that wait in the operation queue, and how many leave it a second."""
         self._stopped = False
+        self.processor.start()
         store.listen(lambda queue_id: self.waiters.wake(queue_id, 100))
 
     def _check_running(self) -> None:
@@ -73,7 +91,30 @@ class Engine:
         self._check_running()
         if not request.items:
             return []
-        return await self._timed(self.telemetry.push, len(request.items), self._pushes.submit(request))
+        batcher = self._waiting_pushes if self._must_wait("push") else self._pushes
+        return await self._timed(self.telemetry.push, len(request.items), batcher.submit(request))
+
+    def _must_wait(self, kind: Kind) -> bool:
+        """Whether an operation is kept and applied later; Overloaded if it is not even that."""
+        load = self.load()
+        decision = self.admission.decide(kind, load)
+        if decision.verdict == "refuse":
+            self.telemetry.operations[kind].errors += 1
+            raise Overloaded(decision.reason, retry_after=decision.retry_after, depth=load.depth)
+        return decision.verdict == "enqueue"
+
+    def _begin(self, lane: ClaimedLane) -> Work:
+        if lane.claim.group_id:
+            return WaitingAcks(lane, self._acker)
+        return WaitingPushes(lane, self.catalogue, self._caught_up)
+
+    def _caught_up(self, queue_id: int, count: int) -> None:
+        self.telemetry.queue(queue_id).pushed += count
+        self.waiters.wake(NOT_MADE_YET, len(self.waiters))
+        self.announce(queue_id, 1)
+
+    async def _enqueue_acks(self, requests: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
+        return await enqueue_acks(requests, self.catalogue, self._enqueuer)
 
     async def _timed(self, operation: Operation, items: int, work: Awaitable[T]) -> T:
         began = perf_counter()
@@ -110,6 +151,7 @@ class Engine:
 
     async def pop(self, request: PopRequest) -> Popped:
         self._check_running()
+        self._must_wait("pop")
         try:
             return await self._popper.pop(request)
         except Exception:
@@ -120,7 +162,8 @@ class Engine:
         self._check_running()
         if not request.items:
             return []
-        return await self._timed(self.telemetry.ack, len(request.items), self._acks.submit(request))
+        batcher = self._waiting_acks if self._must_wait("ack") else self._acks
+        return await self._timed(self.telemetry.ack, len(request.items), batcher.submit(request))
 
     async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
         self._check_running()
@@ -162,6 +205,7 @@ class Engine:
     async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
         """Pop from whichever queue with these labels has something."""
         self._check_running()
+        self._must_wait("pop")
         try:
             return await self._wide_popper.pop(request, namespace, task)
         except Exception:
@@ -175,6 +219,9 @@ class Engine:
         await self._popper.stop()
         await self._acks.stop()
         await self._renewals.stop()
+        await self._waiting_pushes.stop()
+        await self._waiting_acks.stop()
+        await self.processor.stop()
         await self.switches.stop()
 
     def load(self) -> Load:
@@ -182,7 +229,8 @@ class Engine:
         now = perf_counter()
         busy = max(self._pushes.busy, self._acks.busy)
         waited = max(self._pushes.waited(now), self._acks.waited(now))
-        return Load(self._gauge.feed(now, busy=busy, waited=waited), *self.backlog())
+        use = self._gauge.feed(now, busy=busy, waited=waited)
+        return Load(use, self.processor.depth, self.processor.drain_rate)
 
     @property
     def pending(self) -> int:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import chain
 
+from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
-from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, QueueFull, StoreUnavailable
+from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.outcome import PushOutcome
+from fairlane.model.outcome import BufferReason, PushOutcome
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.base import Store
-from fairlane.store.values import Duplicate, Duplicates, Full, PushResult, Slice, Stored
+from fairlane.store.values import Behind, Duplicate, Duplicates, Full, PushResult, Slice, Stored
 
 _ROUNDS_MAX = 100
 """A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
@@ -23,16 +24,25 @@ settles some."""
 _UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
 
 Home = tuple[Queue, Partition]
+Keep = Callable[[Flush, Sequence[Draft], BufferReason], Awaitable[list[Draft]]]
 
 
 class Pusher:
     def __init__(
-        self, store: Store, catalogue: Catalogue, ready: Callable[[int, Sequence[tuple[int, int]]], None]
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        ready: Callable[[int, Sequence[tuple[int, int]]], None],
+        keep: Keep,
+        capacity: Capacity,
     ) -> None:
-        """`ready(queue_id, owners)` is called for each lane that got messages, with whose they are."""
+        """`ready(queue_id, owners)` is called for each lane that got messages, with whose they are. `keep` lets drafts
+        wait as operations, and gives back those whose queue is not what it was."""
         self._store = store
         self._catalogue = catalogue
         self._ready = ready
+        self._keep = keep
+        self._capacity = capacity
         self._ids = Uuid7(store.id_time)
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
@@ -57,6 +67,26 @@ class Pusher:
                 flush.fail(error)
         flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
         return flush.outcomes
+
+    async def enqueue(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
+        """Keep all of it as operations."""
+        flush = Flush(requests)
+        await self.draft(flush)
+        try:
+            for _ in range(_ROUNDS_MAX):
+                drafts = list(flush.drafts.values())
+                if not drafts:
+                    return flush.outcomes
+                await self._wait(flush, drafts, "system_busy")
+            flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
+        except FairlaneError as error:
+            flush.fail(error)
+        return flush.outcomes
+
+    async def _wait(self, flush: Flush, drafts: Sequence[Draft], reason: BufferReason) -> None:
+        for draft in await self._keep(flush, drafts, reason):
+            await self._move(draft)
+        flush.drafts = {address: draft for address, draft in flush.drafts.items() if draft.owners}
 
     async def draft(self, flush: Flush) -> None:
         """Find or make every partition, then pack every message. A request that names what cannot be had fails
@@ -110,17 +140,30 @@ class Pusher:
     async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
         full: dict[int, list[tuple[Draft, Full]]] = defaultdict(list)
+        behind: list[Draft] = []
+        came: dict[int, int] = {}
+        depths: dict[int, int] = {}
         for draft, result in zip(drafts, results, strict=True):
             if isinstance(result, Stored):
+                if result.depth is not None:
+                    queue_id = draft.slice.queue_id
+                    came[queue_id] = came.get(queue_id, 0) + len(draft.owners)
+                    depths[queue_id] = result.depth
                 self._stored(flush, draft, result)
             elif isinstance(result, Duplicates):
                 _duplicates(flush, draft, result)
             elif isinstance(result, Full):
                 full[draft.slice.queue_id].append((draft, result))
+            elif isinstance(result, Behind):
+                behind.append(draft)
             else:
                 await self._move(draft)
+        if behind:
+            await self._wait(flush, behind, "maintaining_order")
+        for queue_id, depth in depths.items():
+            self._capacity.saw(queue_id, depth, came[queue_id])
         for refusals in full.values():
-            _make_room(flush, refusals)
+            _make_room(flush, refusals, self._capacity)
         flush.drafts = {address: draft for address, draft in flush.drafts.items() if draft.owners}
 
     def _stored(self, flush: Flush, draft: Draft, result: Stored) -> None:
@@ -198,7 +241,7 @@ def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:
         flush.settle(draft, draft.drop(index), outcome)
 
 
-def _make_room(flush: Flush, refusals: list[tuple[Draft, Full]]) -> None:
+def _make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacity) -> None:
     """Keep the requests' parts that fit, in the order they came; each part goes whole or not at all."""
     depth = max(result.depth for _, result in refusals)
     capacity = refusals[0][1].capacity
@@ -214,7 +257,7 @@ def _make_room(flush: Flush, refusals: list[tuple[Draft, Full]]) -> None:
             room -= len(offsets)
         else:
             out[address] += offsets
-    error = QueueFull(f"the queue is full: {depth} of {capacity} places are taken", depth=depth, capacity=capacity)
+    error = limits.refusal(refusals[0][0].slice.queue_id, Full(depth, capacity), sum(map(len, out.values())))
     for address, offsets in out.items():
         draft = by_address[address]
         for offset in sorted(offsets, reverse=True):

@@ -9,13 +9,20 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from fairlane.engine.ack import Acker, AckRequest, Plan, blank
+from fairlane.engine.capacity import full
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
-from fairlane.errors import InvalidRequest, OutcomeUnknown, QueueFull, StoreUnavailable, TransactionRefused
+from fairlane.errors import (
+    InvalidRequest,
+    LaneWaiting,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransactionRefused,
+)
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
 from fairlane.store.base import Store
-from fairlane.store.values import Full, Nack, PushResult, Settled, Settlement, Slice, Stored
+from fairlane.store.values import Behind, Full, Nack, PushResult, Settled, Settlement, Slice, Stored
 
 _ROUNDS_MAX = 100
 _UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
@@ -134,14 +141,15 @@ class Transactor:
         """Nothing was applied: take out what is stored already, look again for what moved, and refuse what cannot
         be."""
         for draft, result in zip(drafts, pushed, strict=True):
+            if isinstance(result, Behind):
+                _, queue, partition = draft.address
+                raise LaneWaiting(
+                    f"rolled back: operations wait in partition {partition!r} of queue {queue!r}; try again"
+                )
             if isinstance(result, Full):
                 index = push_indexes[draft.owners[0][1]]
-                full = QueueFull(
-                    f"the queue is full: {result.depth} of {result.capacity} places are taken",
-                    depth=result.depth,
-                    capacity=result.capacity,
-                )
-                raise TransactionRefused(f"rolled back: step {index}: {full}", index=index) from full
+                error = full(result)
+                raise TransactionRefused(f"rolled back: step {index}: {error}", index=index) from error
         undecided = [
             (draft, result) for draft, result in zip(drafts, pushed, strict=True) if not isinstance(result, Stored)
         ]

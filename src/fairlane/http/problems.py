@@ -34,4 +34,6 @@ def problem(error: Exception) -> Response:
         headers = ((b"retry-after", b"1"),)
     if isinstance(error, errors.QueueFull):
         more = {"queueDepth": error.depth, "capacity": error.capacity}
+    elif isinstance(error, errors.Overloaded) and error.depth is not None:
+        more = {"queueDepth": error.depth}
     return error_response(status, error.code, str(error), headers=headers, **more)

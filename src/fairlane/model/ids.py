@@ -93,6 +93,11 @@ def uuid7_ms(text: str) -> int | None:
     return id_facts(text)[1]
 
 
+def least_uuid7(ms: int) -> UUID:
+    """The smallest UUIDv7 that holds this time."""
+    return UUID(int=max(0, ms) << 80 | 0x7 << 76 | 0b10 << 62)
+
+
 def is_uuid(text: object) -> bool:
     return isinstance(text, str) and _UUID.fullmatch(text.lower()) is not None
 

@@ -19,6 +19,7 @@ from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
 from fairlane.store.families import Contents, Statistics, Streams, Switches, Traces
+from fairlane.store.operations import Operations
 from fairlane.store.values import (
     DeadFilter,
     Leased,
@@ -91,8 +92,8 @@ class Messages(Protocol):
         Position order in a partition is commit order, without gaps; `created_at` never falls. Slices of different
         partitions do not depend on each other, except that the slices of one call for one queue fit below
         its `max_size` together or none of them is stored. A given id that is stored in the partition and younger
-        than `dedup_seconds` (also when it was stored by a concurrent call) makes its slice `Duplicates`. Lanes that
-        were empty become ready."""
+        than `dedup_seconds` (also when it was stored by a concurrent call) makes its slice `Duplicates`. A partition
+        with open operations makes it `Behind`. Lanes that were empty become ready."""
         ...
 
     async def pop(self, call: PopCall) -> PopResult:
@@ -223,7 +224,7 @@ class DeadLetters(Protocol):
         """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
         new messages whose `replay-of` header names the old transactionId; (dead letter id, new message id) of each.
         Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
-        fit."""
+        fit, LaneWaiting if operations wait in one of the partitions."""
         ...
 
     async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
@@ -255,6 +256,8 @@ class Store(Protocol):
     def streams(self) -> Streams: ...
     @property
     def switches(self) -> Switches: ...
+    @property
+    def operations(self) -> Operations: ...
 
     async def now(self) -> int:
         """The store's clock."""

@@ -75,7 +75,11 @@ class Gone(msgspec.Struct, frozen=True):
     """Nothing of the slice was stored: the partition or its queue was deleted, or its options changed; look again."""
 
 
-PushResult = Stored | Duplicates | Full | Gone
+class Behind(msgspec.Struct, frozen=True):
+    """Nothing of the slice was stored: operations of its partition wait, and it must wait behind them."""
+
+
+PushResult = Stored | Duplicates | Full | Gone | Behind
 
 
 class Claim(msgspec.Struct, frozen=True):

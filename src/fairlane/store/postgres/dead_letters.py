@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from fairlane.errors import NotFound, QueueFull
+from fairlane.errors import LaneWaiting, NotFound, QueueFull
 from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
@@ -19,7 +19,7 @@ from fairlane.model.segment import pack, unpack
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
-from fairlane.store.values import DeadFilter, Full, Gone, Slice
+from fairlane.store.values import Behind, DeadFilter, Full, Gone, Slice
 
 SQL = load("fairlane.store.postgres", "dead_letters.sql")
 _KEY = ("partition_id", "group_id", "position")
@@ -118,6 +118,10 @@ class DeadLetters:
                         f"the replay does not fit: {result.depth} of {result.capacity} places are taken",
                         depth=result.depth,
                         capacity=result.capacity,
+                    )
+                if isinstance(result, Behind):
+                    raise LaneWaiting(
+                        "operations wait in a partition of these dead letters; try again when they are done"
                     )
                 if isinstance(result, Gone):
                     raise NotFound("the queue of these dead letters is not there (any more)")

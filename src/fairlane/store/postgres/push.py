@@ -9,7 +9,7 @@ import asyncpg
 
 from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.segment import checksum, encode, ids_of
-from fairlane.store.values import Duplicate, Duplicates, Full, Gone, PushResult, Slice, Stored
+from fairlane.store.values import Behind, Duplicate, Duplicates, Full, Gone, PushResult, Slice, Stored
 
 _FAR = 2**62
 
@@ -110,7 +110,7 @@ def _segment(
 
 
 def wants_texts(rows: Sequence[asyncpg.Record]) -> bool:
-    return len(rows) == 1 and rows[0][0] == b"k"
+    return bool(rows) and rows[-1][0] == b"k"
 
 
 def results(rows: Sequence[asyncpg.Record], count: int) -> list[PushResult]:
@@ -122,6 +122,8 @@ def results(rows: Sequence[asyncpg.Record], count: int) -> list[PushResult]:
             found[index] = Stored(pos, at, depth, capacity)
         elif kind == b"f":
             found[index] = Full(depth, capacity)
+        elif kind == b"o":
+            found[index] = Behind()
         elif kind == b"d":
             ids = ids_of(head) if head is not None else (message_id, transaction_id)
             duplicate = Duplicate(item - 1, pos, *ids)

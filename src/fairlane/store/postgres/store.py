@@ -17,6 +17,7 @@ from fairlane.store.postgres.groups import Groups
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
+from fairlane.store.postgres.operations import Operations
 from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
@@ -50,6 +51,7 @@ class PostgresStore:
         self.traces = Traces(database, shards)
         self.streams = Streams(database, shards, self.messages)
         self.switches = Switches(database)
+        self.operations = Operations(database, shards, self.messages)
 
     @classmethod
     async def open(

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from fairlane.errors import QueueFull
+from fairlane.errors import LaneWaiting, QueueFull
 from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
@@ -20,7 +20,7 @@ from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import first
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import NO_ID_TIME, DeadFilter, Full, Slice, Stored
+from fairlane.store.values import NO_ID_TIME, Behind, DeadFilter, Full, Slice, Stored
 
 REPLAY_OF = "replay-of"
 _ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
@@ -97,6 +97,8 @@ def _replay(
     for result in push(db, now, list(slices.values())):
         if isinstance(result, Full):
             return result
+        if isinstance(result, Behind):  # raised, so that what the other partitions got is taken back
+            raise LaneWaiting("operations wait in a partition of these dead letters; try again when they are done")
         assert isinstance(result, Stored)
     marks = [(now, new_id, *_key(letter)) for letter, (_, new_id) in zip(letters, replayed, strict=True)]
     db.executemany(_SQL["replayed"], marks)

@@ -1,5 +1,5 @@
 -- name: partition_log
-select queue_id, head, last_at, newest_id_at, keyed_until from partitions where id = ?
+select queue_id, head, last_at, newest_id_at, keyed_until, open_operations from partitions where id = ?
 
 -- name: queue_of_push
 select options, depth, exists (select 1 from groups where queue_id = ?1 and seeding > 0)

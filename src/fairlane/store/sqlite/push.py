@@ -16,7 +16,7 @@ from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL, pack_keys
 from fairlane.store.sqlite.rows import first
 from fairlane.store.sqlite.seeding import seed_partition
-from fairlane.store.values import Duplicates, Full, Gone, PushResult, Slice, Stored
+from fairlane.store.values import Behind, Duplicates, Full, Gone, PushResult, Slice, Stored
 
 
 class _Queue(msgspec.Struct):
@@ -40,6 +40,7 @@ class _Log(msgspec.Struct):
     last_at: int
     newest_id_at: int
     keyed_until: int
+    open_operations: int
 
 
 def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushResult]:
@@ -78,6 +79,8 @@ def _check(
     if queue.max_size and not slice.options.max_size:
         return Gone()  # the caller does not know yet that it may be refused
     log = _Log(*row)
+    if log.open_operations:
+        return Behind()
     # Ids that are all newer than any stored one, the common case, need no look.
     if slice.options.dedup_seconds and True in slice.given and min(slice.id_times) * 1000 <= log.newest_id_at:
         lookup = Lookup(db, slice, head=log.head, now=now)

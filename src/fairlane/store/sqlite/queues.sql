@@ -118,12 +118,14 @@ limit ?
 select options, depth from queues where id = ?
 
 -- name: count_depth
+-- With the messages that wait in open operations, whose places are taken.
 select coalesce(sum(x.head - x.done
     - (select count(*) from skips s where s.partition_id = x.id and s.group_id = 0 and s.position >= x.done)), 0)
+    + (select coalesce(sum(messages), 0) from operation_lanes where queue_id = ?1)
 from (
     select p.id, p.head, coalesce((select min(c.committed) from cursors c where c.partition_id = p.id), p.start) as done
     from partitions p
-    where p.queue_id = ?
+    where p.queue_id = ?1
 ) x
 
 -- name: set_depth

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store import base, families
+from fairlane.store import base, families, operations
 from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
 from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.messages import Messages
+from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
@@ -33,6 +34,7 @@ class SqliteStore:
     traces: families.Traces
     streams: families.Streams
     switches: families.Switches
+    operations: operations.Operations
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,6 +49,7 @@ class SqliteStore:
         self.traces = Traces(database)
         self.streams = Streams(database)
         self.switches = Switches(database)
+        self.operations = Operations(database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

@@ -107,10 +107,13 @@ BEGIN
     RETURN v_moved;
 END $$;
 
--- Messages of a queue in one shard that some group has not finished; all retained ones while it has no group.
+-- Messages of a queue in one shard that some group has not finished, all retained ones while it has no group; and those that
+-- wait in open operations, whose places are taken.
 CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
 LANGUAGE sql AS $$
     SELECT coalesce(sum(p.head - m.done - h.holes), 0)::bigint
+         + (SELECT coalesce(sum(l.messages), 0)::bigint FROM fairlane.operation_lanes l
+            WHERE l.shard = p_shard AND l.queue_id = p_queue)
     FROM fairlane.partitions p
     CROSS JOIN LATERAL (SELECT coalesce(min(c.committed), p.start) AS done FROM fairlane.cursors c
                         WHERE c.shard = p_shard AND c.partition_id = p.id) m

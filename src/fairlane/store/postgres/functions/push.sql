@@ -1,7 +1,7 @@
 -- Appends one slice to each partition of one shard. Partitions come sorted by id; what has one value per message is
 -- flattened: slice i has the elements p_upto[i - 1] + 1 to p_upto[i]. Each slice is cut into the segments that p_cut_*
--- describe. One row is returned per slice, or several d: s stored, c stored below a capacity, d duplicate, f full, g gone;
--- a single k asks for the call again with the ids' texts.
+-- describe. One row is returned per slice, or several d: s stored, c stored below a capacity, d duplicate, f full, g gone,
+-- o behind operations that wait; a single k asks for the call again with the ids' texts.
 --
 -- Every step is a statement of its own, so that it sees what was committed while the step before waited for a lock:
 -- a push that waited for the ack which drained its lane must see the drained cursor, or the lane would sleep for ever.
@@ -40,6 +40,7 @@ DECLARE
     v_last timestamptz[];
     v_newest bigint[];
     v_keyed bigint[];
+    v_open int[];
     v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
     v_depth bigint[];
     v_capacity bigint[];
@@ -52,9 +53,10 @@ BEGIN
         v_depth := array_fill(NULL::bigint, ARRAY[cardinality(p_ids)]);
         v_capacity := v_depth;
     END IF;
-    SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms)
-    INTO v_ids, v_head, v_last, v_newest, v_keyed
-    FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms FROM fairlane.partitions p
+    SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms),
+           array_agg(x.open_operations)
+    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open
+    FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms, p.open_operations FROM fairlane.partitions p
           WHERE p.shard = p_shard AND p.id = ANY (p_ids) ORDER BY p.id FOR NO KEY UPDATE) x;
     -- Under the locks: a queue that was deleted, or got a limit, since the caller looked refuses the whole call.
     IF v_ids IS DISTINCT FROM p_ids OR EXISTS (
@@ -65,10 +67,20 @@ BEGIN
                             NULL::text, NULL::text FROM generate_subscripts(p_ids, 1) i;
         RETURN;
     END IF;
+    -- Also under the locks: whether to store it or let it wait is one decision.
+    IF 0 <> ANY (v_open) THEN
+        FOR i IN 1 .. cardinality(p_ids) LOOP
+            CONTINUE WHEN v_open[i] = 0;
+            v_skip[i] := true;
+            RETURN QUERY SELECT 'o'::"char", i, 0, 0::bigint, NULL::timestamptz, NULL::bigint, NULL::bigint, NULL::bytea,
+                                NULL::text, NULL::text;
+        END LOOP;
+    END IF;
     t := coalesce(p_now, clock_timestamp());
     t_ms := floor(extract(epoch FROM t) * 1000);
 
     FOR i IN 1 .. cardinality(p_ids) LOOP
+        CONTINUE WHEN v_skip[i];
         IF p_id_newest[i] > t_ms OR p_id_oldest[i] < t_ms - 60000 THEN
             v_texts := true;
             IF p_message_ids = '{}' THEN

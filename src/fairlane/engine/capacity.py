@@ -1,0 +1,46 @@
+"""Limited queues: how fast they drain, and what a producer is told when one is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from fairlane.engine.drain import DepthTrend
+from fairlane.errors import QueueFull
+from fairlane.store.values import Full
+
+UNKNOWN_SECONDS = 5.0
+"""What a producer is told to wait while nobody was seen to drain the queue."""
+SECONDS_MIN, SECONDS_MAX = 1.0, 30.0
+QUEUES_MAX = 10_000
+
+
+def full(result: Full, *, retry_after: float = UNKNOWN_SECONDS) -> QueueFull:
+    depth, capacity = result.depth, result.capacity
+    text = f"the queue is full: {depth} of {capacity} places are taken"
+    return QueueFull(text, depth=depth, capacity=capacity, retry_after=retry_after)
+
+
+class Capacity:
+    """Fed with the depths that the store tells with its answers; it asks nothing."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._trends: dict[int, DepthTrend] = {}
+
+    def saw(self, queue_id: int, depth: int, came: int = 0) -> None:
+        """The queue holds `depth` by now, `came` of them through this call."""
+        trend = self._trends.get(queue_id)
+        if trend is None:
+            if len(self._trends) >= QUEUES_MAX:
+                self._trends.clear()
+            trend = self._trends[queue_id] = DepthTrend()
+        trend.saw(depth, came, self._clock())
+
+    def refusal(self, queue_id: int, result: Full, wanted: int) -> QueueFull:
+        """The error for `wanted` messages that did not fit, with the time until they probably do."""
+        self.saw(queue_id, result.depth)
+        seconds = self._trends[queue_id].seconds_until(max(1, result.depth + wanted - result.capacity))
+        if seconds is None:
+            return full(result)
+        return full(result, retry_after=min(SECONDS_MAX, max(SECONDS_MIN, seconds)))

@@ -1,0 +1,162 @@
+"""Letting pushes and acks wait: one operation for what one request brings to one lane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from uuid import UUID
+
+import msgspec
+
+from fairlane.engine.ack import LOST, UNRESOLVABLE, AckRequest, blank, lanes_of, refuse
+from fairlane.engine.capacity import Capacity
+from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.draft import Draft, Flush
+from fairlane.errors import OutcomeUnknown
+from fairlane.model.ids import PartitionId, Uuid7
+from fairlane.model.operation import ack_payload, push_payload
+from fairlane.model.outcome import AckOutcome, BufferReason, PushOutcome
+from fairlane.model.queue import QueueOptions
+from fairlane.store.base import Store
+from fairlane.store.operations import EnqueueResult, NewOperation, Waits
+from fairlane.store.values import Full
+
+_UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
+
+
+class Enqueuer:
+    def __init__(
+        self, store: Store, kept: Callable[[int], None], estimate: Callable[[int], float], capacity: Capacity
+    ) -> None:
+        """`kept(count)` is called when operations are durable; `estimate(position)` says how long one waits."""
+        self._store = store
+        self._kept = kept
+        self._estimate = estimate
+        self._capacity = capacity
+        self._ids = Uuid7(store.id_time)
+
+    async def push(self, flush: Flush, drafts: Sequence[Draft], reason: BufferReason) -> list[Draft]:
+        """Keep what these drafts hold and answer it; those drafts that are not what they were are given back."""
+        parts = [(draft, start, end) for draft in drafts for start, end in _requests(draft)]
+        results = await self.keep([self._operation(*part) for part in parts])
+        moved: dict[int, Draft] = {}
+        # From the end, so that dropping some leaves the others of their draft in their places.
+        for (draft, start, end), (new, result) in reversed(list(zip(parts, results, strict=True))):
+            if isinstance(result, Waits | Full):
+                self._answer(flush, draft, range(start, end), new, result, reason)
+            else:
+                moved[id(draft)] = draft
+        return list(moved.values())
+
+    def _operation(self, draft: Draft, start: int, end: int) -> NewOperation:
+        part = draft.slice
+        tenant, queue, partition = draft.address
+        minted = zip(part.given[start:end], part.transaction_ids[start:end], draft.message_ids[start:end], strict=True)
+        doubt = any(given and transaction_id == message_id for given, transaction_id, message_id in minted)
+        return NewOperation(
+            id=UUID(self._ids()),
+            type="PUSH",
+            partition=part.partition,
+            queue_id=part.queue_id,
+            options=part.options,
+            tenant=tenant,
+            queue=queue,
+            partition_name=partition,
+            messages=end - start,
+            payload=push_payload(part.fragments[start:end], doubt=doubt),
+        )
+
+    async def ack_operation(
+        self, request: AckRequest, partition: PartitionId, indexes: list[int], catalogue: Catalogue
+    ) -> NewOperation | None:
+        """What these items say of one lane; None if there is no such lane."""
+        home = await catalogue.partition(partition)
+        group_id = await catalogue.group_id(home.queue_id, request.group) if home else None
+        if home is None or group_id is None:
+            return None
+        queue, _ = await catalogue.names(partition)
+        known = await catalogue.queue(request.tenant, queue, make=False) if queue else None
+        return NewOperation(
+            id=UUID(self._ids()),
+            type="ACK_BATCH",
+            partition=partition,
+            queue_id=home.queue_id,
+            options=known.options if known else QueueOptions(),
+            tenant=request.tenant,
+            queue=queue or "",
+            partition_name=home.name,
+            group=request.group,
+            group_id=group_id,
+            payload=ack_payload(request.group, [request.items[index] for index in indexes]),
+        )
+
+    async def keep(self, operations: list[NewOperation]) -> list[tuple[NewOperation, EnqueueResult]]:
+        """Each with what became of it. A commit whose fate is not known is repeated, under the same ids."""
+        if not operations:
+            return []
+        results = await self._repeated(operations)
+        self._kept(sum(isinstance(result, Waits) for result in results))
+        return list(zip(operations, results, strict=True))
+
+    async def _repeated(self, operations: list[NewOperation]) -> list[EnqueueResult]:
+        for pause in _UNKNOWN_PAUSES:
+            try:
+                return await self._store.operations.enqueue(operations)
+            except OutcomeUnknown:
+                await asyncio.sleep(pause)
+        return await self._store.operations.enqueue(operations)
+
+    def _answer(
+        self, flush: Flush, draft: Draft, where: range, new: NewOperation, result: Waits | Full, reason: BufferReason
+    ) -> None:
+        outcome = PushOutcome("buffered", "", depth=result.depth, capacity=result.capacity)
+        if isinstance(result, Waits):
+            if result.depth is not None:
+                self._capacity.saw(new.queue_id, result.depth, new.messages)
+            outcome.partition, outcome.operation_id, outcome.durability = new.partition, str(new.id), "store"
+            outcome.queue_position, outcome.reason = result.position, reason
+            outcome.estimated_wait = self._estimate(result.position)
+        else:
+            outcome.status, outcome.error = "refused", self._capacity.refusal(new.queue_id, result, new.messages)
+        for index in reversed(where):
+            transaction_id = draft.slice.transaction_ids[index]
+            answer = msgspec.structs.replace(outcome, transaction_id=transaction_id)
+            flush.settle(draft, draft.drop(index), answer)
+
+
+async def enqueue_acks(
+    requests: Sequence[AckRequest], catalogue: Catalogue, enqueuer: Enqueuer
+) -> list[list[AckOutcome] | Exception]:
+    """Keep acks as operations, one for what a request says of a lane under one lease. What names no lane is answered
+    at once."""
+    outcomes = [blank(request.items) for request in requests]
+    operations: list[NewOperation] = []
+    owners: list[tuple[int, list[int]]] = []
+    for number, request in enumerate(requests):
+        for (partition, lease), indexes in lanes_of(request.items).items():
+            new = await enqueuer.ack_operation(request, partition, indexes, catalogue)
+            if new is None:
+                code, error = ("unresolvable", UNRESOLVABLE) if lease is None else ("lease_lost", LOST)
+                refuse(outcomes[number], indexes, code, error)
+            else:
+                operations.append(new)
+                owners.append((number, indexes))
+    for (number, indexes), (new, result) in zip(owners, await enqueuer.keep(operations), strict=True):
+        for index in indexes:
+            outcome = outcomes[number][index]
+            if isinstance(result, Waits):
+                outcome.success, outcome.operation_id, outcome.durability = True, str(new.id), "store"
+            else:
+                outcome.code, outcome.error = "unresolvable", UNRESOLVABLE
+    return list(outcomes)
+
+
+def _requests(draft: Draft) -> list[tuple[int, int]]:
+    """Where in the draft the messages of each request begin and end."""
+    found, start = [], 0
+    for _, owners in groupby(draft.owners, key=lambda owner: owner[0]):
+        end = start + sum(1 for _ in owners)
+        found.append((start, end))
+        start = end
+    return found

@@ -1,0 +1,223 @@
+"""Applies operations: in the order of their lanes, each once, whoever accepted them.
+
+A claim is a lease on a lane. Whoever holds it may apply the oldest operations of the lane, and applying them ends
+the claim in the same transaction; so a worker that was thought dead applies nothing twice, and an apply whose outcome
+is not known may simply be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Protocol
+
+from fairlane.engine.drain import DrainRate
+from fairlane.errors import FairlaneError, ShuttingDown, Unavailable
+from fairlane.model.ids import uuid7
+from fairlane.store.base import Store
+from fairlane.store.operations import Application, ApplyResult, ClaimedLane, LaneClaim, Lost
+from fairlane.store.values import Full
+
+FLOOR_SECONDS = 0.1
+"""Between two looks while something waits that is not ready, or another broker's."""
+IDLE_SECONDS = 1.0
+"""Between two looks while nothing waits: what another broker leaves behind is found this late."""
+DEPTH_SECONDS = 0.25
+UNKNOWN_SECONDS = 1.0
+"""What an operation is said to wait while the drain rate is not known."""
+FULL_DELAY_MS = 200
+RETRY_DELAY_MS = 200
+AWAY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
+"""Pauses while the store does not answer; the last one for as long as it takes."""
+CLEAN_SECONDS = 600.0
+KEPT_SECONDS = 3600
+"""How long completed operations can be looked up."""
+CLEAN_STEP = 10_000
+_ROUNDS_MAX = 100
+
+log = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """What a lane's operations come to. It changes as the store says what it found."""
+
+    lane: ClaimedLane
+    sequences: list[int]
+
+    async def prepare(self) -> Application | str:
+        """What to apply now, or why that cannot be (any more)."""
+        ...
+
+    def met(self, result: ApplyResult) -> bool:
+        """Take in what the store said; whether to prepare and apply again."""
+        ...
+
+
+class Processor:
+    """One for a broker. `begin` makes the work of a claimed lane; `busy` says that callers wait and come first."""
+
+    def __init__(self, store: Store, begin: Callable[[ClaimedLane], Work], busy: Callable[[], bool]) -> None:
+        self._store = store
+        self._begin = begin
+        self._busy = busy
+        self._worker = f"{socket.gethostname()}/{os.getpid()}/{uuid7()[-12:]}"
+        self._news = asyncio.Event()
+        self._stopping = False
+        self._drain = DrainRate()
+        self._looked_at = 0.0
+        self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
+        self._task: asyncio.Task[None] | None = None
+        self.depth = 0
+        """Open operations of all brokers, as of the last look and what happened here since."""
+        self.completed = self.failed = self.postponed = 0
+
+    @property
+    def drain_rate(self) -> float:
+        """Operations a second that this broker applied lately; 0 while it is not known."""
+        return self._drain.rate
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="fairlane operations")
+
+    def kept(self, count: int) -> None:
+        """Operations came."""
+        self.depth += count
+        self._news.set()
+
+    def estimate(self, position: int) -> float:
+        """Seconds until an operation at this place of its lane is applied: all that wait are served in turn."""
+        if not self._drain.rate:
+            return UNKNOWN_SECONDS
+        return round(max(0.01, max(position, self.depth) / self._drain.rate), 2)
+
+    async def stop(self) -> None:
+        """Finish what is being applied; the rest is for whoever comes next."""
+        self._stopping = True
+        self._news.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            if not self._task.cancelled() and (error := self._task.exception()):
+                raise error
+
+    async def _run(self) -> None:
+        away = 0
+        while not self._stopping:
+            try:
+                worked = await self._turn()
+                if monotonic() >= self._clean_at:
+                    await self.clean()
+                away = 0
+            except ShuttingDown:
+                return
+            except FairlaneError as error:
+                pause = AWAY_SECONDS[min(away, len(AWAY_SECONDS) - 1)]
+                if away == 0:
+                    log.warning("operations wait, for the store does not answer: %s", error)
+                away += 1
+                await self._sleep(pause)
+                continue
+            if not worked:
+                await self._sleep(FLOOR_SECONDS if self.depth else IDLE_SECONDS)
+
+    async def clean(self) -> int:
+        """Remove operations that ended an hour ago; how many."""
+        self._clean_at = monotonic() + CLEAN_SECONDS
+        cleaned = 0
+        while step := await self._store.operations.clean(older_than_seconds=KEPT_SECONDS, limit=CLEAN_STEP):
+            cleaned += step
+        return cleaned
+
+    async def _sleep(self, seconds: float) -> None:
+        if not self._stopping:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), seconds)
+        self._news.clear()
+
+    async def _turn(self) -> bool:
+        """Claim and apply once; whether there was anything."""
+        if monotonic() >= self._looked_at + DEPTH_SECONDS or not self.depth:
+            self.depth = await self._store.operations.depth()
+            self._looked_at = monotonic()
+        if not self.depth:
+            return False
+        if self._busy():
+            await asyncio.sleep(FLOOR_SECONDS)  # not for ever: operations are somebody's messages too
+        self._drain.resume(monotonic())
+        claimed = await self._store.operations.claim(self._worker)
+        if claimed:
+            await self._apply([self._begin(lane) for lane in claimed])
+        return bool(claimed)
+
+    async def _apply(self, works: Sequence[Work]) -> None:
+        pending = list(works)
+        for _ in range(_ROUNDS_MAX):
+            if not pending:
+                return
+            ready: list[tuple[Work, Application]] = []
+            for work in pending:
+                prepared = await work.prepare()
+                if isinstance(prepared, str):
+                    await self._fail(work, prepared)
+                else:
+                    ready.append((work, prepared))
+            results = await self._try([application for _, application in ready])
+            pending = []
+            for (work, application), result in zip(ready, results, strict=True):
+                if application.applied_by(result):
+                    self._applied(work, application, result)
+                elif isinstance(result, Full):
+                    await self._postpone(
+                        work, f"the queue is full: {result.depth} of {result.capacity} places are taken"
+                    )
+                elif not isinstance(result, Lost) and work.met(result):
+                    pending.append(work)
+        for work in pending:
+            await self._postpone(work, "the store kept changing under this operation")
+
+    async def _try(self, applications: list[Application]) -> list[ApplyResult]:
+        """All together; when that fails each by itself, so that one which cannot be applied fails alone."""
+        if not applications:
+            return []
+        try:
+            return await self._store.operations.apply(applications)
+        except Unavailable:
+            if len(applications) == 1:
+                raise
+        results: list[ApplyResult] = []
+        failure: Unavailable | None = None
+        for application in applications:
+            try:
+                results += await self._store.operations.apply([application])
+            except ShuttingDown:
+                raise
+            except Unavailable as error:
+                failure = error
+                results.append(Lost())  # its claim runs out, and it is tried again
+        if all(isinstance(result, Lost) for result in results) and failure is not None:
+            raise failure
+        return results
+
+    def _applied(self, work: Work, application: Application, result: ApplyResult) -> None:
+        count = len(application.sequences)
+        self.depth = max(0, self.depth - count)
+        self.completed += count
+        self._drain.left(count, monotonic())
+        work.met(result)
+
+    async def _fail(self, work: Work, error: str) -> None:
+        retries = work.lane.operations[0].retries
+        claim = work.lane.claim
+        failed = await self._store.operations.fail(claim, work.sequences, error, delay_ms=RETRY_DELAY_MS << retries)
+        self.failed += failed
+        if failed:
+            log.warning("gave up on %d operations of queue %r: %s", failed, work.lane.operations[0].queue, error)
+
+    async def _postpone(self, work: Work, error: str) -> None:
+        claims: list[LaneClaim] = [work.lane.claim]
+        self.postponed += await self._store.operations.postpone(claims, delay_ms=FULL_DELAY_MS, error=error)

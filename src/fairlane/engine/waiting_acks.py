@@ -1,0 +1,71 @@
+"""Acks that waited: what they come to when their turn is there. A lease that ended meanwhile is told in the result."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.engine.ack import Acker, AckRequest, Plan, blank
+from fairlane.model.operation import read_ack
+from fairlane.model.outcome import AckItem, AckOutcome
+from fairlane.model.segment import encode
+from fairlane.store.operations import Application, ApplyResult, ClaimedLane
+from fairlane.store.values import Settled, Stored
+
+
+class WaitingAcks:
+    """What one call said of one lane, under one lease."""
+
+    def __init__(self, lane: ClaimedLane, acker: Acker) -> None:
+        self.lane = lane
+        self.sequences = [lane.operations[0].sequence]
+        self._acker = acker
+        self._items: list[AckItem] = []
+        self._outcomes: list[AckOutcome] = []
+        self._plan: Plan | None = None
+        self._planned = False
+
+    async def prepare(self) -> Application | str:
+        if not self._planned:
+            operation = self.lane.operations[0]
+            try:
+                said = read_ack(operation.payload)
+            except msgspec.DecodeError as error:
+                return f"its payload cannot be read: {error}"
+            self._items, self._outcomes = said.items, blank(said.items)
+            request = AckRequest(operation.tenant, said.group, said.items)
+            plans = await self._acker.plan(request, self._outcomes, in_transaction=False)
+            self._plan = plans[0] if plans else None
+            self._planned = True
+        settlement = self._plan.settlement if self._plan else None
+        return Application(self.lane.claim, self.sequences, 0, self._results, settlement=settlement)
+
+    def met(self, result: ApplyResult) -> bool:
+        plan = self._plan
+        if not isinstance(result, Settled) or plan is None:
+            return False
+        if result.state == "lost" or result.released:
+            self._acker.released(plan)
+        # What is left is applied next, or nothing is left and the operation only ends.
+        self._plan = self._acker.resolve(plan, result, self._items, self._outcomes)
+        return True
+
+    def _results(self, result: Stored | Settled | None) -> list[bytes]:
+        outcomes = list(self._outcomes)
+        if isinstance(result, Settled) and self._plan is not None:
+            self._acker.resolve(self._plan, result, self._items, outcomes)
+        return [encode({"items": [_told(outcome) for outcome in outcomes]})]
+
+
+def _told(outcome: AckOutcome) -> dict[str, object]:
+    told: dict[str, object] = {
+        "transactionId": outcome.transaction_id,
+        "success": outcome.success,
+        "error": outcome.error,
+        "leaseReleased": outcome.lease_released,
+        "dlq": outcome.dead_lettered,
+    }
+    if outcome.code is not None:
+        told["code"] = outcome.code
+    if outcome.noop:
+        told["noop"] = True
+    return told

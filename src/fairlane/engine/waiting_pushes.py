@@ -1,0 +1,136 @@
+"""Pushes that waited: what they come to when their turn is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlane.engine.catalogue import Catalogue
+from fairlane.errors import FairlaneError
+from fairlane.model.ids import id_key
+from fairlane.model.operation import Operation, WaitingMessages, read_push
+from fairlane.model.queue import Queue
+from fairlane.model.segment import encode
+from fairlane.store.operations import Application, ApplyResult, ClaimedLane
+from fairlane.store.values import NO_ID_TIME, Duplicate, Duplicates, Gone, Settled, Slice, Stored
+
+
+class WaitingPushes:
+    """The pushes at the front of a lane, stored together. A run ends before a transactionId that comes a second time:
+    whether that is a duplicate shows only when the first is stored."""
+
+    def __init__(self, lane: ClaimedLane, catalogue: Catalogue, ready: Callable[[int, int], None]) -> None:
+        """`ready(queue_id, count)` is called when so many of them are stored."""
+        self.lane = lane
+        self._catalogue = catalogue
+        self._ready = ready
+        self._messages: list[_Message] = []
+        self._broken: str | None = None
+        self.sequences: list[int] = []
+        self._take()
+
+    def _take(self) -> None:
+        keys: dict[int, str] = {}
+        for operation in self.lane.operations:
+            try:
+                waiting = read_push(operation.payload)
+            except (FairlaneError, ValueError) as error:
+                if not self.sequences:
+                    self.sequences, self._broken = [operation.sequence], f"its payload cannot be read: {error}"
+                return
+            if self.sequences and _meets(keys, waiting):
+                return
+            for index in range(len(waiting.fragments)):
+                self._messages.append(_Message(operation, waiting, index, keys))
+            self.sequences.append(operation.sequence)
+
+    async def prepare(self) -> Application | str:
+        if self._broken is not None:
+            return self._broken
+        first = self.lane.operations[0]
+        queue = await self._catalogue.queue(first.tenant, first.queue, make=False)
+        if queue is None or queue.id != self.lane.queue_id:
+            return f"queue {first.queue!r} was deleted"
+        left = [message for message in self._messages if message.duplicate_of is None]
+        taken = [one for one in self.lane.operations if one.sequence in set(self.sequences)]
+        return Application(
+            self.lane.claim,
+            self.sequences,
+            sum(one.messages for one in taken),
+            self._results,
+            slice=self._slice(queue, left) if left else None,
+        )
+
+    def _slice(self, queue: Queue, left: list[_Message]) -> Slice:
+        return Slice(
+            self.lane.claim.partition,
+            queue.id,
+            queue.options,
+            [message.fragment for message in left],
+            [message.transaction_id for message in left],
+            [message.key for message in left],
+            [message.id_time for message in left],
+            [message.given for message in left],
+        )
+
+    def met(self, result: ApplyResult) -> bool:
+        if isinstance(result, Stored):
+            self._ready(self.lane.queue_id, sum(message.duplicate_of is None for message in self._messages))
+        elif isinstance(result, Duplicates):
+            left = [message for message in self._messages if message.duplicate_of is None]
+            for found in result.found:
+                left[found.index].met(found)
+            return True
+        elif isinstance(result, Gone):
+            self._catalogue.forget(self.lane.queue_id)
+            return True
+        return False
+
+    def _results(self, result: Stored | Settled | None) -> list[bytes]:
+        """What became of each message, by operation."""
+        position = result.first if isinstance(result, Stored) else 0
+        items: dict[int, list[dict[str, object]]] = {sequence: [] for sequence in self.sequences}
+        for message in self._messages:
+            items[message.sequence].append(message.outcome(position))
+            position += message.duplicate_of is None
+        return [encode({"items": items[sequence]}) for sequence in self.sequences]
+
+
+class _Message:
+    __slots__ = ("duplicate_of", "fragment", "given", "id_time", "key", "message_id", "sequence", "transaction_id")
+
+    def __init__(self, operation: Operation, waiting: WaitingMessages, index: int, keys: dict[int, str]) -> None:
+        self.sequence = operation.sequence
+        self.fragment = waiting.fragments[index]
+        self.message_id = waiting.message_ids[index]
+        self.transaction_id = waiting.transaction_ids[index]
+        self.key = waiting.keys[index]
+        id_time = waiting.id_times[index]
+        self.id_time = NO_ID_TIME if id_time is None else id_time
+        self.given = waiting.given[index]
+        self.duplicate_of: Duplicate | None = None
+        if keys.setdefault(self.key, self.transaction_id) != self.transaction_id:
+            self._next_key()  # another text has the same key
+
+    def _next_key(self) -> None:
+        self.key = id_key(self.transaction_id, salt=1)
+
+    def met(self, found: Duplicate) -> None:
+        if found.transaction_id == self.transaction_id:
+            self.duplicate_of = found
+        elif self.duplicate_of is None:
+            self._next_key()
+
+    def outcome(self, position: int) -> dict[str, object]:
+        stored = self.duplicate_of
+        mine = stored is None or stored.message_id == self.message_id
+        return {
+            "transaction_id": self.transaction_id,
+            "status": "queued" if mine else "duplicate",
+            "message_id": self.message_id if stored is None else stored.message_id,
+            "position": position if stored is None else stored.position,
+        }
+
+
+def _meets(keys: dict[int, str], waiting: WaitingMessages) -> bool:
+    given = (key for key, maybe in zip(waiting.keys, waiting.given, strict=True) if maybe)
+    return any(key in keys for key in given)

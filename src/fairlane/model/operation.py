@@ -1,0 +1,143 @@
+"""Operations: pushes and acks that were accepted and are applied later, in the order of their lane."""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from fairlane.model.ids import PartitionId, id_key, uuid7_ms
+from fairlane.model.outcome import AckItem
+from fairlane.model.segment import ids_of
+
+OperationType = Literal["PUSH", "ACK_BATCH"]
+OperationStatus = Literal["pending", "processing", "completed", "failed", "discarded"]
+
+PRIORITIES = {
+    "SYSTEM_EVENT": 1,
+    "ACK_BATCH": 3,
+    "ACK_SINGLE": 4,
+    "PUSH": 5,
+    "POP": 6,
+    "BACKGROUND_JOB": 8,
+    "ANALYTICS": 10,
+}
+"""Lower is served first."""
+
+TIMEOUT_SECONDS = 30
+"""A claim that is older than this is anybody's."""
+RETRIES_MAX = 3
+"""After this many permanent errors an operation is `failed`, and its lane goes on."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation as it is kept. `sequence` is its place in its partition; the payload of one that is completed is
+    dropped."""
+
+    id: UUID
+    type: OperationType
+    status: OperationStatus
+    priority: int
+    tenant: str
+    queue: str
+    partition_name: str
+    group: str
+    partition: PartitionId
+    queue_id: int
+    group_id: int
+    """0 for pushes: a lane of operations is a partition, or a partition and group."""
+    sequence: int
+    payload: bytes
+    size: int
+    messages: int
+    """How many it appends, and so how many places of the queue it holds."""
+    created_at: int
+    started_at: int | None
+    processed_at: int | None
+    worker: str | None
+    retries: int
+    error: str | None
+    failed_at: int | None
+    result: bytes | None
+
+
+class OperationCount(msgspec.Struct, frozen=True):
+    """Operations of one kind and status."""
+
+    type: str
+    priority: int
+    status: str
+    count: int
+    oldest: int
+    newest: int
+    latency_seconds: float | None
+    """On average, from acceptance to the end; None while none ended."""
+
+
+class OperationLane(msgspec.Struct, frozen=True):
+    """How many operations of one lane are open."""
+
+    queue: str
+    partition: str
+    group: str
+    open: int
+    moved_at: int
+    """When the first of them came, or the last one before them ended."""
+
+
+class PushPayload(msgspec.Struct):
+    """Messages that wait, in their stored form with the closing brace."""
+
+    messages: list[msgspec.Raw]
+    doubt: bool = False
+    """Some may be stored already, by a push whose outcome was not known."""
+
+
+class AckPayload(msgspec.Struct):
+    group: str
+    items: list[AckItem]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_push = msgspec.json.Decoder(PushPayload).decode
+_decode_ack = msgspec.json.Decoder(AckPayload).decode
+
+
+def push_payload(fragments: list[bytes], *, doubt: bool) -> bytes:
+    tail = b',"doubt":true}' if doubt else b"}"
+    return b'{"messages":[%b}]%b' % (b"},".join(fragments), tail)
+
+
+class WaitingMessages(msgspec.Struct):
+    """The columns of a `Slice`, out of a payload."""
+
+    fragments: list[bytes]
+    message_ids: list[str]
+    transaction_ids: list[str]
+    keys: list[int]
+    id_times: list[int | None]
+    given: list[bool]
+
+
+def read_push(payload: bytes) -> WaitingMessages:
+    stored = _decode_push(payload)
+    fragments = [bytes(raw)[:-1] for raw in stored.messages]
+    pairs = [ids_of(fragment) for fragment in fragments]
+    texts = [transaction_id for _, transaction_id in pairs]
+    return WaitingMessages(
+        fragments,
+        [message_id for message_id, _ in pairs],
+        texts,
+        [id_key(text) for text in texts],
+        [uuid7_ms(text) for text in texts],
+        [stored.doubt or message_id != text for message_id, text in pairs],
+    )
+
+
+def ack_payload(group: str, items: list[AckItem]) -> bytes:
+    return _encode(AckPayload(group, items))
+
+
+def read_ack(payload: bytes) -> AckPayload:
+    return _decode_ack(payload)

@@ -1,0 +1,161 @@
+"""The store contract, third part: operations that were accepted and wait to be applied. What `store.base` says of all
+verbs holds here.
+
+A lane of operations is a partition (its pushes) or a partition and group (its acks). A lane is applied in order, one
+claim at a time. The partition's row counts its open pushes: while there are any, no other push of it is stored, so that
+"is something waiting here" and "store it or let it wait" are one decision under one lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationType
+from fairlane.model.queue import QueueOptions
+from fairlane.store.values import Full, Gone, PushResult, Settled, Settlement, Slice, Stored
+
+LANES_MAX = 50
+"""Lanes of one claim."""
+RUN_MAX = 100
+"""Operations of one lane in one claim."""
+RUN_BYTES_MAX = 1024 * 1024
+
+
+class NewOperation(msgspec.Struct, kw_only=True):
+    """What shall wait. At most the `messages` of a push that one caller sent to one partition."""
+
+    id: UUID
+    type: OperationType
+    partition: PartitionId
+    queue_id: int
+    options: QueueOptions
+    tenant: str
+    queue: str
+    partition_name: str
+    group: str = ""
+    group_id: int = 0
+    messages: int = 0
+    payload: bytes
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """It is durable and will be applied. `position` counts the open operations of its lane up to it; `depth` and
+    `capacity` only with a `max_size`."""
+
+    position: int
+    depth: int | None = None
+    capacity: int | None = None
+
+
+EnqueueResult = Waits | Full | Gone
+
+
+class LaneClaim(msgspec.Struct, frozen=True):
+    """The right to apply the oldest operations of a lane, until its end or until another takes it after that."""
+
+    partition: PartitionId
+    group_id: int
+    token: UUID
+
+
+class ClaimedLane(msgspec.Struct):
+    claim: LaneClaim
+    queue_id: int
+    operations: list[Operation]
+    """Oldest first, at least one."""
+
+
+class Application(msgspec.Struct):
+    """The first operations of a claimed lane, by their sequences, and what they come to: new messages, a settlement,
+    or nothing."""
+
+    claim: LaneClaim
+    sequences: list[int]
+    messages: int
+    """Of these operations in all; their places in the queue are free again when they are applied."""
+    results: Callable[[Stored | Settled | None], list[bytes]]
+    """What is kept of each operation when they are applied. Called inside the transaction; it must not wait."""
+    slice: Slice | None = None
+    settlement: Settlement | None = None
+
+    def applied_by(self, result: ApplyResult) -> bool:
+        """Whether this result means that the operations are completed."""
+        if isinstance(result, Settled):
+            nack = self.settlement.nack if self.settlement else None
+            return (result.state == "ok" or result.repeated) and (nack is None or nack.position >= result.before)
+        return isinstance(result, Stored | Closed)
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The claim is another's by now; nothing was applied."""
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """Operations that came to nothing were completed."""
+
+
+ApplyResult = PushResult | Settled | Lost | Closed
+
+
+class Operations(Protocol):
+    """Operations, from their acceptance until an hour after their end."""
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        """Keep each at the end of its lane, or say why not; one result each, in order.
+
+        A push takes the places of its messages in a limited queue, or is Full. Keeping an id that is kept already
+        changes nothing, so that the call may be repeated."""
+        ...
+
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
+        """The oldest operations of lanes that nobody holds, best priority first, then longest-ready first; each lane to
+        one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`."""
+        ...
+
+    async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
+        """Apply what is held and complete its operations, in one step that is fenced by the claim; each lane by itself.
+
+        Lost when the claim is another's. Duplicates, Full and Gone (see `Messages.push`), and Settled with a lost
+        lease or a nack that came too late, apply nothing and leave the claim as it is. Who is applied gives the claim
+        back, and what is left of the lane is ready at once."""
+        ...
+
+    async def postpone(self, claims: Sequence[LaneClaim], *, delay_ms: int, error: str) -> int:
+        """Give lanes back unapplied; they are ready after the delay. How many were still held."""
+        ...
+
+    async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
+        """Charge a permanent error to the first operations of a claimed lane and give the lane back; how many were
+        given up on. Those are `failed`, kept whole, give their places back, and the lane goes on behind them."""
+        ...
+
+    async def get(self, tenant: str, id: UUID) -> Operation | None: ...
+
+    async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
+        """Put a failed operation at the end of the lane that `anew` names, with its id; None if it is not `failed`."""
+        ...
+
+    async def discard(self, tenant: str, id: UUID) -> bool:
+        """Give up an operation that is pending or failed, for good; False if it is neither."""
+        ...
+
+    async def depth(self) -> int:
+        """How many are open, from the counters of the lanes."""
+        ...
+
+    async def counts(self, tenant: str) -> list[OperationCount]:
+        """By type and status; completed ones as far as they ended in the last five minutes."""
+        ...
+
+    async def lanes(self, tenant: str, *, limit: int = 100) -> list[OperationLane]:
+        """Lanes with open operations, deepest first."""
+        ...
+
+    async def clean(self, *, older_than_seconds: int, limit: int = 10_000) -> int:
+        """Remove up to `limit` that were completed or discarded before; how many."""
+        ...

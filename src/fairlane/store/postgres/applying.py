@@ -1,0 +1,100 @@
+"""Applying operations: their effect and their end are one transaction, fenced by the claim."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from fairlane.store.operations import Application, ApplyResult, Closed, Lost
+from fairlane.store.postgres import ack
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.messages import SQL as MESSAGES
+from fairlane.store.postgres.messages import Messages
+from fairlane.store.statements import load
+from fairlane.store.values import Settled, Stored
+
+SQL = load("fairlane.store.postgres", "operations.sql")
+
+
+class Applying:
+    def __init__(self, database: Database, messages: Messages) -> None:
+        self._database = database
+        self._messages = messages
+
+    async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
+        results: dict[int, ApplyResult] = {}
+        by_shard: dict[int, list[int]] = defaultdict(list)
+        for index, one in enumerate(work):
+            by_shard[one.claim.partition.shard].append(index)
+        for shard in sorted(by_shard):
+            # By partition and group, as all locks are taken.
+            indexes = sorted(
+                by_shard[shard], key=lambda index: (work[index].claim.partition, work[index].claim.group_id)
+            )
+            results.update(
+                zip(indexes, await self._apply_shard(shard, [work[index] for index in indexes]), strict=True)
+            )
+        return [results[index] for index in range(len(work))]
+
+    async def _apply_shard(self, shard: int, work: list[Application]) -> list[ApplyResult]:
+        async def run(connection: asyncpg.Connection[Any]) -> list[ApplyResult]:
+            slices = [one.slice for one in work if one.slice is not None]
+            settlements = [one.settlement for one in work if one.settlement is not None]
+            await self._messages.lock(connection, settlements, slices, [one.claim.partition for one in work])
+            lanes = ([one.claim.partition.id for one in work], [one.claim.group_id for one in work])
+            messages = [one.messages for one in work]
+            tokens = [one.claim.token for one in work]
+            held = await connection.fetch(SQL["begin"], shard, *lanes, tokens, messages)
+            items, opens = [row["item"] for row in held], [row["open"] for row in held]
+            results = await self._effects(connection, shard, work, [item - 1 for item in items])
+            applied = [work[item - 1].applied_by(results[item - 1]) for item in items]
+            done = _done(work, results, [item - 1 for item, ok in zip(items, applied, strict=True) if ok])
+            now = self._database.time()
+            await connection.execute(SQL["finish"], shard, *lanes, messages, items, opens, applied, *done, now)
+            return results
+
+        return await self._database.transact(run)
+
+    async def _effects(
+        self, connection: asyncpg.Connection[Any], shard: int, work: list[Application], held: list[int]
+    ) -> list[ApplyResult]:
+        results: list[ApplyResult] = [Lost()] * len(work)
+        for index in held:
+            results[index] = Closed()
+        pushes = [index for index in held if work[index].slice is not None]
+        if pushes:
+            slices = [part for index in pushes if (part := work[index].slice) is not None]
+            stored = await self._messages.push_shard(connection.fetch, shard, slices)
+            results = _put(results, pushes, stored)
+        acks = [index for index in held if work[index].settlement is not None]
+        if acks:
+            settlements = [settlement for index in acks if (settlement := work[index].settlement) is not None]
+            arguments = ack.arguments(shard, settlements, self._database.time())
+            settled = ack.results(await connection.fetch(MESSAGES["ack"], *arguments), len(settlements))
+            results = _put(results, acks, settled)
+        return results
+
+
+def _put(results: list[ApplyResult], indexes: list[int], found: Sequence[ApplyResult]) -> list[ApplyResult]:
+    for index, result in zip(indexes, found, strict=True):
+        results[index] = result
+    return results
+
+
+def _done(
+    work: list[Application], results: list[ApplyResult], applied: list[int]
+) -> tuple[list[int], list[int], list[bytes]]:
+    """Completed operations as columns: number of their lane, sequence, result."""
+    items: list[int] = []
+    sequences: list[int] = []
+    kept: list[bytes] = []
+    for index in applied:
+        result = results[index]
+        said = work[index].results(result if isinstance(result, Stored | Settled) else None)
+        items += [index + 1] * len(work[index].sequences)
+        sequences += work[index].sequences
+        kept += said
+    return items, sequences, kept

@@ -1,0 +1,274 @@
+-- Keeps operations of one shard at the end of their lanes. Returned is one row each: w waits, f full, g gone.
+-- The order of locks is that of a push: limited queues, partitions, then what hangs on them.
+CREATE OR REPLACE FUNCTION fairlane.enqueue(
+    p_shard int,
+    p_limited bigint[],            -- queues that the caller knows to have a max_size
+    p_ids uuid[],
+    p_types text[],
+    p_priorities int[],
+    p_partitions bigint[],
+    p_queues bigint[],
+    p_groups bigint[],
+    p_messages int[],
+    p_payloads bytea[],
+    p_tenants text[],
+    p_queue_names text[],
+    p_partition_names text[],
+    p_group_names text[],
+    p_timeout int,
+    p_now timestamptz
+) RETURNS TABLE (kind "char", item int, place bigint, depth bigint, capacity bigint)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_n int := cardinality(p_ids);
+    v_there bigint[];
+    v_live bigint[];
+    v_known uuid[];
+    v_kind "char"[] := array_fill('w'::"char", ARRAY[v_n]);
+    v_depth bigint[] := array_fill(NULL::bigint, ARRAY[v_n]);
+    v_capacity bigint[] := v_depth;
+    r record;
+BEGIN
+    IF p_limited <> '{}' THEN
+        PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (p_limited) ORDER BY q.id FOR UPDATE;
+    END IF;
+    SELECT array_agg(x.id) INTO v_there
+    FROM (SELECT p.id FROM fairlane.partitions p
+          WHERE p.shard = p_shard AND p.id = ANY (p_partitions) ORDER BY p.id FOR NO KEY UPDATE) x;
+    -- Under the locks: a queue that was deleted, or got a limit, since the caller looked.
+    SELECT array_agg(q.id) INTO v_live FROM fairlane.queues q
+    WHERE q.id = ANY (p_queues) AND NOT ((q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited));
+    SELECT array_agg(o.id) INTO v_known FROM fairlane.operations o WHERE o.shard = p_shard AND o.id = ANY (p_ids);
+    t := coalesce(p_now, clock_timestamp());
+
+    FOR i IN 1 .. v_n LOOP
+        IF p_ids[i] = ANY (v_known) THEN
+            v_kind[i] := 'k';
+        ELSIF p_partitions[i] = ANY (v_there) AND p_queues[i] = ANY (v_live) THEN
+            CONTINUE;
+        ELSE
+            v_kind[i] := 'g';
+        END IF;
+    END LOOP;
+
+    IF p_limited <> '{}' THEN
+        FOR r IN SELECT q.id, q.depth, (q.options ->> 'max_size')::bigint AS capacity FROM fairlane.queues q
+                 WHERE q.id = ANY (p_limited) AND (q.options ->> 'max_size')::bigint > 0
+        LOOP
+            FOR i IN 1 .. v_n LOOP
+                CONTINUE WHEN p_queues[i] <> r.id OR v_kind[i] <> 'w';
+                v_capacity[i] := r.capacity;
+                IF p_messages[i] > 0 AND r.depth + p_messages[i] > r.capacity THEN
+                    v_kind[i] := 'f';
+                ELSE
+                    r.depth := r.depth + p_messages[i];
+                END IF;
+                v_depth[i] := r.depth;
+            END LOOP;
+            UPDATE fairlane.queues q SET depth = r.depth WHERE q.id = r.id;
+        END LOOP;
+    END IF;
+
+    INSERT INTO fairlane.operations (shard, partition_id, group_id, sequence, id, type, priority, tenant, queue,
+                                     partition_name, "group", queue_id, payload, size, messages, created_at, timeout_seconds)
+    SELECT p_shard, u.partition_id, u.group_id,
+           p.next_operation + row_number() OVER (PARTITION BY u.partition_id ORDER BY u.i) - 1, u.id, u.type, u.priority,
+           p_tenants[u.i], p_queue_names[u.i], p_partition_names[u.i], p_group_names[u.i], u.queue_id, p_payloads[u.i],
+           length(p_payloads[u.i]), p_messages[u.i], t, p_timeout
+    FROM (SELECT s.i::int AS i, s.id, s.type, s.priority, s.partition_id, s.queue_id, s.group_id
+          FROM unnest(p_ids, p_types, p_priorities, p_partitions, p_queues, p_groups, v_kind) WITH ORDINALITY
+               s(id, type, priority, partition_id, queue_id, group_id, kind, i)
+          WHERE s.kind = 'w') u
+    JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id;
+
+    INSERT INTO fairlane.operation_lanes AS l
+           (shard, partition_id, group_id, queue_id, tenant, queue, partition_name, "group", priority, open, messages,
+            next_sequence, ready_at, moved_at)
+    SELECT p_shard, u.partition_id, u.group_id, min(u.queue_id), min(p_tenants[u.i]), min(p_queue_names[u.i]),
+           min(p_partition_names[u.i]), min(p_group_names[u.i]), min(u.priority), count(*), sum(p_messages[u.i]),
+           min(p.next_operation), t, t
+    FROM (SELECT s.i::int AS i, s.priority, s.partition_id, s.queue_id, s.group_id
+          FROM unnest(p_priorities, p_partitions, p_queues, p_groups, v_kind) WITH ORDINALITY
+               s(priority, partition_id, queue_id, group_id, kind, i)
+          WHERE s.kind = 'w') u
+    JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id
+    GROUP BY u.partition_id, u.group_id ORDER BY u.partition_id, u.group_id
+    ON CONFLICT (shard, partition_id, group_id) DO UPDATE
+    SET open = l.open + excluded.open, messages = l.messages + excluded.messages;
+
+    UPDATE fairlane.partitions p
+    SET next_operation = p.next_operation + u.n, open_operations = p.open_operations + u.pushes
+    FROM (SELECT s.partition_id, count(*) AS n, count(*) FILTER (WHERE s.group_id = 0) AS pushes
+          FROM unnest(p_partitions, p_groups, v_kind) s(partition_id, group_id, kind)
+          WHERE s.kind = 'w' GROUP BY s.partition_id) u
+    WHERE p.shard = p_shard AND p.id = u.partition_id;
+
+    RETURN QUERY
+    SELECT CASE WHEN s.kind = 'k' THEN 'w'::"char" ELSE s.kind END, s.i::int,
+           -- The lane's count, without those of this call that came behind.
+           greatest(1, coalesce(l.open, 0) - count(*) FILTER (WHERE s.kind = 'w') OVER (
+               PARTITION BY s.partition_id, s.group_id ORDER BY s.i DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
+           v_depth[s.i], v_capacity[s.i]
+    FROM unnest(v_kind, p_partitions, p_groups) WITH ORDINALITY s(kind, partition_id, group_id, i)
+    LEFT JOIN fairlane.operation_lanes l
+           ON l.shard = p_shard AND l.partition_id = s.partition_id AND l.group_id = s.group_id;
+END $$;
+
+-- Takes ready lanes of one shard for a worker and gives the oldest operations of each.
+CREATE OR REPLACE FUNCTION fairlane.claim_operations(
+    p_shard int, p_worker text, p_token uuid, p_lanes int, p_run int, p_bytes bigint, p_timeout interval, p_now timestamptz
+) RETURNS SETOF fairlane.operations
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
+    t_end timestamptz := t + p_timeout;
+    v_partitions bigint[];
+    v_groups bigint[];
+    v_sequences bigint[];
+BEGIN
+    SELECT array_agg(x.partition_id), array_agg(x.group_id), array_agg(x.next_sequence)
+    INTO v_partitions, v_groups, v_sequences
+    FROM (SELECT l.partition_id, l.group_id, l.next_sequence FROM fairlane.operation_lanes l
+          WHERE l.shard = p_shard AND l.ready_at <= t
+          ORDER BY l.priority, l.ready_at LIMIT p_lanes FOR UPDATE SKIP LOCKED) x;
+    IF v_partitions IS NULL THEN
+        RETURN;
+    END IF;
+    UPDATE fairlane.operation_lanes l SET ready_at = t_end, claim = p_token
+    FROM unnest(v_partitions, v_groups) u(partition_id, group_id)
+    WHERE l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id;
+    -- Those that a dead worker had begun and this claim does not reach wait again.
+    RETURN QUERY
+    UPDATE fairlane.operations o
+    SET status = 'processing', started_at = t, worker = p_worker
+    FROM (SELECT x.partition_id, x.group_id, x.sequence
+          FROM unnest(v_partitions, v_groups, v_sequences) u(partition_id, group_id, sequence)
+          CROSS JOIN LATERAL (
+              SELECT w.partition_id, w.group_id, w.sequence,
+                     sum(w.size) OVER (ORDER BY w.sequence) - w.size AS before
+              FROM (SELECT f.partition_id, f.group_id, f.sequence, f.size FROM fairlane.operations f
+                    WHERE f.shard = p_shard AND f.partition_id = u.partition_id AND f.group_id = u.group_id
+                      AND f.sequence >= u.sequence AND f.status IN ('pending', 'processing')
+                    ORDER BY f.sequence LIMIT CASE WHEN u.group_id = 0 THEN p_run ELSE 1 END) w) x
+          WHERE x.before < p_bytes) y
+    WHERE o.shard = p_shard AND o.partition_id = y.partition_id AND o.group_id = y.group_id AND o.sequence = y.sequence
+    RETURNING o.*;
+END $$;
+
+-- The first half of applying: which lanes the caller still holds. The pushes of these lanes pass, and the places of their
+-- messages are free, until `finish_operations` in the same transaction. The caller holds queues and partitions.
+CREATE OR REPLACE FUNCTION fairlane.begin_operations(p_shard int, p_partitions bigint[], p_groups bigint[], p_claims uuid[],
+                                                     p_messages int[])
+RETURNS TABLE (item int, open int)
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_items int[];
+    v_open int[];
+BEGIN
+    PERFORM 1 FROM fairlane.operation_lanes l JOIN unnest(p_partitions, p_groups) u(partition_id, group_id)
+                   ON l.partition_id = u.partition_id AND l.group_id = u.group_id
+    WHERE l.shard = p_shard ORDER BY l.partition_id, l.group_id FOR UPDATE OF l;
+    SELECT array_agg(u.i::int), array_agg(coalesce(p.open_operations, 0)) INTO v_items, v_open
+    FROM unnest(p_partitions, p_groups, p_claims) WITH ORDINALITY u(partition_id, group_id, claim, i)
+    JOIN fairlane.operation_lanes l
+         ON l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id AND l.claim = u.claim
+    LEFT JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id;
+    UPDATE fairlane.partitions p SET open_operations = 0
+    FROM unnest(v_items) i WHERE p.shard = p_shard AND p.id = p_partitions[i] AND p_groups[i] = 0;
+    PERFORM fairlane.free_places(p_shard, p_partitions, p_messages, v_items, -1);
+    RETURN QUERY SELECT * FROM unnest(v_items, v_open);
+END $$;
+
+-- The depth of limited queues, by the messages of these items, taken away or put back.
+CREATE OR REPLACE FUNCTION fairlane.free_places(p_shard int, p_partitions bigint[], p_messages int[], p_items int[], p_sign int)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM unnest(p_items) i WHERE p_messages[i] > 0) THEN
+        UPDATE fairlane.queues q SET depth = q.depth + p_sign * u.n
+        FROM (SELECT p.queue_id, sum(p_messages[i]) AS n FROM unnest(p_items) i
+              JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = p_partitions[i] GROUP BY p.queue_id) u
+        WHERE q.id = u.queue_id AND (q.options ->> 'max_size')::bigint > 0;
+    END IF;
+END $$;
+
+-- The second half: operations of the lanes that were applied are completed, the others stand as before.
+CREATE OR REPLACE FUNCTION fairlane.finish_operations(
+    p_shard int, p_partitions bigint[], p_groups bigint[], p_messages int[], p_items int[], p_open int[], p_applied boolean[],
+    p_done_item int[],             -- for each completed operation the lane it belongs to, as its index
+    p_done_sequence bigint[],
+    p_done_result bytea[],
+    p_now timestamptz
+) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
+    v_refused int[];
+BEGIN
+    SELECT array_agg(u.i) INTO v_refused FROM unnest(p_items, p_applied) u(i, applied) WHERE NOT u.applied;
+    PERFORM fairlane.free_places(p_shard, p_partitions, p_messages, v_refused, 1);
+    UPDATE fairlane.operations o
+    SET status = 'completed', processed_at = t, payload = '', result = u.result, error = NULL
+    FROM unnest(p_done_item, p_done_sequence, p_done_result) u(item, sequence, result)
+    WHERE o.shard = p_shard AND o.partition_id = p_partitions[u.item] AND o.group_id = p_groups[u.item]
+      AND o.sequence = u.sequence;
+    UPDATE fairlane.partitions p SET open_operations = u.open - u.n
+    FROM (SELECT i.item, i.open, count(d.item) AS n FROM unnest(p_items, p_open) i(item, open)
+          LEFT JOIN unnest(p_done_item) d(item) ON d.item = i.item GROUP BY i.item, i.open) u
+    WHERE p.shard = p_shard AND p.id = p_partitions[u.item] AND p_groups[u.item] = 0;
+    PERFORM fairlane.advance_lanes(p_shard, array_agg(p_partitions[u.item]), array_agg(p_groups[u.item]), array_agg(u.n::int),
+                                   array_agg(p_messages[u.item]), array_agg(u.last + 1), t)
+    FROM (SELECT d.item, count(*) AS n, max(d.sequence) AS last FROM unnest(p_done_item, p_done_sequence) d(item, sequence)
+          GROUP BY d.item) u;
+END $$;
+
+-- Lanes of which operations ended: given back and ready now, or forgotten when none is open.
+CREATE OR REPLACE FUNCTION fairlane.advance_lanes(
+    p_shard int, p_partitions bigint[], p_groups bigint[], p_ended int[], p_messages int[], p_next bigint[], p_at timestamptz
+) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE fairlane.operation_lanes l
+    SET open = l.open - u.ended, messages = l.messages - u.messages, next_sequence = greatest(l.next_sequence, u.next),
+        ready_at = p_at, moved_at = p_at, claim = NULL
+    FROM unnest(p_partitions, p_groups, p_ended, p_messages, p_next) u(partition_id, group_id, ended, messages, next)
+    WHERE l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id;
+    DELETE FROM fairlane.operation_lanes l USING unnest(p_partitions, p_groups) u(partition_id, group_id)
+    WHERE l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id AND l.open <= 0;
+END $$;
+
+-- Ends one open operation without applying it: the places of its messages are free, and so is its lane. The caller holds
+-- queue and partition as far as they are there.
+CREATE OR REPLACE FUNCTION fairlane.drop_operation(
+    p_shard int, p_partition bigint, p_group bigint, p_sequence bigint, p_status text, p_error text, p_keep_claim boolean,
+    p_now timestamptz
+) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
+    v_messages int;
+BEGIN
+    UPDATE fairlane.operations o
+    SET status = p_status, processed_at = t, error = coalesce(p_error, o.error),
+        failed_at = CASE WHEN p_error IS NULL THEN o.failed_at ELSE t END
+    WHERE o.shard = p_shard AND o.partition_id = p_partition AND o.group_id = p_group AND o.sequence = p_sequence
+    RETURNING o.messages INTO v_messages;
+    PERFORM fairlane.free_places(p_shard, ARRAY[p_partition], ARRAY[v_messages], ARRAY[1], -1);
+    UPDATE fairlane.partitions p SET open_operations = greatest(0, p.open_operations - 1)
+    WHERE p.shard = p_shard AND p.id = p_partition AND p_group = 0;
+    IF p_keep_claim THEN
+        UPDATE fairlane.operation_lanes l SET open = l.open - 1, messages = l.messages - v_messages
+        WHERE l.shard = p_shard AND l.partition_id = p_partition AND l.group_id = p_group;
+        DELETE FROM fairlane.operation_lanes l
+        WHERE l.shard = p_shard AND l.partition_id = p_partition AND l.group_id = p_group AND l.open <= 0;
+    ELSE
+        PERFORM fairlane.advance_lanes(p_shard, ARRAY[p_partition], ARRAY[p_group], ARRAY[1], ARRAY[v_messages],
+                                       ARRAY[p_sequence + 1], t);
+    END IF;
+END $$;

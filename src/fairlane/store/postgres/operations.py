@@ -1,0 +1,237 @@
+"""Operations that wait, on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from fairlane.model.ids import PartitionId, least_uuid7
+from fairlane.model.limits import ERROR_CHARS_MAX
+from fairlane.model.operation import (
+    PRIORITIES,
+    RETRIES_MAX,
+    TIMEOUT_SECONDS,
+    Operation,
+    OperationCount,
+    OperationLane,
+)
+from fairlane.store.operations import (
+    LANES_MAX,
+    RUN_BYTES_MAX,
+    RUN_MAX,
+    ClaimedLane,
+    EnqueueResult,
+    LaneClaim,
+    NewOperation,
+    Waits,
+)
+from fairlane.store.postgres.applying import Applying
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.messages import Messages
+from fairlane.store.statements import load
+from fairlane.store.values import Full, Gone
+
+SQL = load("fairlane.store.postgres", "operations.sql")
+
+
+def _operation(row: asyncpg.Record) -> Operation:
+    fields = dict(row)
+    return Operation(partition=PartitionId(fields.pop("shard"), fields.pop("partition_id")), **fields)
+
+
+def _enqueued(row: asyncpg.Record) -> EnqueueResult:
+    if row["kind"] == b"w":
+        return Waits(row["place"], row["depth"], row["capacity"])
+    return Full(row["depth"], row["capacity"]) if row["kind"] == b"f" else Gone()
+
+
+class Operations(Applying):
+    def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
+        super().__init__(database, messages)
+        self._shards = shards
+        self._turn = 0
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        results: list[EnqueueResult] = [Gone()] * len(operations)
+        by_shard: dict[int, list[int]] = defaultdict(list)
+        for index, operation in enumerate(operations):
+            by_shard[operation.partition.shard].append(index)
+        for shard in sorted(by_shard):
+            some = [operations[index] for index in by_shard[shard]]
+            rows = await self._database.write(SQL["enqueue"], *self._arguments(shard, some))
+            for row in rows:
+                results[by_shard[shard][row["item"] - 1]] = _enqueued(row)
+        return results
+
+    def _arguments(self, shard: int, some: Sequence[NewOperation]) -> tuple[object, ...]:
+        return (
+            shard,
+            sorted({one.queue_id for one in some if one.options.max_size > 0}),
+            [one.id for one in some],
+            [one.type for one in some],
+            [PRIORITIES[one.type] for one in some],
+            [one.partition.id for one in some],
+            [one.queue_id for one in some],
+            [one.group_id for one in some],
+            [one.messages for one in some],
+            [one.payload for one in some],
+            [one.tenant for one in some],
+            [one.queue for one in some],
+            [one.partition_name for one in some],
+            [one.group for one in some],
+            TIMEOUT_SECONDS,
+            self._database.time(),
+        )
+
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
+        claimed: list[ClaimedLane] = []
+        self._turn += 1  # each time from another shard, so that none waits for the others
+        for offset in range(len(self._shards)):
+            shard = self._shards[(self._turn + offset) % len(self._shards)]
+            wanted = lanes - len(claimed)
+            if wanted <= 0:
+                break
+            claimed += await self._claim(shard, worker, wanted)
+        return claimed
+
+    async def _claim(self, shard: int, worker: str, lanes: int) -> list[ClaimedLane]:
+        token = uuid4()
+        timeout = timedelta(seconds=TIMEOUT_SECONDS)
+        rows = await self._database.write(
+            SQL["claim"], shard, worker, token, lanes, RUN_MAX, RUN_BYTES_MAX, timeout, self._database.time()
+        )
+        found: dict[tuple[int, int], ClaimedLane] = {}
+        for operation in sorted(map(_operation, rows), key=lambda one: (one.priority, one.created_at, one.sequence)):
+            key = (operation.partition.id, operation.group_id)
+            if key not in found:
+                claim = LaneClaim(operation.partition, operation.group_id, token)
+                found[key] = ClaimedLane(claim, operation.queue_id, [])
+            found[key].operations.append(operation)
+        for lane in found.values():
+            lane.operations.sort(key=lambda one: one.sequence)
+        return list(found.values())
+
+    async def postpone(self, claims: Sequence[LaneClaim], *, delay_ms: int, error: str) -> int:
+        postponed = 0
+        delay = timedelta(milliseconds=delay_ms)
+        for shard in sorted({claim.partition.shard for claim in claims}):
+            some = [claim for claim in claims if claim.partition.shard == shard]
+            work = partial(self._postpone, shard=shard, some=some, delay=delay, error=error)
+            postponed += await self._database.transact(work)
+        return postponed
+
+    async def _postpone(
+        self, connection: asyncpg.Connection[Any], shard: int, some: list[LaneClaim], delay: timedelta, error: str
+    ) -> int:
+        tokens = [one.token for one in some]
+        lanes = [[one.partition.id for one in some], [one.group_id for one in some]]
+        rows = await connection.fetch(SQL["postpone"], shard, *lanes, tokens, delay, self._database.time())
+        held = [[row[0] for row in rows], [row[1] for row in rows]]
+        await connection.execute(SQL["wait_again"], shard, *held, error[:ERROR_CHARS_MAX])
+        return len(rows)
+
+    async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
+        key = (*claim.partition, claim.group_id)
+        error = error[:ERROR_CHARS_MAX]
+
+        async def work(connection: asyncpg.Connection[Any]) -> int:
+            now = self._database.time()
+            await self._messages.lock(connection, [], [], [claim.partition])
+            if await connection.fetchval(SQL["hold"], *key) != claim.token:
+                return 0
+            delay = timedelta(milliseconds=delay_ms)
+            rows = await connection.fetch(SQL["charge"], *key, list(sequences), error, now)
+            used_up = sorted(row["sequence"] for row in rows if row["retries"] > RETRIES_MAX)
+            if not used_up:
+                await self._postpone(connection, claim.partition.shard, [claim], delay, error)
+            for sequence in used_up:
+                await connection.execute(SQL["drop"], *key, sequence, "failed", error, False, now)
+            if used_up:
+                await connection.execute(SQL["wait_again"], key[0], [key[1]], [key[2]], error)
+            return len(used_up)
+
+        return await self._database.transact(work)
+
+    async def get(self, tenant: str, id: UUID) -> Operation | None:
+        for shard in self._shards:
+            rows = await self._database.read(SQL["get"], shard, tenant, id)
+            if rows:
+                return _operation(rows[0])
+        return None
+
+    async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
+        found = await self.get(tenant, id)
+        if found is None or found.status != "failed":
+            return None
+        key = (*found.partition, found.group_id, found.sequence)
+
+        async def work(connection: asyncpg.Connection[Any]) -> EnqueueResult | None:
+            await self._messages.lock(connection, [], [], [found.partition, anew.partition])
+            if await connection.fetchval(SQL["lock"], *key) != "failed":
+                return None
+            await connection.execute(SQL["delete"], *key)
+            [row] = await connection.fetch(SQL["enqueue"], *self._arguments(anew.partition.shard, [anew]))
+            result = _enqueued(row)
+            if not isinstance(result, Waits):
+                raise _NotKept(result)
+            return result
+
+        try:
+            return await self._database.transact(work)
+        except _NotKept as refused:
+            return refused.result
+
+    async def discard(self, tenant: str, id: UUID) -> bool:
+        found = await self.get(tenant, id)
+        if found is None or found.status not in ("pending", "failed"):
+            return False
+        key = (*found.partition, found.group_id, found.sequence)
+
+        async def work(connection: asyncpg.Connection[Any]) -> bool:
+            await self._messages.lock(connection, [], [], [found.partition])
+            await connection.fetchval(SQL["hold"], *key[:3])
+            status = await connection.fetchval(SQL["lock"], *key)
+            if status == "failed":
+                await connection.execute(SQL["set_status"], *key, "discarded")
+            elif status == "pending":
+                await connection.execute(SQL["drop"], *key, "discarded", None, True, self._database.time())
+            return status in ("failed", "pending")
+
+        return await self._database.transact(work)
+
+    async def depth(self) -> int:
+        return sum([(await self._database.read(SQL["depth"], shard))[0][0] for shard in self._shards])
+
+    async def counts(self, tenant: str) -> list[OperationCount]:
+        return [
+            OperationCount(**row) for row in await self._database.read(SQL["counts"], tenant, self._database.time())
+        ]
+
+    async def lanes(self, tenant: str, *, limit: int = 100) -> list[OperationLane]:
+        return [OperationLane(*row) for row in await self._database.read(SQL["lanes"], self._shards, tenant, limit)]
+
+    async def clean(self, *, older_than_seconds: int, limit: int = 10_000) -> int:
+        [[now]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())
+        age = timedelta(seconds=older_than_seconds)
+        newest = least_uuid7(now // 1000 - older_than_seconds * 1000)
+        cleaned = 0
+        for shard in self._shards:
+            arguments = (shard, newest, age, self._database.time(), limit - cleaned)
+            cleaned += len(await self._database.write(SQL["clean"], *arguments))
+            if cleaned >= limit:
+                break
+        return cleaned
+
+
+class _NotKept(Exception):
+    """Rolls a retry back."""
+
+    def __init__(self, result: EnqueueResult) -> None:
+        super().__init__()
+        self.result = result

@@ -1,0 +1,80 @@
+-- name: enqueue
+SELECT * FROM fairlane.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+
+-- name: claim
+SELECT o.shard, o.partition_id, o.group_id, o.sequence, o.id, o.type, o.priority, o.tenant, o.queue, o.partition_name,
+       o."group", o.queue_id, o.payload, o.size, o.messages, o.status, o.created_at, o.started_at, o.processed_at, o.worker,
+       o.retries, o.error, o.failed_at, o.result
+FROM fairlane.claim_operations($1, $2, $3, $4, $5, $6, $7, $8) o;
+
+-- name: begin
+SELECT * FROM fairlane.begin_operations($1, $2, $3, $4, $5);
+
+-- name: finish
+SELECT fairlane.finish_operations($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- name: drop
+SELECT fairlane.drop_operation($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: postpone
+UPDATE fairlane.operation_lanes l SET ready_at = coalesce($6, clock_timestamp()) + $5::interval, claim = NULL
+FROM unnest($2::bigint[], $3::bigint[], $4::uuid[]) u(partition_id, group_id, claim)
+WHERE l.shard = $1 AND l.partition_id = u.partition_id AND l.group_id = u.group_id AND l.claim = u.claim
+RETURNING l.partition_id, l.group_id;
+
+-- name: wait_again
+UPDATE fairlane.operations o SET status = 'pending', error = $4
+FROM unnest($2::bigint[], $3::bigint[]) u(partition_id, group_id)
+JOIN fairlane.operation_lanes l ON l.shard = $1 AND l.partition_id = u.partition_id AND l.group_id = u.group_id
+WHERE o.shard = $1 AND o.partition_id = u.partition_id AND o.group_id = u.group_id
+  AND o.sequence >= l.next_sequence AND o.status = 'processing';
+
+-- name: hold
+SELECT l.claim FROM fairlane.operation_lanes l WHERE l.shard = $1 AND l.partition_id = $2 AND l.group_id = $3 FOR UPDATE;
+
+-- name: charge
+UPDATE fairlane.operations o SET retries = o.retries + 1, error = $5, failed_at = coalesce($6, clock_timestamp())
+WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = ANY ($4)
+RETURNING o.sequence, o.retries;
+
+-- name: get
+SELECT o.shard, o.partition_id, o.group_id, o.sequence, o.id, o.type, o.priority, o.tenant, o.queue, o.partition_name,
+       o."group", o.queue_id, o.payload, o.size, o.messages, o.status, o.created_at, o.started_at, o.processed_at, o.worker,
+       o.retries, o.error, o.failed_at, o.result
+FROM fairlane.operations o WHERE o.shard = $1 AND o.id = $3 AND o.tenant = $2;
+
+-- name: lock
+SELECT o.status FROM fairlane.operations o
+WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = $4 FOR UPDATE;
+
+-- name: set_status
+UPDATE fairlane.operations o SET status = $5
+WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = $4;
+
+-- name: delete
+DELETE FROM fairlane.operations o
+WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = $4;
+
+-- name: depth
+SELECT coalesce(sum(l.open), 0)::bigint FROM fairlane.operation_lanes l WHERE l.shard = $1;
+
+-- name: counts
+SELECT o.type, o.priority, o.status, count(*) AS count, min(o.created_at) AS oldest, max(o.created_at) AS newest,
+       avg(extract(epoch FROM o.processed_at - o.created_at))::float8 AS latency_seconds
+FROM fairlane.operations o
+WHERE o.tenant = $1
+  AND (o.status <> 'completed' OR o.processed_at > coalesce($2, clock_timestamp()) - interval '5 minutes')
+GROUP BY o.type, o.priority, o.status;
+
+-- name: lanes
+SELECT l.queue, l.partition_name, l."group", l.open, l.moved_at FROM fairlane.operation_lanes l
+WHERE l.shard = ANY ($1) AND l.tenant = $2 ORDER BY l.open DESC, l.moved_at LIMIT $3;
+
+-- name: clean
+-- Ids are made before operations end, so that those which begin with a later time need no look.
+DELETE FROM fairlane.operations o WHERE o.shard = $1 AND o.id = ANY (ARRAY(
+    SELECT x.id FROM fairlane.operations x
+    WHERE x.shard = $1 AND x.id < $2 AND x.status IN ('completed', 'discarded')
+      AND x.processed_at < coalesce($4, clock_timestamp()) - $3::interval
+    ORDER BY x.id LIMIT $5))
+RETURNING 1;

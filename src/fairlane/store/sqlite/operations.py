@@ -1,0 +1,268 @@
+"""Operations that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import apsw
+
+from fairlane.model.ids import PartitionId, least_uuid7
+from fairlane.model.limits import ERROR_CHARS_MAX
+from fairlane.model.operation import (
+    PRIORITIES,
+    RETRIES_MAX,
+    TIMEOUT_SECONDS,
+    Operation,
+    OperationCount,
+    OperationLane,
+)
+from fairlane.store import statements
+from fairlane.store.operations import (
+    LANES_MAX,
+    RUN_BYTES_MAX,
+    RUN_MAX,
+    Application,
+    ApplyResult,
+    ClaimedLane,
+    Closed,
+    EnqueueResult,
+    LaneClaim,
+    Lost,
+    NewOperation,
+    Waits,
+)
+from fairlane.store.sqlite.ack import settle
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
+from fairlane.store.sqlite.push import push
+from fairlane.store.sqlite.rows import first, rows, value
+from fairlane.store.sqlite.seeding import QUEUES
+from fairlane.store.values import Full, Gone, Settled, Stored
+
+SQL = statements.load("fairlane.store.sqlite", "operations.sql")
+_MINUTES_SHOWN_US = 5 * 60 * 1_000_000
+
+
+class Operations:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        return await self._database.write(lambda db, now: [enqueue(db, now, each) for each in operations])
+
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
+        return await self._database.write(lambda db, now: _claim(db, now, worker, lanes))
+
+    async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
+        return await self._database.write(lambda db, now: [_apply(db, now, each) for each in work])
+
+    async def postpone(self, claims: Sequence[LaneClaim], *, delay_ms: int, error: str) -> int:
+        return await self._database.write(
+            lambda db, now: sum([_postpone(db, now + delay_ms * 1000, claim, error) for claim in claims])
+        )
+
+    async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
+        return await self._database.write(lambda db, now: _fail(db, now, claim, sequences, error, delay_ms))
+
+    async def get(self, tenant: str, id: UUID) -> Operation | None:
+        return await self._database.read(lambda db, now: _get(db, tenant, id))
+
+    async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
+        def work(db: apsw.Connection, now: int) -> EnqueueResult | None:
+            found = _get(db, tenant, id)
+            if found is None or found.status != "failed":
+                return None
+            db.execute("savepoint again")
+            db.execute(SQL["delete"], (found.partition.id, found.group_id, found.sequence))
+            result = enqueue(db, now, anew)
+            if not isinstance(result, Waits):
+                db.execute("rollback to again")
+            db.execute("release again")
+            return result
+
+        return await self._database.write(work)
+
+    async def discard(self, tenant: str, id: UUID) -> bool:
+        def work(db: apsw.Connection, now: int) -> bool:
+            found = _get(db, tenant, id)
+            if found is None or found.status not in ("pending", "failed"):
+                return False
+            key = (found.partition.id, found.group_id)
+            if found.status == "pending":
+                _give_up_places(db, key, found.messages)
+                db.execute(SQL["shorten"], (found.messages, *key))
+                db.execute(SQL["forget_lane"], key)
+            db.execute(SQL["end"], ("discarded", now, *key, found.sequence))
+            return True
+
+        return await self._database.write(work)
+
+    async def depth(self) -> int:
+        return await self._database.read(lambda db, now: int(value(db, SQL["depth"])))
+
+    async def counts(self, tenant: str) -> list[OperationCount]:
+        def work(db: apsw.Connection, now: int) -> list[OperationCount]:
+            return [OperationCount(*row) for row in rows(db, SQL["counts"], tenant, now - _MINUTES_SHOWN_US)]
+
+        return await self._database.read(work)
+
+    async def lanes(self, tenant: str, *, limit: int = 100) -> list[OperationLane]:
+        def work(db: apsw.Connection, now: int) -> list[OperationLane]:
+            return [OperationLane(*row) for row in rows(db, SQL["lanes"], tenant, limit)]
+
+        return await self._database.read(work)
+
+    async def clean(self, *, older_than_seconds: int, limit: int = 10_000) -> int:
+        def work(db: apsw.Connection, now: int) -> int:
+            before = now - older_than_seconds * 1_000_000
+            db.execute(SQL["clean"], (least_uuid7(before // 1000).bytes, before, limit))
+            return db.changes()
+
+        return await self._database.write(work)
+
+
+def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
+    key = (new.partition.id, new.group_id)
+    if value(db, SQL["known"], new.id.bytes):
+        return Waits(max(1, value(db, SQL["lane_open"], *key) or 0))
+    row = first(db, SQL["partition"], new.partition.id) if new.partition.shard == 0 else None
+    if row is None or row[0] != new.queue_id:
+        return Gone()
+    sequence = row[1]
+    text, depth = first(db, QUEUES["options_and_depth"], new.queue_id)
+    capacity = parse_options(text).max_size
+    if capacity and not new.options.max_size:
+        return Gone()  # the caller does not know yet that it may be refused
+    if capacity and new.messages:
+        if depth + new.messages > capacity:
+            return Full(depth, capacity)
+        depth += new.messages
+        db.execute(ADD_DEPTH, (new.messages, new.queue_id))
+    names = (new.tenant, new.queue, new.partition_name, new.group)
+    priority = PRIORITIES[new.type]
+    db.execute(
+        SQL["insert"],
+        (
+            *(*key, sequence, new.id.bytes, new.type, priority, *names, new.queue_id),
+            *(new.payload, len(new.payload), new.messages, now, TIMEOUT_SECONDS),
+        ),
+    )
+    db.execute(SQL["count_in"], key)
+    db.execute(SQL["lengthen"], (*key, new.queue_id, *names, priority, new.messages, sequence, now))
+    limits = (depth, capacity) if capacity else (None, None)
+    return Waits(value(db, SQL["lane_open"], *key), *limits)
+
+
+def _claim(db: apsw.Connection, now: int, worker: str, lanes: int) -> list[ClaimedLane]:
+    claimed = []
+    for partition_id, group_id, sequence in rows(db, SQL["ready"], now, lanes):
+        key = (partition_id, group_id)
+        claim = LaneClaim(PartitionId(0, partition_id), group_id, uuid4())
+        db.execute(SQL["take"], (now + TIMEOUT_SECONDS * 1_000_000, claim.token.bytes, *key))
+        operations: list[Operation] = []
+        size = 0
+        for found, bytes_ in rows(db, SQL["run"], *key, sequence, 1 if group_id else RUN_MAX):
+            if operations and size >= RUN_BYTES_MAX:
+                break
+            size += bytes_
+            operations.append(_operation(first(db, SQL["begin"], now, worker, *key, found)))
+        if operations:
+            claimed.append(ClaimedLane(claim, operations[0].queue_id, operations))
+    return claimed
+
+
+def _holds(db: apsw.Connection, claim: LaneClaim) -> bool:
+    found: bool = value(db, SQL["held"], claim.partition.id, claim.group_id) == claim.token.bytes
+    return found
+
+
+def _apply(db: apsw.Connection, now: int, work: Application) -> ApplyResult:
+    """The pushes of the lane pass, and their places are free, while its own messages are stored."""
+    claim = work.claim
+    key = (claim.partition.id, claim.group_id)
+    if not _holds(db, claim):
+        return Lost()
+    db.execute("savepoint operation")
+    open_before = value(db, SQL["open"], claim.partition.id) or 0
+    result: ApplyResult = Closed()
+    if work.messages:
+        db.execute(SQL["set_open"], (0, claim.partition.id))
+        db.execute(SQL["add_places"], (-work.messages, claim.partition.id))
+    if work.slice is not None:
+        [result] = push(db, now, [work.slice])
+    elif work.settlement is not None:
+        result = settle(db, now, work.settlement)
+    if work.applied_by(result):
+        said = work.results(result if isinstance(result, Stored | Settled) else None)
+        for sequence, text in zip(work.sequences, said, strict=True):
+            db.execute(SQL["complete"], (now, text, *key, sequence))
+        if claim.group_id == 0:
+            db.execute(SQL["set_open"], (open_before - len(work.sequences), claim.partition.id))
+        _advance(db, now, key, len(work.sequences), work.messages, work.sequences[-1] + 1)
+    else:
+        db.execute("rollback to operation")
+    db.execute("release operation")
+    return result
+
+
+def _advance(db: apsw.Connection, now: int, key: tuple[int, int], ended: int, messages: int, sequence: int) -> None:
+    db.execute(SQL["advance"], (ended, messages, sequence, now, *key))
+    db.execute(SQL["forget_lane"], key)
+
+
+def _postpone(db: apsw.Connection, ready_at: int, claim: LaneClaim, error: str | None) -> int:
+    key = (claim.partition.id, claim.group_id)
+    if not _holds(db, claim):
+        return 0
+    db.execute(SQL["postpone"], (ready_at, *key, claim.token.bytes))
+    db.execute(SQL["wait_again"], (*key, error[:ERROR_CHARS_MAX] if error else None))
+    return 1
+
+
+def _fail(db: apsw.Connection, now: int, claim: LaneClaim, sequences: Sequence[int], error: str, delay_ms: int) -> int:
+    if not _holds(db, claim):
+        return 0
+    key = (claim.partition.id, claim.group_id)
+    given_up = 0
+    for sequence in sequences:
+        retries, messages = first(db, SQL["charge"], error[:ERROR_CHARS_MAX], now, *key, sequence)
+        if retries > RETRIES_MAX:
+            given_up += 1
+            db.execute(SQL["end"], ("failed", now, *key, sequence))
+            _give_up_places(db, key, messages)
+            _advance(db, now, key, 1, messages, sequence + 1)
+    if given_up:
+        db.execute(SQL["wait_again"], (*key, error[:ERROR_CHARS_MAX]))
+    else:
+        _postpone(db, now + delay_ms * 1000, claim, error)
+    return given_up
+
+
+def _give_up_places(db: apsw.Connection, key: tuple[int, int], messages: int) -> None:
+    partition_id, group_id = key
+    db.execute(SQL["add_places"], (-messages, partition_id))
+    open_now = value(db, SQL["open"], partition_id)
+    if open_now and group_id == 0:
+        db.execute(SQL["set_open"], (open_now - 1, partition_id))
+
+
+def _get(db: apsw.Connection, tenant: str, id: UUID) -> Operation | None:
+    row = first(db, SQL["get"], id.bytes, tenant)
+    return _operation(row) if row else None
+
+
+def _operation(row: Any) -> Operation:
+    partition_id, group_id, sequence, id, *rest = row
+    names = (
+        *("type", "priority", "tenant", "queue", "partition_name", "group", "queue_id", "payload", "size", "messages"),
+        *("status", "created_at", "started_at", "processed_at", "worker", "retries", "error", "failed_at", "result"),
+    )
+    return Operation(
+        id=UUID(bytes=id),
+        partition=PartitionId(0, partition_id),
+        group_id=group_id,
+        sequence=sequence,
+        **dict(zip(names, rest, strict=True)),
+    )

@@ -1,0 +1,112 @@
+"""Short words for operations: keep some, work on some, look at what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.operation import Operation, push_payload, read_push
+from fairlane.model.queue import Queue
+from fairlane.store.base import Store
+from fairlane.store.operations import Application, ApplyResult, ClaimedLane, EnqueueResult, NewOperation, Waits
+from fairlane.store.values import NO_ID_TIME, Settled, Slice, Stored
+from tests.conformance.harness import Harness
+
+
+async def no_operations(harness: Harness) -> None:
+    """Tests share a database: what an earlier one left open is none of this one's business."""
+    await harness.place.sql("DELETE FROM fairlane.operation_lanes")
+
+
+async def push_operation(
+    harness: Harness,
+    queue: Queue,
+    payloads: Sequence[Any],
+    *,
+    partition: str = DEFAULT_PARTITION,
+    ids: Sequence[str] | None = None,
+) -> NewOperation:
+    lane = await harness.partition(queue, partition)
+    part = harness.slice(queue, lane, payloads, ids)
+    return NewOperation(
+        id=UUID(harness.mint()),
+        type="PUSH",
+        partition=lane.id,
+        queue_id=queue.id,
+        options=queue.options,
+        tenant=queue.tenant,
+        queue=queue.name,
+        partition_name=partition,
+        messages=len(payloads),
+        payload=push_payload(part.fragments, doubt=False),
+    )
+
+
+async def try_keep(
+    harness: Harness,
+    queue: Queue,
+    payloads: Sequence[Any],
+    *,
+    partition: str = DEFAULT_PARTITION,
+    ids: Sequence[str] | None = None,
+) -> tuple[NewOperation, EnqueueResult]:
+    new = await push_operation(harness, queue, payloads, partition=partition, ids=ids)
+    [result] = await harness.store.operations.enqueue([new])
+    return new, result
+
+
+async def keep(
+    harness: Harness,
+    queue: Queue,
+    payloads: Sequence[Any],
+    *,
+    partition: str = DEFAULT_PARTITION,
+    ids: Sequence[str] | None = None,
+) -> NewOperation:
+    """A push that waits."""
+    new, result = await try_keep(harness, queue, payloads, partition=partition, ids=ids)
+    assert isinstance(result, Waits), result
+    return new
+
+
+def _said(count: int) -> Callable[[Stored | Settled | None], list[bytes]]:
+    return lambda result: [b'"applied"'] * count
+
+
+def application(queue: Queue, lane: ClaimedLane, operations: Sequence[Operation] | None = None) -> Application:
+    """The pushes of a claimed lane, all of them unless told which."""
+    some = lane.operations if operations is None else list(operations)
+    part = Slice(lane.claim.partition, lane.queue_id, queue.options, [], [], [], [], [])
+    for operation in some:
+        waiting = read_push(operation.payload)
+        part.fragments += waiting.fragments
+        part.transaction_ids += waiting.transaction_ids
+        part.keys += waiting.keys
+        part.id_times += [NO_ID_TIME if at is None else at for at in waiting.id_times]
+        part.given += waiting.given
+    return Application(
+        lane.claim, [one.sequence for one in some], sum(one.messages for one in some), _said(len(some)), slice=part
+    )
+
+
+async def apply(
+    harness: Harness, queue: Queue, lanes: Sequence[ClaimedLane], *, store: Store | None = None
+) -> list[ApplyResult]:
+    return await (store or harness.store).operations.apply([application(queue, lane) for lane in lanes])
+
+
+async def work_off(harness: Harness, queue: Queue, *, store: Store | None = None) -> int:
+    """Apply all pushes that are ready; how many claims it took."""
+    turns = 0
+    while lanes := await (store or harness.store).operations.claim("worker"):
+        turns += 1
+        assert all(isinstance(result, Stored) for result in await apply(harness, queue, lanes, store=store))
+    return turns
+
+
+async def status(harness: Harness, queue: Queue, new: NewOperation) -> str:
+    found = await harness.store.operations.get(queue.tenant, new.id)
+    assert found is not None
+    return found.status

@@ -1,0 +1,251 @@
+"""Operations beside their order: their places in a limited queue, acks, counters, and what people do with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+
+from fairlane.model.operation import Operation
+from fairlane.model.queue import Queue
+from fairlane.store.operations import Application, NewOperation, Waits
+from fairlane.store.values import Full, Gone, Settled, Stored
+from tests.conformance.harness import Harness, Taken
+from tests.conformance.operation_driver import (
+    application,
+    apply,
+    keep,
+    no_operations,
+    push_operation,
+    status,
+    try_keep,
+    work_off,
+)
+
+
+@pytest.fixture(autouse=True)
+async def alone(harness: Harness) -> AsyncIterator[None]:
+    await no_operations(harness)
+    yield
+    await no_operations(harness)
+
+
+async def ack_operation(harness: Harness, queue: Queue, taken: Taken) -> NewOperation:
+    new = await push_operation(harness, queue, [])
+    new.type, new.payload = "ACK_BATCH", b"{}"
+    new.group, new.group_id = taken.group.name, taken.group.id
+    return new
+
+
+async def give_up_on_the_first(harness: Harness) -> None:
+    for _ in range(4):
+        [lane] = await harness.store.operations.claim("worker")
+        await harness.store.operations.fail(lane.claim, [lane.operations[0].sequence], "no", delay_ms=0)
+
+
+async def test_what_waits_takes_its_place_in_the_queue(harness: Harness) -> None:
+    queue = await harness.queue(max_size=4)
+    await harness.push(queue, [0])
+    _, kept = await try_keep(harness, queue, [1, 2], partition="a")
+    assert kept == Waits(1, 3, 4)
+    assert (await try_keep(harness, queue, [3, 4], partition="b"))[1] == Full(3, 4)
+    assert (await harness.push(queue, [3], partition="b")).depth == 4
+    assert await harness.try_push(queue, [4], partition="b") == Full(4, 4)
+    assert (await try_keep(harness, queue, [4], partition="b"))[1] == Full(4, 4)
+    await work_off(harness, queue)
+    assert await harness.store.queues.depth(queue.id) == 4, "it moved from waiting to stored"
+    assert sorted(await harness.drain(queue)) == [0, 1, 2, 3]
+    assert await harness.store.queues.depth(queue.id) == 0
+
+
+async def test_a_place_is_given_back_by_what_is_not_stored(harness: Harness) -> None:
+    queue = await harness.queue(max_size=4)
+    group = await harness.group(queue)
+    await harness.push(queue, [0], ids=["x"])
+    await keep(harness, queue, [0, 1], ids=["x", "y"])
+    assert await harness.store.queues.depth(queue.id) == 3
+    [lane] = await harness.store.operations.claim("worker")
+    work = application(queue, lane)
+    await harness.store.operations.apply([work])
+    assert await harness.store.queues.depth(queue.id) == 3, "nothing was applied"
+    assert work.slice is not None
+    for column in ("fragments", "transaction_ids", "keys", "id_times", "given"):
+        del getattr(work.slice, column)[0]
+    await harness.store.operations.apply([work])
+    assert await harness.store.queues.depth(queue.id) == 2
+    dropped = await keep(harness, queue, [2])
+    await keep(harness, queue, [3])
+    assert await harness.store.queues.depth(queue.id) == 4
+    assert await harness.store.operations.discard(queue.tenant, dropped.id)
+    assert await harness.store.queues.depth(queue.id) == 3
+    await give_up_on_the_first(harness)
+    assert await harness.store.queues.depth(queue.id) == 2
+    assert await harness.drain(queue, group) == [0, 1]
+
+
+async def test_places_are_counted_when_the_depth_is_counted_anew(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.push(queue, [0])
+    await keep(harness, queue, [1, 2], partition="a")
+    assert await harness.store.queues.depth(queue.id) == 3
+    limited = await harness.configure(queue, max_size=4)
+    assert await harness.store.queues.depth(queue.id) == 3
+    await harness.group(queue)
+    assert await harness.store.queues.depth(queue.id) == 3
+    assert (await try_keep(harness, limited, [3, 4]))[1] == Full(3, 4)
+    await work_off(harness, limited)
+    assert await harness.store.queues.depth(queue.id) == 3
+    await harness.drain(limited)
+    assert await harness.store.queues.depth(queue.id) == 0
+
+
+async def test_an_accepted_push_that_meets_a_lowered_limit_waits_for_room(harness: Harness) -> None:
+    queue = await harness.queue(max_size=5)
+    await harness.push(queue, [0, 1, 2])
+    new = await keep(harness, queue, [3, 4])
+    lower = await harness.configure(queue, max_size=2)
+    [lane] = await harness.store.operations.claim("worker")
+    assert isinstance((await apply(harness, lower, [lane]))[0], Full)
+    assert await harness.store.queues.depth(queue.id) == 5
+    assert await status(harness, queue, new) == "processing"
+    await harness.drain(lower)
+    assert isinstance((await apply(harness, lower, [lane]))[0], Stored)
+    assert await harness.store.queues.depth(queue.id) == 2
+
+
+async def test_an_ack_has_a_lane_of_its_own_and_goes_first(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.push(queue, ["a", "b"])
+    taken = await harness.pop(queue)
+    await keep(harness, queue, ["c"])
+    ack = await ack_operation(harness, queue, taken)
+    assert await harness.store.operations.enqueue([ack]) == [Waits(1)]
+    acks, pushes = await harness.store.operations.claim("worker")
+    assert [lane.operations[0].type for lane in (acks, pushes)] == ["ACK_BATCH", "PUSH"]
+    settlement = harness.settlement(taken, 2)
+    sequences = [acks.operations[0].sequence]
+    work = Application(acks.claim, sequences, 0, lambda result: [repr(result).encode()], settlement=settlement)
+    [settled] = await harness.store.operations.apply([work])
+    assert isinstance(settled, Settled)
+    assert (settled.state, settled.after) == ("ok", 2)
+    found = await harness.store.operations.get(queue.tenant, ack.id)
+    assert found is not None
+    assert (found.status, found.result) == ("completed", repr(settled).encode())
+    assert isinstance((await apply(harness, queue, [pushes]))[0], Stored)
+    assert await harness.drain(queue) == ["c"]
+
+
+async def test_an_ack_whose_lease_ended_is_left_to_its_caller(harness: Harness) -> None:
+    queue = await harness.queue(lease_seconds=5)
+    await harness.push(queue, ["a"])
+    taken = await harness.pop(queue)
+    ack = await ack_operation(harness, queue, taken)
+    await harness.store.operations.enqueue([ack])
+    harness.clock.advance(6)
+    assert (await harness.pop(queue)).data == ["a"]
+    [lane] = await harness.store.operations.claim("worker")
+    sequences = [lane.operations[0].sequence]
+    lost = Application(lane.claim, sequences, 0, lambda _: [b"?"], settlement=harness.settlement(taken, 1))
+    [settled] = await harness.store.operations.apply([lost])
+    assert isinstance(settled, Settled)
+    assert settled.state == "lost"
+    assert await status(harness, queue, ack) == "processing"
+    await harness.store.operations.apply([Application(lane.claim, sequences, 0, lambda _: [b'"lost"'])])
+    assert await status(harness, queue, ack) == "completed"
+    assert await harness.store.operations.depth() == 0
+
+
+async def test_a_failed_operation_is_tried_again_at_the_end_of_its_lane(harness: Harness) -> None:
+    queue = await harness.queue()
+    new = await keep(harness, queue, ["again"])
+    await keep(harness, queue, ["other"])
+    operations = harness.store.operations
+    assert await operations.retry(queue.tenant, new.id, new) is None, "it waits already"
+    await give_up_on_the_first(harness)
+    assert await operations.retry("somebody else", new.id, new) is None
+    assert await operations.retry(queue.tenant, new.id, new) == Waits(2)
+    assert await operations.retry(queue.tenant, new.id, new) is None
+    await work_off(harness, queue)
+    assert await harness.drain(queue) == ["other", "again"]
+
+
+async def test_a_retry_into_a_queue_that_is_gone_changes_nothing(harness: Harness) -> None:
+    queue = await harness.queue()
+    new = await keep(harness, queue, ["again"])
+    await give_up_on_the_first(harness)
+    await harness.store.queues.delete(queue.tenant, queue.name)
+    assert await harness.store.operations.retry(queue.tenant, new.id, new) == Gone()
+    assert await status(harness, queue, new) == "failed"
+    anew = await harness.configure(queue)
+    moved = await push_operation(harness, anew, ["again"])
+    moved.id = new.id
+    assert await harness.store.operations.retry(queue.tenant, new.id, moved) == Waits(1)
+    await work_off(harness, anew)
+    assert await harness.drain(anew) == ["again"]
+
+
+async def test_a_discarded_operation_is_never_applied_and_holds_nobody_up(harness: Harness) -> None:
+    queue = await harness.queue()
+    news = [await keep(harness, queue, [n]) for n in range(3)]
+    operations = harness.store.operations
+    assert await operations.discard(queue.tenant, news[1].id)
+    assert not await operations.discard(queue.tenant, news[1].id)
+    assert not await operations.discard("somebody else", news[2].id)
+    assert await operations.depth() == 2
+    [lane] = await operations.claim("worker")
+    assert not await operations.discard(queue.tenant, news[0].id), "somebody works on it"
+    assert isinstance((await apply(harness, queue, [lane]))[0], Stored)
+    assert await status(harness, queue, news[1]) == "discarded"
+    last = await keep(harness, queue, [3])
+    assert await operations.discard(queue.tenant, last.id)
+    assert isinstance(await harness.try_push(queue, [4]), Stored), "the last one that waited is gone"
+    assert await harness.drain(queue) == [0, 2, 4]
+
+
+async def test_operations_are_counted_and_looked_up(harness: Harness) -> None:
+    queue = await harness.queue()
+    tenant, operations = queue.tenant, harness.store.operations
+    done = await keep(harness, queue, [0])
+    harness.clock.advance(2)
+    await work_off(harness, queue)
+    for n in range(3):
+        await keep(harness, queue, [n, n], partition="deep")
+    await keep(harness, queue, [9], partition="shallow")
+    assert await operations.depth() == 4
+    lanes = await operations.lanes(tenant)
+    assert [(lane.queue, lane.partition, lane.open) for lane in lanes] == [
+        (queue.name, "deep", 3),
+        (queue.name, "shallow", 1),
+    ]
+    assert len(await operations.lanes(tenant, limit=1)) == 1
+    assert await operations.lanes("somebody else") == []
+    counts = {count.status: count for count in await operations.counts(tenant)}
+    assert counts["pending"].count >= 4
+    assert (counts["pending"].type, counts["pending"].priority) == ("PUSH", 5)
+    assert counts["completed"].latency_seconds is not None
+    found = await operations.get(tenant, done.id)
+    assert isinstance(found, Operation)
+    assert (found.processed_at or 0) - found.created_at == 2_000_000
+    assert (found.payload, found.messages, found.queue, found.sequence) == (b"", 1, queue.name, 0)
+    assert await operations.get("somebody else", done.id) is None
+    assert await operations.get(tenant, UUID(harness.mint())) is None
+
+
+async def test_completed_operations_are_removed_after_their_time_and_others_are_not(harness: Harness) -> None:
+    queue = await harness.queue()
+    operations = harness.store.operations
+    done, dropped = await keep(harness, queue, [0]), await keep(harness, queue, [1])
+    await operations.discard(queue.tenant, dropped.id)
+    await work_off(harness, queue)
+    failed = await keep(harness, queue, [2])
+    await give_up_on_the_first(harness)
+    waiting = await keep(harness, queue, [3])
+    harness.clock.advance(3599)
+    await operations.clean(older_than_seconds=3600)
+    assert await operations.get(queue.tenant, done.id) is not None
+    harness.clock.advance(2)
+    while await operations.clean(older_than_seconds=3600, limit=1):
+        pass
+    kept = [await operations.get(queue.tenant, new.id) for new in (done, dropped, failed, waiting)]
+    assert [one.status if one else None for one in kept] == [None, None, "failed", "pending"]

@@ -1,0 +1,232 @@
+"""Pushes and acks that wait: the broker accepts them, applies them in order, and tells what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.engine.admission import Limit
+from fairlane.errors import LaneWaiting, Overloaded, QueueFull, Unavailable
+from fairlane.model.message import PushItem
+from fairlane.model.operation import Operation
+from fairlane.model.outcome import AckOutcome, PushOutcome
+from tests.conformance.harness import Harness
+from tests.conformance.operation_driver import no_operations
+from tests.conformance.places import until
+
+BUSY = -1.0
+"""A threshold that every use is past."""
+
+
+@pytest.fixture(autouse=True)
+async def alone(harness: Harness) -> AsyncIterator[None]:
+    await no_operations(harness)
+    yield
+    await no_operations(harness)
+
+
+def make_busy(broker: Broker, *, push: int = 10_000, ack: int = 50_000) -> None:
+    broker.engine.admission.limits = {"push": Limit(BUSY, push), "ack": Limit(BUSY, ack)}
+
+
+def make_calm(broker: Broker) -> None:
+    broker.engine.admission.limits = {}
+
+
+async def idle(broker: Broker) -> Broker:
+    """A broker that accepts operations and applies none."""
+    await broker.engine.processor.stop()
+    return broker
+
+
+async def operation(harness: Harness, outcome: PushOutcome | AckOutcome) -> Operation:
+    assert outcome.operation_id is not None
+    found = await harness.store.operations.get("default", UUID(outcome.operation_id))
+    assert found is not None
+    return found
+
+
+async def ended(harness: Harness, outcome: PushOutcome | AckOutcome) -> Operation:
+    """The operation, when it is over. The clock goes on meanwhile, so that retries come due."""
+
+    async def over() -> bool:
+        harness.clock.advance(0.05)
+        return (await operation(harness, outcome)).status in ("completed", "failed")
+
+    await until(over)
+    return await operation(harness, outcome)
+
+
+async def test_a_push_that_meets_a_busy_store_waits_and_is_stored(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("orders")
+    assert (await broker.push(name, "x")).status == "queued"
+    make_busy(broker)
+    outcome = await broker.push(name, "y", transaction_id="the id")
+    assert (outcome.status, outcome.reason, outcome.durability) == ("buffered", "system_busy", "store")
+    assert outcome.queue_position == 1
+    assert outcome.estimated_wait is not None
+    done = await ended(harness, outcome)
+    assert done.result is not None
+    [item] = msgspec.json.decode(done.result)["items"]
+    assert (item["status"], item["transaction_id"], item["position"]) == ("queued", "the id", 1)
+    batch = await broker.pop(name, batch=5)
+    assert [delivery.json() for delivery in batch] == ["x", "y"]
+    assert batch[1].id == item["message_id"]
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+async def test_x_is_stored_y_waits_and_z_must_wait_behind_it(harness: Harness, brokers: int) -> None:
+    name = harness.name("orders")
+    first = await idle(harness.broker)
+    second = await harness.second_broker() if brokers == 2 else first
+    if second is not first:
+        await idle(second)
+    assert (await first.push(name, "x")).status == "queued"
+    make_busy(first)
+    y = await first.push(name, "y")
+    make_calm(first)
+    z = await second.push(name, "z")
+    elsewhere = await second.push(name, "elsewhere", partition="free")
+    assert (y.status, y.reason) == ("buffered", "system_busy")
+    assert (z.status, z.reason, z.queue_position) == ("buffered", "maintaining_order", 2)
+    assert elsewhere.status == "queued"
+    await harness.reopen()
+    assert harness.broker
+    await ended(harness, z)
+    assert (await harness.broker.push(name, "after")).status == "queued"
+    queue = await harness.store.queues.get("default", name)
+    assert queue is not None
+    lane = await harness.partition(queue)
+    assert (await harness.pop(queue, partition=lane.id)).data == ["x", "y", "z", "after"]
+
+
+async def test_a_push_that_meets_a_busy_store_and_a_long_queue_is_refused(harness: Harness) -> None:
+    broker, name = await idle(harness.broker), harness.name("orders")
+    make_busy(broker, push=2)
+    for _ in range(2):
+        assert (await broker.push(name, "waits")).status == "buffered"
+    with pytest.raises(Overloaded) as refused:
+        await broker.push(name, "refused")
+    assert refused.value.retry_after >= 1
+    assert refused.value.depth == 2
+    assert await harness.store.operations.depth() == 2
+
+
+async def test_a_transaction_that_meets_a_waiting_lane_is_refused_for_now(harness: Harness) -> None:
+    broker, name = await idle(harness.broker), harness.name("orders")
+    make_busy(broker)
+    await broker.push(name, "waits")
+    make_calm(broker)
+    items = [PushItem(queue=queue, payload=b"1") for queue in (name, harness.name("other"))]
+    with pytest.raises(LaneWaiting) as refused:
+        await broker.transact(items)
+    assert refused.value.retryable
+
+
+async def test_a_waiting_push_of_a_known_id_stores_nothing_and_names_the_first(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("orders")
+    first = await broker.push(name, "first", transaction_id="a")
+    make_busy(broker)
+    items = [PushItem(queue=name, payload=b"1", transaction_id=id) for id in ("a", "b", "b", "c")]
+    outcomes = await broker.push_many(items)
+    again = await broker.push(name, 2, transaction_id="c")
+    done = [await ended(harness, outcome) for outcome in (outcomes[0], again)]
+    results = [item for one in done for item in msgspec.json.decode(one.result or b"")["items"]]
+    assert [(item["transaction_id"], item["status"]) for item in results] == [
+        ("a", "duplicate"),
+        ("b", "queued"),
+        ("c", "queued"),
+        ("c", "duplicate"),
+    ]
+    assert results[0]["message_id"] == first.message_id
+    assert results[3]["message_id"] == results[2]["message_id"]
+    assert [delivery.json() for delivery in await broker.pop(name, batch=9)] == ["first", 1, 1]
+
+
+async def test_an_operation_of_a_deleted_queue_fails_and_the_others_are_applied(harness: Harness) -> None:
+    broker, gone, fine = harness.broker, harness.name("gone"), harness.name("fine")
+    for name in (gone, fine):
+        await broker.push(name, 0)
+    await idle(broker)
+    make_busy(broker)
+    poison = [await broker.push(gone, n) for n in range(2)]
+    good = await broker.push(fine, 1)
+    await broker.delete_queue(gone)
+    await harness.reopen()
+    assert harness.broker
+    assert (await ended(harness, good)).status == "completed"
+    for outcome in poison:
+        failed = await ended(harness, outcome)
+        assert failed.status == "failed"
+        assert failed.error is not None
+        assert "deleted" in failed.error
+    assert [delivery.json() for delivery in await harness.broker.pop(fine, batch=5)] == [0, 1]
+
+
+async def test_acks_wait_and_a_lease_that_ended_meanwhile_is_told(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("orders")
+    await broker.configure(name, lease_seconds=5)
+    for n in range(3):
+        await broker.push(name, n, partition=f"p{n}")
+    done, failed, late = [await broker.pop(name) for _ in range(3)]
+    make_busy(broker)
+    [outcome] = await broker.ack(done)
+    assert (outcome.success, outcome.durability) == (True, "store")
+    [nacked] = await broker.nack(failed, error="no", delay_ms=60_000)
+    for one in (outcome, nacked):
+        told = msgspec.json.decode((await ended(harness, one)).result or b"")["items"]
+        assert [(item["success"], item["leaseReleased"]) for item in told] == [(True, True)]
+    harness.clock.advance(6)
+    make_calm(broker)
+    assert [delivery.json() for delivery in await broker.pop(name, batch=3)] == [late[0].json()]
+    make_busy(broker)
+    [lost] = await broker.ack(late)
+    told = msgspec.json.decode((await ended(harness, lost)).result or b"")["items"]
+    assert [(item["success"], item["code"]) for item in told] == [(False, "lease_lost")]
+
+
+async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("orders")
+    await broker.configure(name, max_size=3)
+    await broker.push(name, 0)
+    await idle(broker)
+    make_busy(broker)
+    waits = await broker.push(name, 1)
+    assert (waits.depth, waits.capacity) == (2, 3)
+    refused = await broker.push_many([PushItem(queue=name, payload=b"2")] * 2)
+    assert all(isinstance(outcome.error, QueueFull) for outcome in refused)
+    await broker.configure(name, max_size=1)
+    await harness.reopen()
+    await until(lambda: harness.broker.engine.processor.postponed)
+    assert (await operation(harness, waits)).status in ("pending", "processing")
+    await harness.broker.pop(name, batch=3, auto_ack=True)
+    assert (await ended(harness, waits)).status == "completed"
+    assert await harness.broker.depth(name) == 1
+
+
+async def test_operations_are_applied_though_connections_are_lost(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("orders")
+    make_busy(broker)
+    for n in range(12):
+        if n % 4 == 3:
+            await harness.place.cut_connections()
+        while True:
+            try:
+                await broker.push(name, n, transaction_id=str(n))
+                break
+            except Unavailable:  # as every caller does, with the same id
+                continue
+
+    async def applied() -> bool:
+        harness.clock.advance(0.05)
+        try:
+            return not await harness.store.operations.depth()
+        except Unavailable:
+            return False
+
+    await until(applied)
+    assert [delivery.json() for delivery in await broker.pop(name, batch=20)] == list(range(12))
