@@ -83,6 +83,7 @@ class Processor:
         return self._drain.rate
 
     def start(self) -> None:
+        self._stopping = False
         self._task = asyncio.create_task(self._run(), name="fairlane operations")
 
     def kept(self, count: int) -> None:

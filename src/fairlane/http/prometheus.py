@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fairlane.http.app import App
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+STUCK_SECONDS = 60
 QUEUES_MAX = 1000  # a family with more lines is of no use to anybody
 
 Sample = tuple[Mapping[str, str], float]
@@ -63,6 +64,7 @@ async def exposition(app: App) -> bytes:
     out = Exposition()
     _process(out, app)
     _operations(out, app)
+    await _waiting(out, app)
     await _queues(out, app)
     return out.body()
 
@@ -105,6 +107,22 @@ def _operations(out: Exposition, app: App) -> None:
         "From handing over to the answer; of a pop, without the time parked.",
         [({"op": k}, (list(o.histogram()), o.count, o.seconds)) for k, o in kinds.items()],
     )
+
+
+async def _waiting(out: Exposition, app: App) -> None:
+    """Operations that were accepted and are applied later."""
+    processor = app.engine.processor
+    depth = await app.engine.store.operations.depth()
+    stuck = 0
+    if depth:
+        before = await app.engine.store.now() - STUCK_SECONDS * 1_000_000
+        lanes = await app.engine.store.operations.lanes(app.tenant, limit=10_000)
+        stuck = sum(lane.moved_at < before for lane in lanes)
+    out.one("operation_queue_depth", "gauge", "Operations accepted and not applied yet, of all brokers.", depth)
+    out.one("operation_queue_stuck_lanes", "gauge", f"Lanes of them that have not moved for {STUCK_SECONDS} s.", stuck)
+    out.one("operation_queue_drain_rate", "gauge", "Operations a second applied here lately.", processor.drain_rate)
+    out.one("operation_queue_applied_total", "counter", "Operations applied here.", processor.completed)
+    out.one("operation_queue_failed_total", "counter", "Operations given up on here.", processor.failed)
 
 
 async def _queues(out: Exposition, app: App) -> None:

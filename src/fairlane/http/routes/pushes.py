@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fairlane.engine.draft import PushRequest
@@ -37,7 +38,9 @@ def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Re
     """The answer when items were refused, `whole` if nothing else happened."""
     refused = next(outcome.error for outcome in outcomes if outcome.error is not None)
     if not whole:
-        return Response(429 if isinstance(refused, Overloaded) else 201, elements)
+        if not isinstance(refused, Overloaded):
+            return Response(201, elements)
+        return Response(429, elements, headers=((b"retry-after", str(math.ceil(refused.retry_after)).encode()),))
     answer = problem(refused)
     if len(outcomes) > 1:  # they may have been refused for different reasons
         answer.body = b'%b,"results":%b}' % (answer.body[:-1], elements)
@@ -116,14 +119,24 @@ def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
             "estimatedWait": outcome.estimated_wait,
             "durability": outcome.durability,
         }
+        if outcome.capacity is not None:
+            answer |= {"queueDepth": outcome.depth, "remainingCapacity": _room(outcome), "pressure": _pressure(outcome)}
     else:
         answer |= {"message_id": outcome.message_id, "partition_id": str(outcome.partition)}
     return encode(answer | {"queueName": item.queue}).decode()
 
 
 def _limits(outcome: PushOutcome) -> str:
-    depth, capacity = outcome.depth or 0, outcome.capacity or 0
-    return f',"queueDepth":{depth},"remainingCapacity":{max(0, capacity - depth)}'
+    return f',"queueDepth":{outcome.depth},"remainingCapacity":{_room(outcome)},"pressure":{_pressure(outcome)}'
+
+
+def _room(outcome: PushOutcome) -> int:
+    return max(0, (outcome.capacity or 0) - (outcome.depth or 0))
+
+
+def _pressure(outcome: PushOutcome) -> float:
+    """0 for an empty queue, 1 for a full one."""
+    return round(min(1.0, (outcome.depth or 0) / (outcome.capacity or 1)), 4)
 
 
 ROUTES = [

@@ -1,0 +1,103 @@
+"""Shapes of operations that wait."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.http.wire import timestamp, timestamp_or_none
+from fairlane.http.wire_queues import Wire
+from fairlane.model.operation import Operation, OperationCount, OperationLane
+
+
+class OperationOut(msgspec.Struct, kw_only=True):
+    id: str
+    operation_type: str
+    status: str
+    priority: int
+    queue: str
+    partition: str
+    consumer_group: str | None
+    created_at: str
+    processing_started_at: str | None
+    processed_at: str | None
+    worker: str | None
+    retry_count: int
+    error_message: str | None
+    latency_seconds: float | None
+    """From acceptance to its end."""
+    result: msgspec.Raw
+    """What became of each item, once it is completed."""
+
+
+class CountOut(msgspec.Struct, kw_only=True):
+    operation_type: str
+    priority: int
+    status: str
+    count: int
+    oldest: str
+    newest: str
+    avg_latency_seconds: float | None
+
+
+class SystemHealth(Wire, rename="camel", kw_only=True):
+    pool_utilization: float
+    pool_waiting: int
+    queue_depth: int
+
+
+class LaneOut(Wire, rename="camel", kw_only=True):
+    queue: str
+    partition: str
+    consumer_group: str | None
+    depth: int
+    moved_at: str
+    """When the first of them came, or the last one before them ended."""
+
+
+class OperationStats(Wire, rename="camel", kw_only=True):
+    stats: list[CountOut]
+    system_health: SystemHealth
+    lanes: list[LaneOut]
+
+
+def operation_out(one: Operation) -> OperationOut:
+    ended = one.processed_at
+    return OperationOut(
+        id=str(one.id),
+        operation_type=one.type,
+        status=one.status,
+        priority=one.priority,
+        queue=one.queue,
+        partition=one.partition_name,
+        consumer_group=one.group or None,
+        created_at=timestamp(one.created_at),
+        processing_started_at=timestamp_or_none(one.started_at),
+        processed_at=timestamp_or_none(ended),
+        worker=one.worker,
+        retry_count=one.retries,
+        error_message=one.error,
+        latency_seconds=None if ended is None else (ended - one.created_at) / 1e6,
+        result=msgspec.Raw(one.result or b"null"),
+    )
+
+
+def count_out(one: OperationCount) -> CountOut:
+    return CountOut(
+        operation_type=one.type,
+        priority=one.priority,
+        status=one.status,
+        count=one.count,
+        oldest=timestamp(one.oldest),
+        newest=timestamp(one.newest),
+        avg_latency_seconds=one.latency_seconds,
+    )
+
+
+def lane_out(one: OperationLane) -> LaneOut:
+    return LaneOut(
+        queue=one.queue,
+        partition=one.partition,
+        consumer_group=one.group or None,
+        depth=one.open,
+        moved_at=timestamp(one.moved_at),
+    )

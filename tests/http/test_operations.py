@@ -1,0 +1,143 @@
+"""Operations over HTTP: the answers that wait, what became of them, and the answers of a full queue."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from fairlane.engine.admission import Limit
+from tests.conformance.places import until
+from tests.http.wire import Wire
+
+
+def make_busy(wire: Wire, *, push: int = 10_000) -> None:
+    wire.app.engine.admission.limits = {"push": Limit(-1.0, push), "ack": Limit(-1.0, 50_000)}
+
+
+def make_calm(wire: Wire) -> None:
+    wire.app.engine.admission.limits = {}
+
+
+async def push(wire: Wire, queue: str, *payloads: Any, status: int = 202) -> list[Any]:
+    items = [{"queue": queue, "payload": payload} for payload in payloads]
+    found: list[Any] = (await wire.post("/api/v1/push", body={"items": items})).ok(status)
+    return found
+
+
+async def ended(wire: Wire, id: str) -> Any:
+    async def over() -> bool:
+        return (await wire.get("/api/v1/operations", id)).ok()["status"] in ("completed", "failed")
+
+    await until(over)
+    return (await wire.get("/api/v1/operations", id)).ok()
+
+
+async def test_a_push_that_waits_is_told_where_and_looked_up(wire: Wire) -> None:
+    queue = wire.name()
+    await push(wire, queue, 0, status=201)
+    make_busy(wire)
+    first, second = await push(wire, queue, 1, 2)
+    assert (first["status"], first["reason"], first["durability"]) == ("buffered", "system_busy", "store")
+    assert (first["index"], second["index"], first["queueName"]) == (0, 1, queue)
+    assert first["operationId"] == second["operationId"]
+    assert first["queuePosition"] >= 1
+    assert first["estimatedWait"] > 0
+    found = await ended(wire, first["operationId"])
+    assert (found["operation_type"], found["priority"], found["status"]) == ("PUSH", 5, "completed")
+    assert (found["retry_count"], found["error_message"]) == (0, None)
+    assert found["created_at"] <= found["processing_started_at"] <= found["processed_at"]
+    assert found["latency_seconds"] > 0
+    assert [item["transaction_id"] for item in found["result"]["items"]] == [
+        first["transaction_id"],
+        second["transaction_id"],
+    ]
+    popped = await wire.pop(queue)
+    assert [message["data"] for message in popped] == [0, 1, 2]
+    acks = [{**{key: one[key] for key in ("transactionId", "partitionId", "leaseId")}} for one in popped]
+    answer = await wire.post("/api/v1/ack/batch", body={"acknowledgments": acks})
+    [ack, *_] = answer.ok(202)
+    assert (ack["success"], ack["status"], ack["durability"]) == (True, "buffered", "store")
+    assert (await ended(wire, ack["operationId"]))["operation_type"] == "ACK_BATCH"
+    make_calm(wire)
+    await push(wire, queue, 3, status=201)
+
+
+async def test_a_refused_push_says_when_to_come_again_and_how_much_waits(wire: Wire) -> None:
+    make_busy(wire, push=0)
+    answer = await wire.post("/api/v1/push", body={"items": [{"queue": wire.name(), "payload": 1}]})
+    assert answer.status == 429
+    assert int(answer.headers["Retry-After"]) >= 5
+    told = answer.json
+    assert told["code"] == "overloaded"
+    assert told["queueDepth"] >= 0
+    assert told["error"]
+
+
+async def test_stats_count_operations_and_name_the_deepest_lanes(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.app.engine.processor.stop()
+    make_busy(wire)
+    await push(wire, queue, 1)
+    [deep] = await push(wire, queue, 2)
+    assert deep["queuePosition"] == 2
+    found = (await wire.get("/api/v1/operations/stats")).ok()
+    [pending] = [one for one in found["stats"] if one["status"] == "pending"]
+    assert (pending["operation_type"], pending["priority"]) == ("PUSH", 5)
+    assert pending["count"] >= 2
+    assert pending["oldest"] <= pending["newest"]
+    assert found["systemHealth"]["queueDepth"] >= 2
+    assert 0 <= found["systemHealth"]["poolUtilization"] <= 1
+    [lane] = [one for one in found["lanes"] if one["queue"] == queue]
+    assert (lane["partition"], lane["depth"], lane["consumerGroup"]) == ("Default", 2, None)
+    metrics = (await wire.get("/metrics/prometheus")).body.decode()
+    assert "fairlane_operation_queue_depth" in metrics
+    discarded = (await wire.post(f"/api/v1/operations/{deep['operationId']}/discard")).ok()
+    assert discarded["status"] == "discarded"
+    again = await wire.post(f"/api/v1/operations/{deep['operationId']}/discard")
+    assert (again.status, again.json["code"]) == (409, "conflict")
+    await wire.app.engine.store.queues.delete("default", queue)
+
+
+async def test_a_failed_operation_is_shown_and_tried_again(wire: Wire) -> None:
+    queue = wire.name()
+    await push(wire, queue, 0, status=201)
+    await wire.app.engine.processor.stop()
+    make_busy(wire)
+    [poison] = await push(wire, queue, "kept")
+    await wire.app.broker.delete_queue(queue)
+    wire.app.engine.processor.start()
+    failed = await ended(wire, poison["operationId"])
+    assert failed["status"] == "failed"
+    assert "deleted" in failed["error_message"]
+    path = f"/api/v1/operations/{poison['operationId']}/retry"
+    refused = await wire.post(path)
+    assert (refused.status, refused.json["code"]) == (409, "conflict")
+    await wire.configure(queue)
+    assert (await wire.post(path)).ok()["status"] in ("pending", "processing", "completed")
+    assert (await ended(wire, poison["operationId"]))["status"] == "completed"
+    assert [message["data"] for message in await wire.pop(queue)] == ["kept"]
+
+
+async def test_unknown_operations_are_not_found(wire: Wire) -> None:
+    assert (await wire.get("/api/v1/operations", str(uuid4()))).status == 404
+    for verb in ("retry", "discard"):
+        assert (await wire.post(f"/api/v1/operations/{uuid4()}/{verb}")).status == 404
+
+
+async def test_a_limited_queue_tells_its_pressure_and_when_there_will_be_room(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, maxSize=4)
+    [one, *_] = await push(wire, queue, 1, 2, status=201)
+    assert (one["queueDepth"], one["remainingCapacity"], one["pressure"]) == (2, 2, 0.5)
+    make_busy(wire)
+    [waits] = await push(wire, queue, 3)
+    assert (waits["queueDepth"], waits["remainingCapacity"], waits["pressure"]) == (3, 1, 0.75)
+    await ended(wire, waits["operationId"])
+    make_calm(wire)
+    await push(wire, queue, 4, status=201)
+    full = await wire.post("/api/v1/push", body={"items": [{"queue": queue, "payload": 5}]})
+    told = full.json
+    assert (full.status, told["code"], told["queueDepth"], told["capacity"]) == (429, "QUEUE_FULL", 4, 4)
+    assert 1 <= int(full.headers["Retry-After"]) <= 30
+    await wire.ack(await wire.pop(queue))
+    await push(wire, queue, 5, status=201)
