@@ -132,3 +132,14 @@ def test_a_command_alone_shows_what_there_is(fairlane: Command) -> None:
         shown = fairlane(*arguments)
         assert "Commands:" in shown.out + shown.err
         assert "Traceback" not in shown.err
+
+
+def test_a_queue_is_paused_explained_and_resumed(fairlane: Command, queue: str) -> None:
+    fairlane("push", queue, "1", "--partition", "lane")
+    fairlane("pop", queue)
+    assert fairlane("queue", "pause", queue, "--partition", "lane").err == f"Partition lane of {queue} is paused.\n"
+    assert "is paused since" in fairlane("queue", "explain", queue, "lane").err
+    assert fairlane("queue", "explain", queue, "lane", "--json").json["reason"] == "paused"
+    assert "goes on" in fairlane("queue", "resume", queue, "--partition", "lane").err
+    assert "was not paused" in fairlane("queue", "resume", queue, "--partition", "lane").err
+    assert fairlane("queue", "resume", queue, "--lanes").err == f"0 lanes of {queue} resumed.\n"

@@ -167,3 +167,25 @@ async def test_naming_no_dead_letters_does_not_mean_all(client: Client, queue: s
         with pytest.raises(InvalidRequest, match="at least one"):
             await verb(queue, ids=[])
     assert len(await client.dead_letters(queue)) == 1
+
+
+async def test_a_queue_is_paused_and_resumed(client: Client, queue: str) -> None:
+    await client.push(queue, 1, partition="p")
+    await client.pause(queue)
+    assert (await client.pauses(queue)).paused_at is not None
+    assert not await client.pop(queue)
+    assert await client.resume(queue)
+    assert not await client.resume(queue)
+    assert await client.pop(queue)
+    with pytest.raises(NotFound):
+        await client.pause("nobody's")
+
+
+async def test_a_blocked_lane_is_explained_and_resumed(client: Client, queue: str) -> None:
+    await client.configure(queue, retry_limit=0, on_exhausted="block")
+    await client.push(queue, 1, partition="p")
+    await client.nack(await client.pop(queue), error="poison")
+    explained = await client.explain(queue, "p")
+    assert (explained.reason, explained.error, explained.waiting) == ("blocked", "poison", 1)
+    assert await client.resume_lanes(queue) == 1
+    assert (await client.explain(queue, "p")).reason == "ready"

@@ -37,6 +37,11 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "spread each sleep over half to all of its length",
         ("test_jitter_spreads_a_sleep_over_half_to_all_of_its_length",),
     ),
+    "on_exhausted": (
+        "after the last attempt: `dead_letter` and the lane goes on; `block`: the lane waits until the message is "
+        "taken away or tried again; `park`: the lane is set aside until it is resumed",
+        ("test_poison_stops_its_lane_and_no_other",),
+    ),
     "max_size": (
         "messages not yet finished by every group; a push beyond it is refused whole",
         ("test_capacity_is_exact_under_32_pushers",),

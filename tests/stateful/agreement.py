@@ -61,6 +61,7 @@ class Agreement(Bundles):
             attempts=lane.tries(lane.committed),
             error=lane.failures.get(lane.committed, (0, None))[1],
             dead=lane.gave_up,
+            last_at=lane.log[-1].created_at if lane.log else state.last_at,
             oldest_at=lane.log[lane.committed].created_at if lane.committed < len(lane.log) else None,
         )
 

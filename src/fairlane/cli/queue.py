@@ -10,13 +10,14 @@ import typer
 from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
 from fairlane.errors import AlreadyExists, InvalidRequest, NotFound
+from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import QueueOptions
 
 if TYPE_CHECKING:
     from fairlane.blocking import Client
     from fairlane.client import Counts, QueueDetail
 
-app = typer.Typer(help="List, show, create and delete queues.", no_args_is_help=True)
+app = typer.Typer(help="List, show, create, pause, explain and delete queues.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
 
@@ -86,6 +87,68 @@ def create(
         print_json({"queue": queue, "options": msgspec.structs.asdict(configured)})
     else:
         say(f"Queue {queue} is there.")
+
+
+Group = Annotated[str | None, typer.Option(help="Only this group.", show_default=False)]
+Partition = Annotated[str | None, typer.Option(help="Only this partition.", show_default=False)]
+
+
+@app.command()
+def pause(
+    queue: Name, group: Group = None, partition: Partition = None, server: Server = DEFAULT, json: AsJson = False
+) -> None:
+    """Hand out nothing of a queue, or of a part of it, until it is resumed. Pushes go on."""
+    with connected(server) as client:
+        client.pause(queue, group=group, partition=partition)
+    if json:
+        print_json({"queue": queue, "group": group, "partition": partition, "paused": True})
+    else:
+        say(f"{_part(queue, group, partition)} is paused.")
+
+
+@app.command()
+def resume(
+    queue: Name,
+    group: Group = None,
+    partition: Partition = None,
+    lanes: Annotated[bool, typer.Option("--lanes", help="All blocked and parked lanes of the group.")] = False,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Resume what was paused; with --group and --partition, or with --lanes, also what is blocked or parked."""
+    with connected(server) as client:
+        if lanes:
+            resumed = client.resume_lanes(queue, group or QUEUE_MODE)
+        else:
+            resumed = int(client.resume(queue, group=group, partition=partition))
+    if json:
+        print_json({"queue": queue, "group": group, "partition": partition, "resumed": resumed})
+    elif lanes:
+        say(f"{resumed} {'lane' if resumed == 1 else 'lanes'} of {queue} resumed.")
+    else:
+        say(f"{_part(queue, group, partition)} {'goes on.' if resumed else 'was not paused.'}")
+
+
+@app.command()
+def explain(
+    queue: Name,
+    partition: Annotated[str, typer.Argument(metavar="PARTITION", help="Name of the partition.", show_default=False)],
+    group: Group = None,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Say why a partition does not move."""
+    with connected(server) as client:
+        explained = client.explain(queue, partition, group or QUEUE_MODE)
+    if json:
+        print_json(explained)
+    else:
+        say(explained.sentence)
+
+
+def _part(queue: str, group: str | None, partition: str | None) -> str:
+    part = f"Queue {queue}" if partition is None else f"Partition {partition} of {queue}"
+    return part if group is None else f"{part} for group {group}"
 
 
 @app.command()

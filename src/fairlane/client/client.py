@@ -10,6 +10,7 @@ from fairlane.client.buffer import Buffers
 from fairlane.client.consumers import Consumers
 from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.groups import Groups
+from fairlane.client.halts import Halts
 from fairlane.client.queues import Queues
 from fairlane.client.retries import Retries
 from fairlane.client.servers import Servers
@@ -34,7 +35,7 @@ class ClientOptions(TypedDict, total=False):
     token: str | None
 
 
-class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters):
+class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters, Halts):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.
 
         async with Client("http://127.0.0.1:6632") as client:

@@ -74,6 +74,30 @@ class GroupSummary(_View, frozen=True, kw_only=True, rename="camel"):
     subscription_mode: str | None = None
 
 
+class Pauses(_View, frozen=True, kw_only=True, rename="camel"):
+    """What is paused of a queue, each since when."""
+
+    paused_at: Micros | None = None
+    groups: dict[str, Micros] = msgspec.field(default_factory=dict)
+    partitions: dict[str, Micros] = msgspec.field(default_factory=dict)
+
+
+class Explained(_View, frozen=True, kw_only=True, rename="camel"):
+    """Why a lane does not move."""
+
+    reason: str
+    """paused, leased, empty, parked, blocked, windowed, delayed, backing_off, asleep or ready."""
+    sentence: str
+    until: Micros | None = None
+    """When the reason ends by itself."""
+    waiting: int = 0
+    position: int = 0
+    """Of the first message that is not finished."""
+    attempts: int = 0
+    attempts_max: int = 0
+    error: str | None = None
+
+
 class DeadLetter(_View, frozen=True, kw_only=True, rename="camel"):
     """A message that a group gave up on."""
 

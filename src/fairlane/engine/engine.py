@@ -15,6 +15,7 @@ from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.enqueue import Enqueuer, enqueue_acks
+from fairlane.engine.halts import Halter
 from fairlane.engine.leases import Leases
 from fairlane.engine.operations import Operations
 from fairlane.engine.pop import Popped, Popper, PopRequest
@@ -50,6 +51,7 @@ class Engine:
         self.switches = Switchboard(store)
         self.catalogue = Catalogue(store)
         self.waiters = Waiters()
+        self.halts = Halter(store, self.catalogue, self.announce)
         leases = Leases(store)
         self._ready: dict[int, int] = {}
         self.processor = Processor(store, self._begin, lambda: self._pushes.flushes_waiting > _FLUSHES_WAITING_MAX)

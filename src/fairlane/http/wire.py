@@ -92,6 +92,7 @@ class WireOptions(msgspec.Struct, rename="camel", omit_defaults=True):
     encryption_enabled: bool = False
     max_wait_time_seconds: int = 0
     on_expiry: str = "dead_letter"
+    on_exhausted: str = "dead_letter"
     ordering: str = "per_key"
     dedup_seconds: int = 86_400
 

@@ -12,6 +12,7 @@ from fairlane.model.limits import COUNT_MAX
 from fairlane.model.names import check_count
 
 Mode = Literal["all", "new", "time"]
+Halt = Literal["paused", "blocked", "parked"]
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -66,15 +67,30 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     """The position up to which a live lease reaches, None without one."""
     lease_ends_at: int | None
     ready_at: int | None
-    """When the lane may be claimed next; None while there is nothing to read."""
+    """When the lane may be claimed next, as far as is known before a pop looks; None while there is nothing to read,
+    and while it is halted."""
     attempts: int
     """Failed attempts of the message at `committed`."""
     error: str | None
+    halted: Halt | None = None
+    """`paused`: its partition is; `blocked`: by a message whose attempts are used up; `parked`: set aside with such a
+    message, or by an operator."""
     dead: int
     """Messages of this lane that this group gave up on, ever."""
+    last_at: int = 0
+    """When the newest message of the partition came."""
     expired: int = 0
     """Messages of this lane that were dropped for this group because they were too old, ever."""
     skipped: int = 0
     """Messages above `committed` and a live lease that were deleted or dead-lettered by hand: no pop delivers them."""
     oldest_at: int | None = None
     """When the message at `committed` came; None while there is nothing to read."""
+
+
+def halt(*, parked: bool, paused: bool, never: bool) -> Halt | None:
+    """Why a lane is halted; `never`: it is not ready until somebody resumes it."""
+    if parked:
+        return "parked"
+    if paused:
+        return "paused"
+    return "blocked" if never else None

@@ -16,6 +16,7 @@ WAIT_SECONDS_MAX = 3600
 POP_BYTES_MAX = 32 * 1024 * 1024  # one pop's messages; at least one message is always delivered
 SEGMENT_BYTES_MAX = 1024 * 1024  # a lane's flush is cut into segments of this size, so that a read never loads more
 SECONDS_MAX = 10 * 365 * 24 * 3600  # any duration option
+NEVER_AT = 253_370_764_800_000_000  # microseconds: the year 9999, when a lane that is halted would be ready
 COUNT_MAX = 2**53  # any counting option: exact in every JSON reader
 RESULT_BYTES_MAX = 64 * 1024
 TRACE_BYTES_MAX = 64 * 1024

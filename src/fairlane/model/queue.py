@@ -13,6 +13,7 @@ from fairlane.model.names import check_count, check_flag, check_name
 
 Ordering = Literal["per_key", "fifo", "unordered"]
 OnExpiry = Literal["dead_letter", "drop"]
+OnExhausted = Literal["dead_letter", "block", "park"]
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +28,9 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retry_delay_max_ms: int = 60_000
     retry_jitter: bool = False
     """Spread each sleep over half to all of its length, so that lanes that failed together do not return together."""
+    on_exhausted: OnExhausted = "dead_letter"
+    """After the last attempt: `dead_letter` and the lane goes on; `block`: the lane waits until the message is taken
+    away or tried again; `park`: the lane is set aside, whatever becomes of the message, until it is resumed."""
     max_size: int = 0
     """Messages not yet finished by every group, over all partitions; a push beyond it is refused whole."""
     dedup_seconds: int = 86_400
@@ -51,12 +55,10 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def check(self) -> QueueOptions:
         """These options, or InvalidRequest naming the first one that is out of bounds."""
-        if self.ordering not in get_args(Ordering):
-            raise InvalidRequest(f"ordering must be one of {', '.join(get_args(Ordering))}, not {self.ordering!r:.40}")
-        if self.on_expiry not in get_args(OnExpiry):
-            raise InvalidRequest(
-                f"on_expiry must be one of {', '.join(get_args(OnExpiry))}, not {self.on_expiry!r:.40}"
-            )
+        for name, choices in _CHOICES.items():
+            given = getattr(self, name)
+            if given not in choices:
+                raise InvalidRequest(f"{name} must be one of {', '.join(choices)}, not {given!r:.40}")
         check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
         check_count("retry_limit", self.retry_limit, least=0, most=BATCH_ITEMS_MAX)
         check_count("max_size", self.max_size, least=0, most=COUNT_MAX)
@@ -72,6 +74,11 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self
 
 
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "ordering": get_args(Ordering),
+    "on_exhausted": get_args(OnExhausted),
+    "on_expiry": get_args(OnExpiry),
+}
 _SECONDS = (
     "dedup_seconds",
     "delay_seconds",
@@ -109,6 +116,14 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     options: QueueOptions
     created_at: int
     """Microseconds since 1970, as every `_at` in the core."""
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """What an operator paused of a queue, each since when: the queue itself, groups and partitions by name."""
+
+    queue_at: int | None
+    groups: dict[str, int]
+    partitions: dict[str, int]
 
 
 class Partition(msgspec.Struct, frozen=True):

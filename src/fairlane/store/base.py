@@ -18,7 +18,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
-from fairlane.store.families import Contents, Statistics, Streams, Switches, Traces
+from fairlane.store.families import Contents, Halts, Statistics, Streams, Switches, Traces
 from fairlane.store.operations import Operations
 from fairlane.store.values import (
     DeadFilter,
@@ -258,6 +258,8 @@ class Store(Protocol):
     def switches(self) -> Switches: ...
     @property
     def operations(self) -> Operations: ...
+    @property
+    def halts(self) -> Halts: ...
 
     async def now(self) -> int:
         """The store's clock."""

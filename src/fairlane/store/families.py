@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from uuid import UUID
 
 from fairlane.model.ids import PartitionId
+from fairlane.model.queue import Paused
 from fairlane.model.stats import GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.model.trace import Trace, TraceName
@@ -153,3 +154,27 @@ class Switches(Protocol):
         ...
 
     async def turn(self, name: str, on: bool) -> None: ...
+
+
+class Halts(Protocol):
+    """What is kept from being read: paused by an operator, or stopped by a message whose attempts are used up.
+
+    A halt stops handing out and nothing else: pushes, acks and live leases go on, and order is kept."""
+
+    async def pause(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
+        """Hand out nothing of the queue, of one group, of one partition for all groups, or of one lane (both given:
+        it is parked) to pops that begin from now on; False if there is no such thing."""
+        ...
+
+    async def resume(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
+        """Undo the pause of just this thing; False if it was not paused. A lane that is blocked or parked is resumed
+        too, and its message's attempts begin anew."""
+        ...
+
+    async def resume_lanes(self, group_id: int) -> int:
+        """Resume every blocked or parked lane of a group; how many."""
+        ...
+
+    async def paused(self, queue_id: int) -> Paused:
+        """What is paused of a queue; of its partitions the first thousand of each shard."""
+        ...

@@ -28,7 +28,8 @@ SELECT fairlane.seed($1, $2, $3, $4, $5, $6, $7, $8, $9);
 UPDATE fairlane.groups g SET seed_shard = $2, seed_after = $3 WHERE g.id = $1;
 
 -- name: lanes
-SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed, k.ready_at, k.dead, k.expired, s.created_at AS oldest_at,
+SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed, k.parked, p.paused_at,
+       k.ready_at = fairlane.never() AS halted, nullif(k.ready_at, fairlane.never()) AS ready_at, k.dead, k.expired, p.last_at, s.created_at AS oldest_at,
        (SELECT count(*) FROM fairlane.skips x
         WHERE k.failing AND x.shard = p.shard AND x.partition_id = p.id AND x.group_id IN (0, k.group_id)
           AND x.position >= CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN greatest(k.committed, k.lease_end)
@@ -83,4 +84,4 @@ SELECT r.result FROM fairlane.results r WHERE r.shard = $1 AND r.partition_id = 
 
 -- name: next_ready_at
 SELECT k.ready_at FROM fairlane.cursors k
-WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at IS NOT NULL ORDER BY k.ready_at LIMIT 1;
+WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at < fairlane.never() ORDER BY k.ready_at LIMIT 1;

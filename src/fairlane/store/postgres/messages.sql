@@ -17,7 +17,8 @@ SELECT fairlane.release($1, $2, $3, $4, $5);
 
 -- name: leased
 SELECT k.partition_id, k.lease_start, k.lease_end, k.committed, k.ready_at FROM fairlane.cursors k
-WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at > coalesce($4, clock_timestamp()) AND k.lease = $3
+WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at > coalesce($4, clock_timestamp())
+  AND k.ready_at < fairlane.never() AND k.lease = $3
 ORDER BY k.partition_id;
 
 -- name: read

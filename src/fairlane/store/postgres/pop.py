@@ -115,7 +115,7 @@ class Popper:
         if end["first"]:
             result.gone = True
             return end
-        if call.partition is None and call.claims[0].batch:
+        if call.partition is None and call.claims[0].batch and end["seen"] is not None:
             self._floors.seen(key, floor, end["seen"], time.monotonic() - began)
         for claim, lane in _lanes(shard, rows):
             index = indexes[claim - 1]

@@ -14,6 +14,7 @@ from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, open_d
 from fairlane.store.postgres.contents import Contents
 from fairlane.store.postgres.dead_letters import DeadLetters
 from fairlane.store.postgres.groups import Groups
+from fairlane.store.postgres.halts import Halts
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
@@ -52,6 +53,7 @@ class PostgresStore:
         self.streams = Streams(database, shards, self.messages)
         self.switches = Switches(database)
         self.operations = Operations(database, shards, self.messages)
+        self.halts = Halts(database, shards)
 
     @classmethod
     async def open(

@@ -6,7 +6,7 @@ import random
 
 import apsw
 
-from fairlane.model.limits import SECONDS_MAX
+from fairlane.model.limits import NEVER_AT, SECONDS_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite.lanes import LaneRow, advance, bury, fail, load, next_skip, save
 from fairlane.store.sqlite.log import SQL
@@ -93,6 +93,10 @@ class _Settling:
             attempts = 0
             # With messages before it still open, it falls when the cursor has reached it.
             if nack.position == lane.committed and next_skip(self._db, lane, nack.position) != nack.position:
+                if self._options.on_exhausted != "dead_letter":
+                    lane.parked |= self._options.on_exhausted == "park"
+                    lane.free(NEVER_AT)
+                    return False
                 bury(self._db, lane, nack.position, self._now, error=nack.error)
                 advance(self._db, lane, nack.position + 1, self._options)
                 lane.free(self._now)

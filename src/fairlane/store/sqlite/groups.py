@@ -8,8 +8,9 @@ from typing import Any
 import apsw
 
 from fairlane.errors import NotFound
-from fairlane.model.group import Group, LaneState, Seek, Subscription
+from fairlane.model.group import Group, LaneState, Seek, Subscription, halt
 from fairlane.model.ids import PartitionId
+from fairlane.model.limits import NEVER_AT
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
@@ -74,7 +75,7 @@ class Groups:
         return await self._database.read(lambda db, now: value(db, SQL["result"], partition.id, group_id, position))
 
     async def next_ready_at(self, group_id: int) -> int | None:
-        return await self._database.read(lambda db, now: value(db, SQL["next_ready_at"], group_id))
+        return await self._database.read(lambda db, now: value(db, SQL["next_ready_at"], group_id, NEVER_AT))
 
 
 def _get(db: apsw.Connection, queue_id: int, name: str) -> Group | None:
@@ -140,7 +141,21 @@ def _delete(db: apsw.Connection, group_id: int, keep_subscription: bool) -> int:
 
 
 def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any) -> LaneState:
-    committed, ready_at, lease, lease_end, dead, expired, attempts, error, skipped, oldest_at = rest
+    (
+        committed,
+        ready_at,
+        lease,
+        lease_end,
+        dead,
+        expired,
+        parked,
+        paused_at,
+        last_at,
+        attempts,
+        error,
+        skipped,
+        oldest_at,
+    ) = rest
     live = lease is not None and ready_at is not None and now < ready_at
     return LaneState(
         partition=PartitionId(0, id),
@@ -150,11 +165,13 @@ def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any)
         committed=committed,
         leased_until=lease_end if live else None,
         lease_ends_at=ready_at if live else None,
-        ready_at=ready_at,
+        ready_at=None if ready_at == NEVER_AT else ready_at,
         attempts=attempts or 0,
         error=error,
+        halted=halt(parked=bool(parked), paused=paused_at is not None, never=ready_at == NEVER_AT),
         dead=dead,
         expired=expired,
+        last_at=last_at,
         skipped=skipped,
         oldest_at=oldest_at,
     )

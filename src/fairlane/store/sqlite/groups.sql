@@ -36,7 +36,7 @@ insert or ignore into cursors (partition_id, group_id, committed, ready_at, fail
 values (?1, ?2, ?3, ?4, exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
 
 -- name: lanes
-select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead, c.expired,
+select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead, c.expired, c.parked, p.paused_at, p.last_at,
     f.attempts, f.error,
     (select count(*) from skips x
         where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
@@ -52,7 +52,7 @@ order by p.name
 limit ?4
 
 -- name: lane
-select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead, c.expired,
+select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead, c.expired, c.parked, p.paused_at, p.last_at,
     f.attempts, f.error,
     (select count(*) from skips x
         where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
@@ -110,6 +110,6 @@ where r.partition_id = ? and r.group_id = ? and r.position = ?
 -- name: next_ready_at
 select ready_at
 from cursors
-where group_id = ?1 and ready_at is not null and exists (select 1 from groups where id = ?1)
+where group_id = ?1 and ready_at < ?2 and exists (select 1 from groups where id = ?1)
 order by ready_at
 limit 1

@@ -38,6 +38,8 @@ class LaneRow(msgspec.Struct):
     failing: int
     dead: int
     expired: int
+    parked: int
+    paused_at: int | None
     head: int
     queue_id: int
     name: str
@@ -71,6 +73,7 @@ def save(db: apsw.Connection, lane: LaneRow) -> None:
             lane.failing,
             lane.dead,
             lane.expired,
+            lane.parked,
             lane.partition_id,
             lane.group_id,
         ),

@@ -62,13 +62,14 @@ where p.id = ?
 select transaction_id, position from message_keys where partition_id = ? and key in (?, ?)
 
 -- name: queue_of_pop
-select q.options, g.seeding
+select q.options, g.seeding, coalesce(q.paused_at, g.paused_at)
 from groups g join queues q on q.id = g.queue_id
 where g.id = ? and q.id = ?
 
 -- name: ready_lanes
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
-    c.last_lease, c.probe_until, c.failing, c.dead, c.expired, p.head, p.queue_id, p.name
+    c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
+    p.queue_id, p.name
 from cursors c cross join partitions p
 where c.group_id = ? and c.ready_at <= ? and p.id = c.partition_id
 order by c.ready_at, c.partition_id
@@ -76,7 +77,8 @@ limit ?
 
 -- name: lane
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
-    c.last_lease, c.probe_until, c.failing, c.dead, c.expired, p.head, p.queue_id, p.name, q.options
+    c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
+    p.queue_id, p.name, q.options
 from cursors c
 cross join partitions p
 cross join queues q
@@ -85,7 +87,7 @@ where c.partition_id = ? and c.group_id = ? and p.id = c.partition_id and q.id =
 -- name: save_lane
 update cursors
 set committed = ?, ready_at = ?, lease = ?, lease_start = ?, lease_end = ?, leased_at = ?, last_lease = ?,
-    probe_until = ?, failing = ?, dead = ?, expired = ?
+    probe_until = ?, failing = ?, dead = ?, expired = ?, parked = ?
 where partition_id = ? and group_id = ?
 
 -- name: others_committed

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlane.errors import StoreCorrupt
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import POP_BYTES_MAX
+from fairlane.model.limits import NEVER_AT, POP_BYTES_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
 from fairlane.store.sqlite import log, timing
@@ -55,6 +55,8 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     queue = first(db, SQL["queue_of_pop"], call.group_id, call.queue_id)
     if queue is None:
         return PopResult([want.lanes for want in wants], gone=True)
+    if queue[2] is not None:
+        return PopResult([want.lanes for want in wants])
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
     popping = _Popping(db, now, call, parse_options(queue[0]))
@@ -68,7 +70,7 @@ def expire(db: apsw.Connection, now: int, queue_id: int, group_id: int) -> int:
     queue = first(db, SQL["queue_of_pop"], group_id, queue_id)
     options = parse_options(queue[0]) if queue else QueueOptions()
     age = timing.life(options)
-    if age is None:
+    if age is None or (queue and queue[2] is not None):
         return 0
     expired = 0
     for row in rows(db, SQL["ready_lanes"], group_id, now - age, LANES_AT_ONCE):
@@ -143,6 +145,8 @@ class _Popping:
             _, more = timing.expire(self._db, lane, self._options, self._now)
         attempts = self._attempts(lane) if lane.failing and not more else 0
         later, upto = timing.put_off(self._db, lane, self._options, self._now)
+        if lane.parked or lane.paused_at is not None or attempts > self._options.retry_limit:
+            later = NEVER_AT
         if more or later is not None or lane.committed >= lane.head:
             self._more |= more
             lane.free(self._now if later is None else later)
@@ -151,8 +155,8 @@ class _Popping:
         save(self._db, lane)
 
     def _attempts(self, lane: LaneRow) -> int:
-        """Failed attempts of the first message; those that used theirs up are dead-lettered on the way, those taken
-        out of the log are stepped over."""
+        """Failed attempts of the first message; those that used theirs up are dead-lettered on the way unless they
+        halt the lane, those taken out of the log are stepped over."""
         while lane.committed < lane.head:
             if step_over(self._db, lane, self._options):
                 continue
@@ -161,6 +165,9 @@ class _Popping:
                 return 0
             attempts, error, _ = failure
             if attempts <= self._options.retry_limit:
+                return int(attempts)
+            if self._options.on_exhausted != "dead_letter":
+                lane.parked |= self._options.on_exhausted == "park"
                 return int(attempts)
             bury(self._db, lane, lane.committed, self._now, error=error)
             advance(self._db, lane, lane.committed + 1, self._options)
@@ -225,7 +232,7 @@ class _Popping:
         if self._more:
             return self._now
         if self._call.partition is None:
-            at: int | None = value(self._db, GROUPS["next_ready_at"], self._call.group_id)
+            at: int | None = value(self._db, GROUPS["next_ready_at"], self._call.group_id, NEVER_AT)
             return at
         lane = self._named()
-        return lane.ready_at if lane else None
+        return lane.ready_at if lane and lane.ready_at != NEVER_AT else None

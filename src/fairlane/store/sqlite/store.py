@@ -12,6 +12,7 @@ from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
 from fairlane.store.sqlite.groups import Groups
+from fairlane.store.sqlite.halts import Halts
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.queues import Queues
@@ -35,6 +36,7 @@ class SqliteStore:
     streams: families.Streams
     switches: families.Switches
     operations: operations.Operations
+    halts: families.Halts
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,6 +52,7 @@ class SqliteStore:
         self.streams = Streams(database)
         self.switches = Switches(database)
         self.operations = Operations(database)
+        self.halts = Halts(database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

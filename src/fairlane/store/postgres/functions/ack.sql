@@ -39,6 +39,7 @@ DECLARE
     v_dead boolean;
     v_buried int;
     v_nack boolean;
+    v_halt boolean;
 BEGIN
     v_limited := fairlane.limited_queues(p_shard, p_partitions);
     PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
@@ -105,6 +106,7 @@ BEGIN
             v_buried := v_buried + 1;
         END LOOP;
         v_dead := false;
+        v_halt := false;
         v_sleep := 0;
         v_nack := p_nack[i] >= v_upto AND p_nack[i] < CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END;
         IF v_nack AND p_charge[i] THEN
@@ -119,6 +121,9 @@ BEGIN
                            OR fairlane.next_skip(p_shard, c.partition_id, c.group_id, p_nack[i]) = p_nack[i]) THEN
                 -- Messages before it are still open: it falls when the cursor has reached it. Or it was taken out meanwhile.
                 v_dead := false;
+            ELSIF v_dead AND o ->> 'on_exhausted' IN ('block', 'park') THEN
+                v_dead := false;
+                v_halt := true;
             ELSIF v_dead THEN
                 PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_nack[i], p_errors[i], t);
                 v_upto := p_nack[i] + 1;
@@ -141,13 +146,15 @@ BEGIN
                                            AND x.position < v_upto AND x.group_id = c.group_id;
         END IF;
         -- A lease goes on while part of its batch is open; a sleep goes on while the cursor does not move.
-        v_ready := CASE WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t + make_interval(secs => v_sleep / 1000.0) END
+        v_ready := CASE WHEN v_halt THEN fairlane.never()
+                        WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t + make_interval(secs => v_sleep / 1000.0) END
                         WHEN v_live AND v_upto < c.lease_end THEN c.ready_at
                         WHEN v_upto >= c.head THEN NULL
                         WHEN v_upto = c.committed THEN c.ready_at
                         ELSE t END;
         UPDATE fairlane.cursors k
         SET committed = v_upto, dead = k.dead + v_buried, ready_at = v_ready,
+            parked = k.parked OR v_halt AND o ->> 'on_exhausted' = 'park',
             lease = CASE WHEN v_nack OR v_upto >= c.lease_end THEN NULL ELSE c.lease END,
             last_lease = CASE WHEN v_live AND (v_nack OR v_upto >= c.lease_end) THEN c.lease ELSE c.last_lease END,
             failing = fairlane.obstacles(p_shard, c.partition_id, c.group_id, v_upto)

@@ -11,13 +11,14 @@ DECLARE
 BEGIN
     -- All cursors are locked in one order before the first is changed.
     PERFORM 1 FROM fairlane.cursors k JOIN unnest(p_groups, p_tokens) u(grp, token) ON k.group_id = u.grp AND k.lease = u.token
-    WHERE k.shard = p_shard AND k.ready_at > t ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
+    WHERE k.shard = p_shard AND k.ready_at > t AND k.ready_at < fairlane.never() ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
     FOR i IN 1 .. cardinality(p_tokens) LOOP
         t_end := t + make_interval(secs => p_seconds[i]);
         RETURN QUERY
         WITH renewed AS (
             UPDATE fairlane.cursors k SET ready_at = greatest(k.ready_at, t_end)
-            WHERE k.shard = p_shard AND k.group_id = p_groups[i] AND k.ready_at > t AND k.lease = p_tokens[i]
+            WHERE k.shard = p_shard AND k.group_id = p_groups[i] AND k.ready_at > t AND k.ready_at < fairlane.never()
+              AND k.lease = p_tokens[i]
             RETURNING k.ready_at)
         SELECT count(*), min(r.ready_at) FROM renewed r;
     END LOOP;
@@ -34,7 +35,8 @@ DECLARE
 BEGIN
     SELECT array_agg(x.partition_id) INTO v_ids
     FROM (SELECT k.partition_id FROM fairlane.cursors k
-          WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.lease = p_token
+          WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never()
+            AND k.lease = p_token
             AND (p_partition = 0 OR k.partition_id = p_partition)
           ORDER BY k.partition_id FOR UPDATE) x;
     -- The lane stays ready even if its batch was all there was: there is still that batch to read.

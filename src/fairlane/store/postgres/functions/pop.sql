@@ -6,8 +6,8 @@
 -- A claim of 0 messages is not satisfied by any lane: such a call only lets messages expire, in lanes that nobody asked for as long
 -- as the queue lets a message wait.
 --
--- This is where a lane is kept from being read: whoever sets a cursor's ready_at need not know of delays and windows, because a pop
--- that meets such a lane puts it off to the time when it may be read.
+-- This is where a lane is kept from being read: whoever sets a cursor's ready_at need not know of delays, windows and halts, because
+-- a pop that meets such a lane puts it off to the time when it may be read.
 --
 -- Waits for no lock while it holds cursors: what it cannot get at once it leaves ready for the next pop.
 CREATE OR REPLACE FUNCTION fairlane.pop(
@@ -39,6 +39,7 @@ DECLARE
     v_window interval;
     v_life interval;
     v_timed boolean;
+    v_paused boolean;
     v_lanes refcursor;
     c record;
     v_seen timestamptz;
@@ -54,6 +55,7 @@ DECLARE
     v_dropped bigint;
     v_gone bigint := 0;
     v_more boolean := false;
+    v_park boolean;
     v_first bigint;
     v_upto bigint;
     v_stop bigint;
@@ -77,6 +79,7 @@ DECLARE
     d_first bigint[] := '{}';
     d_probe bigint[] := '{}';
     d_failing boolean[] := '{}';
+    d_park boolean[] := '{}';
     d_dead int[] := '{}';
     d_dropped bigint[] := '{}';
     e_partition bigint[] := '{}';  -- lanes with nothing to read, now that we looked
@@ -87,10 +90,16 @@ DECLARE
     v_moved bigint[] := '{}';
     v_before bigint;
 BEGIN
-    SELECT q.options INTO o FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
+    SELECT q.options, coalesce(q.paused_at, g.paused_at) IS NOT NULL INTO o, v_paused
+    FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
     WHERE q.id = p_queue AND g.id = p_group;
     IF o IS NULL THEN
         RETURN QUERY SELECT 0, 0::bigint, NULL::text, 1::bigint, 0::bigint, 0, NULL::timestamptz, 0::bigint,
+                            NULL::timestamptz, 0::bigint, NULL::int[], NULL::bytea, NULL::timestamptz;
+        RETURN;
+    END IF;
+    IF v_paused THEN
+        RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, 0::bigint, 0, NULL::timestamptz, 0::bigint,
                             NULL::timestamptz, 0::bigint, NULL::int[], NULL::bytea, NULL::timestamptz;
         RETURN;
     END IF;
@@ -112,7 +121,7 @@ BEGIN
     IF p_partition = 0 THEN
         -- Lanes are picked before their partitions are looked at, or a plan might read and sort them all.
         OPEN v_lanes FOR
-        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
+        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, p.paused_at, p.head, p.name,
                p.message_bytes_max, p.last_at
         FROM (SELECT * FROM fairlane.cursors c
               WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= v_until AND c.ready_at >= p_from
@@ -121,7 +130,7 @@ BEGIN
         ORDER BY k.ready_at, k.partition_id;
     ELSE
         OPEN v_lanes FOR
-        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, p.head, p.name,
+        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, p.paused_at, p.head, p.name,
                p.message_bytes_max, p.last_at
         FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
         WHERE k.shard = p_shard AND k.group_id = p_group AND k.partition_id = p_partition AND k.ready_at <= t
@@ -138,6 +147,7 @@ BEGIN
         v_dead := 0;
         v_dropped := 0;
         v_later := NULL;
+        v_park := c.parked;
         IF c.lease IS NOT NULL AND NOT p_forgiving THEN
             -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
             v_probe := greatest(v_probe, c.lease_end);
@@ -171,6 +181,11 @@ BEGIN
                 WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.position = v_first;
                 v_attempts := coalesce(v_attempts, 0);
                 EXIT WHEN v_attempts <= (o ->> 'retry_limit')::int;
+                IF o ->> 'on_exhausted' IN ('block', 'park') THEN
+                    v_later := fairlane.never();
+                    v_park := v_park OR o ->> 'on_exhausted' = 'park';
+                    EXIT;
+                END IF;
                 PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, v_first, NULL, t);
                 v_first := v_first + 1;
                 v_dead := v_dead + 1;
@@ -193,9 +208,12 @@ BEGIN
             e_dropped := e_dropped || v_dropped;
             CONTINUE;
         END IF;
-        IF v_timed THEN
+        IF v_timed OR v_park OR v_later IS NOT NULL OR c.paused_at IS NOT NULL THEN
+            IF v_park OR c.paused_at IS NOT NULL THEN
+                v_later := fairlane.never();
+            END IF;
             IF c.last_at + v_window > t THEN
-                v_later := c.last_at + v_window;
+                v_later := greatest(v_later, c.last_at + v_window);
             END IF;
             IF c.last_at + v_delay > t THEN
                 v_stop := least(v_stop, fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond'));
@@ -211,6 +229,7 @@ BEGIN
                 d_at := d_at || v_later;
                 d_first := d_first || v_first;
                 d_probe := d_probe || v_probe;
+                d_park := d_park || v_park;
                 d_failing := d_failing || v_failing;
                 d_dead := d_dead || v_dead;
                 d_dropped := d_dropped || v_dropped;
@@ -278,9 +297,9 @@ BEGIN
         UPDATE fairlane.cursors k
         SET committed = d.first, lease = NULL, ready_at = d.at, probe_until = d.probe,
             failing = d.failing AND fairlane.obstacles(p_shard, d.id, p_group, d.first),
-            dead = k.dead + d.dead, expired = k.expired + d.dropped
-        FROM unnest(d_partition, d_at, d_first, d_probe, d_failing, d_dead, d_dropped)
-             d(id, at, first, probe, failing, dead, dropped)
+            dead = k.dead + d.dead, expired = k.expired + d.dropped, parked = d.park
+        FROM unnest(d_partition, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped)
+             d(id, at, first, probe, failing, park, dead, dropped)
         WHERE k.shard = p_shard AND k.partition_id = d.id AND k.group_id = p_group;
     END IF;
     IF p_auto_ack AND l_partition <> '{}' THEN
@@ -322,7 +341,8 @@ BEGIN
 
     IF v_claim <= cardinality(p_tokens) THEN
         SELECT k.ready_at INTO t_next FROM fairlane.cursors k
-        WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t ORDER BY k.ready_at LIMIT 1;
+        WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never()
+        ORDER BY k.ready_at LIMIT 1;
         IF v_more OR cardinality(d_partition) >= v_look THEN
             t_next := t;
         END IF;

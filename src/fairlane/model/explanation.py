@@ -1,0 +1,88 @@
+"""Why a lane does not move, as data and as a sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from fairlane.model.group import LaneState
+from fairlane.model.queue import Paused, QueueOptions
+
+Reason = Literal[
+    "paused", "leased", "empty", "parked", "blocked", "windowed", "delayed", "backing_off", "asleep", "ready"
+]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps the first unfinished message of a lane from the next pop."""
+
+    reason: Reason
+    sentence: str
+    until: int | None
+    """When the reason ends by itself; None if it does not, or nobody knows."""
+    waiting: int
+    """Messages that a pop could get, if nothing kept it from them."""
+    lane: LaneState
+
+
+def explain(lane: LaneState, options: QueueOptions, paused: Paused, *, group: str, now: int) -> Explanation:
+    leased_upto = lane.committed if lane.leased_until is None else lane.leased_until
+    waiting = lane.head - max(lane.committed, leased_upto) - lane.skipped
+    reason, sentence, until = _paused(lane, paused, group) or _held(lane, waiting, now) or _timed(lane, options, now)
+    return Explanation(reason=reason, sentence=sentence, until=until, waiting=waiting, lane=lane)
+
+
+_Found = tuple[Reason, str, int | None]
+
+
+def _paused(lane: LaneState, paused: Paused, group: str) -> _Found | None:
+    since = (
+        ("The queue", paused.queue_at),
+        (f"The group {group!r}", paused.groups.get(group)),
+        (f"The partition {lane.name!r}", paused.partitions.get(lane.name)),
+    )
+    for what, at in since:
+        if at is not None:
+            return "paused", f"{what} is paused since {shown(at)}; resume it.", None
+    return None
+
+
+def _held(lane: LaneState, waiting: int, now: int) -> _Found | None:
+    if lane.leased_until is not None and lane.lease_ends_at is not None:
+        count = _count(lane.leased_until - lane.committed)
+        return "leased", f"A consumer holds {count} until {shown(lane.lease_ends_at)}.", lane.lease_ends_at
+    if waiting <= 0:
+        return "empty", "There is nothing to read.", None
+    tried = f"message {lane.committed} failed {lane.attempts} times, at last with {lane.error!r:.200}"
+    if lane.halted == "parked":
+        why = f"with its first message: {tried}" if lane.attempts else "by an operator"
+        return "parked", f"The lane was set aside {why}; resume it.", None
+    if lane.halted == "blocked":
+        return "blocked", f"The lane is blocked: {tried}; resume it, or take the message away.", None
+    return None
+
+
+def _timed(lane: LaneState, options: QueueOptions, now: int) -> _Found:
+    if (at := lane.last_at + options.window_seconds * 1_000_000) > now:
+        return "windowed", f"Messages still come; the lane is read when none came until {shown(at)}.", at
+    if lane.oldest_at is not None and (at := lane.oldest_at + options.delay_seconds * 1_000_000) > now:
+        return "delayed", f"Message {lane.committed} is delayed until {shown(at)}.", at
+    if lane.ready_at is not None and lane.ready_at > now:
+        at = lane.ready_at
+        if not lane.attempts:
+            return "asleep", f"A consumer gave message {lane.committed} back until {shown(at)}.", at
+        tries = f"attempt {lane.attempts} of {options.retry_limit + 1}"
+        return "backing_off", f"Backing off until {shown(at)} after {tries} failed with {lane.error!r:.200}.", at
+    waiting = lane.head - lane.committed - lane.skipped
+    return "ready", f"Nothing holds it: {_count(waiting)} for the next pop.", None
+
+
+def _count(messages: int) -> str:
+    return "1 message" if messages == 1 else f"{messages} messages"
+
+
+def shown(micros: int) -> str:
+    return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
