@@ -118,10 +118,9 @@ class Broker:
         result: Any = msgspec.UNSET,
     ) -> list[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
-        some = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries or ())
-        if deliveries is None or set(map(type, some)) - {Delivery}:
-            raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
-        groups = {lane.group for lane in {id(delivery.lane): delivery.lane for delivery in some}.values()}
+        some = _deliveries(deliveries)
+        lanes = some.lanes if isinstance(some, Batch) else [(delivery.lane, range(1)) for delivery in some]
+        groups = {lane.group for lane, _ in lanes}
         if len(groups) > 1:
             raise InvalidRequest("one ack is about messages of one group")
         items: Sequence[AckItem]
@@ -359,6 +358,15 @@ def _encoded(what: str, value: Any) -> bytes:
         raise InvalidRequest(f"{what} cannot be written as JSON: {error}") from None
     check_payload(encoded)
     return encoded
+
+
+def _deliveries(given: Delivery | Sequence[Delivery]) -> Sequence[Delivery]:
+    if isinstance(given, Batch):
+        return given
+    some = [given] if isinstance(given, Delivery) else list(given or ())
+    if given is None or set(map(type, some)) - {Delivery}:
+        raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
+    return some
 
 
 def _ack_item(delivery: Delivery, status: AckStatus, error: str | None, delay_ms: int | None, result: Any) -> AckItem:

@@ -72,8 +72,10 @@ _decode = msgspec.json.Decoder(list[Delivery]).decode
 class Batch(Sequence[Delivery]):
     """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack."""
 
-    def __init__(self, lease: str, deliveries: list[Delivery]) -> None:
+    def __init__(self, lease: str, deliveries: list[Delivery], lanes: list[tuple[Lane, range]]) -> None:
         self.lease = lease
+        self.lanes = lanes
+        """Where the deliveries come from, lane after lane, and their positions there."""
         self._deliveries = deliveries
 
     @overload
@@ -95,22 +97,25 @@ class Batch(Sequence[Delivery]):
 
 def completed(deliveries: Sequence[Delivery]) -> Completed:
     """The acks of messages of one group that are done."""
-    lanes: dict[tuple[PartitionId, str | None], list[int]] = {}
-    lane: Lane | None = None
-    indexes: list[int] = []
-    for index, delivery in enumerate(deliveries):
-        if delivery.lane is not lane:  # neighbours are mostly of one lane
-            lane = delivery.lane
-            indexes = lanes.setdefault((lane.partition_id, lane.lease or None), [])
-        indexes.append(index)
-    return Completed(
-        lanes, [delivery.transaction_id for delivery in deliveries], [delivery.position for delivery in deliveries]
-    )
+    lanes: dict[tuple[PartitionId, str | None], Sequence[int]] = {}
+    positions: list[int] = []
+    if isinstance(deliveries, Batch):  # as it came, so that its lanes need not be found again
+        for lane, some in deliveries.lanes:
+            lanes[lane.partition_id, lane.lease or None] = range(len(positions), len(positions) + len(some))
+            positions += some
+    else:
+        positions = [delivery.position for delivery in deliveries]
+        found: dict[tuple[PartitionId, str | None], list[int]] = {}
+        for index, delivery in enumerate(deliveries):
+            found.setdefault((delivery.partition_id, delivery.lease or None), []).append(index)
+        lanes.update(found)
+    return Completed(lanes, [delivery.transaction_id for delivery in deliveries], positions)
 
 
 def batch_of(popped: Popped) -> Batch:
     lease = str(popped.lease) if popped.lease else ""
     deliveries: list[Delivery] = []
+    lanes: list[tuple[Lane, range]] = []
     for taken in popped.lanes:
         source = taken.lane
         lane = Lane(popped.queue, popped.group, lease, source.name, source.partition)
@@ -124,4 +129,5 @@ def batch_of(popped: Popped) -> Batch:
             delivery.position, delivery.created_at, delivery.lane = position, created_at, lane
         some[0].attempts = source.attempts
         deliveries += some
-    return Batch(lease, deliveries)
+        lanes.append((lane, range(source.first, source.first + len(some))))
+    return Batch(lease, deliveries, lanes)

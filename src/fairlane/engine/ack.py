@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -86,7 +86,7 @@ class Acker:
                 settlement = _settlement(request.items, found, in_transaction=in_transaction)
                 settlement.partition, settlement.group_id = partition, group_id
                 settlement.token = lease.token if lease else None
-                plans.append(Plan(settlement, sorted(found.items()), home.queue_id))
+                plans.append(Plan(settlement, list(found.items()), home.queue_id))
         return plans
 
     async def _refuse_unknown(
@@ -99,7 +99,7 @@ class Acker:
             refuse(outcomes, indexes, "unresolvable", UNRESOLVABLE)
 
     async def _resolve(
-        self, items: Sequence[AckItem], indexes: list[int], partition: PartitionId, lease: LeaseId | None
+        self, items: Sequence[AckItem], indexes: Sequence[int], partition: PartitionId, lease: LeaseId | None
     ) -> dict[int, int]:
         """Position of each item that names a message of the lease, or one that was finished before."""
         given = _given(items, indexes)
@@ -162,7 +162,7 @@ class Acker:
         self._store.hint(plan.queue_id)
 
 
-def lanes_of(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], list[int]]:
+def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, str | None], Sequence[int]]:
     """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
     if isinstance(items, Completed):
         return items.lanes
@@ -178,11 +178,10 @@ def lanes_of(items: Sequence[AckItem]) -> dict[tuple[PartitionId, str | None], l
     return lanes
 
 
-def _given(items: Sequence[AckItem], indexes: list[int]) -> dict[int, int]:
+def _given(items: Sequence[AckItem], indexes: Sequence[int]) -> dict[int, int]:
     """The positions that the caller gave, by index."""
     if isinstance(items, Completed):
-        positions = items.positions
-        return {index: positions[index] for index in indexes}
+        return dict(zip(indexes, map(items.positions.__getitem__, indexes), strict=True))
     return {index: position for index in indexes if (position := items[index].position) is not None}
 
 
@@ -207,7 +206,7 @@ def _behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) 
     return Plan(settlement, sorted(rest.items()), plan.queue_id)
 
 
-def refuse(outcomes: list[AckOutcome], indexes: list[int], code: str, error: str) -> None:
+def refuse(outcomes: list[AckOutcome], indexes: Sequence[int], code: str, error: str) -> None:
     for index in indexes:
         outcomes[index].code, outcomes[index].error = code, error
 

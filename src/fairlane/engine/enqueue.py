@@ -68,7 +68,7 @@ class Enqueuer:
         )
 
     async def ack_operation(
-        self, request: AckRequest, partition: PartitionId, indexes: list[int], catalogue: Catalogue
+        self, request: AckRequest, partition: PartitionId, indexes: Sequence[int], catalogue: Catalogue
     ) -> NewOperation | None:
         """What these items say of one lane; None if there is no such lane."""
         home = await catalogue.partition(partition)
@@ -132,7 +132,7 @@ async def enqueue_acks(
     at once."""
     outcomes = [blank(request.items) for request in requests]
     operations: list[NewOperation] = []
-    owners: list[tuple[int, list[int]]] = []
+    owners: list[tuple[int, Sequence[int]]] = []
     for number, request in enumerate(requests):
         for (partition, lease), indexes in lanes_of(request.items).items():
             new = await enqueuer.ack_operation(request, partition, indexes, catalogue)

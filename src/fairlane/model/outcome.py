@@ -84,7 +84,7 @@ class Completed(Sequence[AckItem]):
 
     def __init__(
         self,
-        lanes: dict[tuple[PartitionId, str | None], list[int]],
+        lanes: dict[tuple[PartitionId, str | None], Sequence[int]],
         transaction_ids: list[str],
         positions: list[int],
     ) -> None:
