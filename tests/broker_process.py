@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +18,13 @@ _ADDRESS = re.compile(r" on (http://\S+:\d+), store ")
 
 
 class BrokerProcess:
-    """A broker on a free port, which it keeps when it is started again. `log` is what it said so far."""
+    """A broker on a free port, which it keeps when it is started again. `log` is what it said so far; `arguments`
+    are further ones of `fairlane serve`."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, *arguments: str, data_dir: Path) -> None:
         self.log: list[str] = []
         self.url = ""
-        self._store = store
+        self._arguments = ["--store", store, "--data-dir", str(data_dir), *arguments]
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
@@ -35,7 +37,7 @@ class BrokerProcess:
         """Start it, and return when it listens."""
         port = self.url.rpartition(":")[2] or "0"
         self._process = subprocess.Popen(
-            [FAIRLANE, "serve", "--store", self._store, "--port", port],
+            [FAIRLANE, "serve", "--port", port, *self._arguments],
             stderr=subprocess.PIPE,
             text=True,
             # What the environment of the tests says about brokers is not about this one.
@@ -86,12 +88,13 @@ class BrokerProcess:
 
 
 @contextlib.contextmanager
-def broker_process(store: str) -> Iterator[BrokerProcess]:
+def broker_process(store: str, *arguments: str) -> Iterator[BrokerProcess]:
     """A running broker, stopped at the end if it still runs."""
-    broker = BrokerProcess(store)
-    broker.start()
-    try:
-        yield broker
-    finally:
-        if broker.running:
-            broker.stop()
+    with tempfile.TemporaryDirectory(prefix="fairlane-data-") as data_dir:
+        broker = BrokerProcess(store, *arguments, data_dir=Path(data_dir))
+        broker.start()
+        try:
+            yield broker
+        finally:
+            if broker.running:
+                broker.stop()

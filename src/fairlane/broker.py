@@ -18,7 +18,7 @@ from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.explanation import Explanation
 from fairlane.model.group import Group, LaneState, Seek, Subscription
-from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX
+from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX
 from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, DeadLetter, PushOutcome, RenewOutcome, check_acks
@@ -34,18 +34,20 @@ _ANY = DeadFilter()
 class Broker:
     """The verbs of the queue. One event loop; any number of tasks."""
 
-    def __init__(self, store: Store, *, tenant: str = DEFAULT_TENANT) -> None:
+    def __init__(self, store: Store, *, tenant: str = DEFAULT_TENANT, polls_max: int = POLLS_MAX) -> None:
         self.store = store
-        self.engine = Engine(store)
+        self.engine = Engine(store, polls_max=polls_max)
         self.tenant = tenant
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, *, clock: Clock | None = None, **options: Any) -> AsyncIterator[Broker]:
-        """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`. Closing it answers everybody
-        first."""
+    async def open(
+        cls, url: str, *, clock: Clock | None = None, polls_max: int = POLLS_MAX, **options: Any
+    ) -> AsyncIterator[Broker]:
+        """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which up to `polls_max` pops
+        may wait at once. Closing it answers everybody first."""
         store = await open_store(url, clock=clock, **options)
-        broker = cls(store)
+        broker = cls(store, polls_max=polls_max)
         try:
             yield broker
         finally:

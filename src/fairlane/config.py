@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from fairlane.errors import InvalidRequest
+from fairlane.model.limits import POLLS_MAX
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +23,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str = "fairlane-data"
     listen_url: str | None = None
     """PostgreSQL itself, when `store` leads to a pooler."""
+    statement_cache: bool = True
+    """Off for a pooler that cannot keep prepared statements."""
     cors_origin: str | None = None
+    connections_max: int = 10_000
+    """Of clients, in each process."""
+    polls_max: int = POLLS_MAX
+    """Long polls that wait at once, in each process: fewer than connections, so that pushes and acks find one."""
     allow_unsafe: bool = False
 
 

@@ -15,6 +15,7 @@
         |- StoreCorrupt     stored bytes do not match their checksum
         |- LaneWaiting      operations wait in a partition that a transaction or replay would append to
         |- ShuttingDown
+        |- TooManyPolls     as many long polls wait as the broker lets
         '- OutcomeUnknown   the commit's fate is not known; retry with the same transactionId
 
 `code` is stable and travels on the wire; `retryable` says whether the same call may succeed later.
@@ -103,6 +104,10 @@ class LaneWaiting(Unavailable):
 
 class ShuttingDown(Unavailable):
     code = "shutting_down"
+
+
+class TooManyPolls(Unavailable):
+    code = "too_many_polls"
 
 
 class OutcomeUnknown(Unavailable):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -31,6 +32,8 @@ class Service:
         self.release = asyncio.Event()
 
     async def __call__(self, request: Request) -> Response:
+        if request.path == b"/large":
+            return Response(200, b"x" * 20_000_000)
         if request.path == b"/wait":
             self.waiting.set()
             try:
@@ -153,6 +156,55 @@ async def test_a_body_that_never_ends_is_cut_off() -> None:
     async with serving() as (_, _, port):
         answer = await talk(port, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf")
         assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_body_that_trickles_is_cut_off_long_before_its_time_is_up() -> None:
+    async with serving(Limits(body_seconds=60, body_grace_seconds=0.2)) as (server, _, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10000\r\n\r\n")
+
+        async def trickle() -> None:
+            while True:
+                writer.write(b"x")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        # What it sends after it was hung up on may cost it the answer that said so.
+        with contextlib.suppress(ConnectionResetError):
+            assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+        trickling.cancel()
+        writer.close()
+        assert not server.connections
+
+
+@pytest.mark.parametrize("reads", [0, 1], ids=["never", "slowly"])
+async def test_a_client_that_does_not_read_its_answer_is_hung_up_on(reads: int) -> None:
+    async with serving(Limits(write_seconds=0.5)) as (server, _, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        writer.write(get("/large", more=""))
+        assert await reader.read(1) == b"H"
+        async with asyncio.timeout(5):
+            while server.connections:
+                await asyncio.sleep(0.1)
+                if reads:
+                    await reader.read(reads)
+        writer.transport.abort()
+
+
+async def test_an_answer_that_could_not_be_sent_is_told_of() -> None:
+    told: list[bool] = []
+
+    async def handler(_request: Request) -> Response:
+        for connection in server.connections:
+            assert connection._transport is not None
+            connection._transport.close()  # the client left, and its connection is not taken down yet
+        return Response(200, unsent=lambda: told.append(True))
+
+    server = Server(handler)
+    port = await server.start("127.0.0.1", 0)
+    assert await talk(port, get("/")) == b""
+    await server.close(grace_seconds=1)
+    assert told == [True]
 
 
 async def test_an_idle_connection_is_closed_after_its_answer() -> None:

@@ -18,6 +18,7 @@ from yarl import URL
 from fairlane.broker import Broker
 from fairlane.http.app import App
 from fairlane.http.server import Server
+from fairlane.model.limits import POLLS_MAX
 from fairlane.store.base import Store
 
 _numbers = itertools.count(1)
@@ -51,7 +52,9 @@ class Answer:
 
 
 class Wire:
-    def __init__(self, app: App, session: aiohttp.ClientSession, base: str) -> None:
+    """`app` is None when the broker runs in another process."""
+
+    def __init__(self, app: App | None, session: aiohttp.ClientSession, base: str) -> None:
         self.app = app
         self.base = base
         self._session = session
@@ -115,8 +118,8 @@ class Wire:
 
 
 @asynccontextmanager
-async def serving(store: Store) -> AsyncIterator[Wire]:
-    broker = Broker(store)
+async def serving(store: Store, *, polls_max: int = POLLS_MAX) -> AsyncIterator[Wire]:
+    broker = Broker(store, polls_max=polls_max)
     app = App(broker)
     server = app.server = Server(app.handle)
     port = await server.start("127.0.0.1", 0)

@@ -7,11 +7,8 @@ import sys
 import typer
 
 from fairlane.cli import dlq, group, pop, push, queue, serve, tail
+from fairlane.cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN
 from fairlane.errors import FairlaneError
-
-REFUSED = 2
-TRY_AGAIN = 75  # EX_TEMPFAIL: the same command may succeed later
-INTERRUPTED = 130
 
 app = typer.Typer(
     help="Fairlane: a durable, ordered message queue on the SQL database you already run.",

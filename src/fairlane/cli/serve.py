@@ -1,26 +1,23 @@
-"""`fairlane serve`: the broker process."""
+"""`fairlane serve`: the broker. Here its parts are put together; what is one per data directory is begun here too,
+by the process that owns the directory, before any worker."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import logging
 import signal
 import sys
-import time
-from importlib.metadata import version
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
 
 from fairlane.config import Settings, load_settings
 from fairlane.errors import InvalidRequest
-from fairlane.runtime.memory import ease_collector
 
-DRAIN_SECONDS = 8.0
-log = logging.getLogger("fairlane")
+EMBEDDED = "postgres"
 
 
 def serve(
@@ -31,89 +28,69 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; more than one needs PostgreSQL")] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json")] = None,
-    data_dir: Annotated[str | None, typer.Option(help="For what is not the store")] = None,
+    data_dir: Annotated[str | None, typer.Option(help="For what is not the store; one broker each")] = None,
     listen_url: Annotated[str | None, typer.Option(help="PostgreSQL itself, if --store leads to a pooler")] = None,
-    cors_origin: Annotated[str | None, typer.Option(help="Let pages of this origin call the API")] = None,
+    statement_cache: Annotated[
+        bool | None, typer.Option(help="Off for a pooler that cannot keep prepared statements")
+    ] = None,
+    cors_origin: Annotated[str | None, typer.Option(help="Let pages of these origins call the API")] = None,
+    connections_max: Annotated[int | None, typer.Option(help="Connections of clients, in each process")] = None,
+    polls_max: Annotated[int | None, typer.Option(help="Long polls that wait at once, in each process")] = None,
     allow_unsafe: Annotated[bool | None, typer.Option(help="Accept a store that may lose what it committed")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings")] = None,
 ) -> None:
     """Run the broker. Every option can also be set as FAIRLANE_<NAME> in the environment."""
     flags = {name: value for name, value in locals().items() if name != "config"}
     settings = load_settings(flags, config)
-    if settings.workers < 1:
-        raise InvalidRequest(f"workers is {settings.workers}; it must be at least 1")
+    check(settings)
+    from fairlane.cli.banner import announce
+    from fairlane.cli.logs import log_as
+    from fairlane.cli.worker import run
+    from fairlane.http.listen import open_sockets
+
+    log_as(settings.log_format)
+    # Until the loop takes the signals over, a signal must still leave by way of everything that was begun.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with owned(settings) as opened:
+        sockets = open_sockets(settings.host, settings.port)
+        port = sockets[0].getsockname()[1]
+        if settings.workers == 1:
+            run(opened, sockets, ready=lambda: announce(settings, port))
+            return
+        from fairlane.cli.supervisor import Supervisor
+
+        async def supervise() -> int:
+            return await Supervisor(opened, sockets).run(lambda: announce(settings, port))
+
+        code = asyncio.run(supervise())
+    sys.exit(code)
+
+
+@contextmanager
+def owned(settings: Settings) -> Iterator[Settings]:
+    """Hold the data directory and run what lives in it; the settings with which workers are to be started."""
+    from fairlane.runtime.data_directory import DataDirectory
+
+    with DataDirectory(settings.data_dir) as directory:
+        if settings.store != EMBEDDED:
+            yield settings
+            return
+        from fairlane.store.postgres.embedded import EmbeddedPostgres
+
+        with EmbeddedPostgres(directory.path, connections=20 * settings.workers) as postgres:
+            yield msgspec.structs.replace(settings, store=postgres.url)
+
+
+def check(settings: Settings) -> None:
+    """InvalidRequest for values that cannot work, and for those that cannot work together."""
+    for name, least in (("workers", 1), ("connections_max", 1), ("polls_max", 0)):
+        if getattr(settings, name) < least:
+            raise InvalidRequest(f"{name} is {getattr(settings, name)}; it must be at least {least}")
+    if not 0 <= settings.port <= 65535:
+        raise InvalidRequest(f"port is {settings.port}; it must be 0 to 65535")
+    if settings.log_format not in ("text", "json"):
+        raise InvalidRequest(f"log_format is {settings.log_format!r:.40}; it must be text or json")
     if settings.workers > 1 and settings.store.startswith("sqlite"):
         raise InvalidRequest("more than one worker needs PostgreSQL: a SQLite file has one writer")
-    _log_as(settings.log_format)
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings))
-
-
-async def _serve(settings: Settings) -> None:
-    from fairlane.broker import Broker
-    from fairlane.http.app import App
-    from fairlane.http.server import Server
-
-    options: dict[str, Any] = {}
-    if not settings.store.startswith("sqlite"):
-        options = {"listen_url": settings.listen_url, "allow_unsafe": settings.allow_unsafe}
-    async with Broker.open(settings.store, **options) as broker:
-        app = App(broker)
-        server = app.server = Server(app.handle)
-        ease_collector()
-        port = await server.start(settings.host, settings.port)
-        _say(settings, port)
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        await stop.wait()
-        log.info("stopping: answering what is in flight")
-        server.stop_listening()
-        await broker.engine.stop()
-        await server.close(grace_seconds=DRAIN_SECONDS)
-    log.info("stopped")
-
-
-def _say(settings: Settings, port: int) -> None:
-    """What a person wants to know at start."""
-    address = f"http://{settings.host}:{port}"
-    log.info("fairlane %s on %s, store %s", version("fairlane"), address, _masked(settings.store))
-    if settings.host not in ("127.0.0.1", "::1", "localhost"):
-        log.warning(
-            "listening on %s without authentication: anybody who reaches it may push, pop and delete", settings.host
-        )
-    if settings.allow_unsafe:
-        log.warning("allow_unsafe is on: the store may lose what it committed")
-
-
-def _masked(url: str) -> str:
-    """The store's URL without its password."""
-    scheme, separator, rest = url.partition("://")
-    credentials, at, place = rest.rpartition("@")
-    user = credentials.partition(":")[0]
-    return f"{scheme}{separator}{user}{at}{place}" if at else url
-
-
-class _Json(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
-def _log_as(log_format: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _Json() if log_format == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s")
-    )
-    with contextlib.suppress(ValueError):
-        logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    if settings.listen_url is not None and settings.store == EMBEDDED:
+        raise InvalidRequest("listen_url goes with a pooler; the embedded PostgreSQL has none")

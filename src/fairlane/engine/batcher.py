@@ -72,7 +72,13 @@ class Batcher(Generic[Op, Out]):
         self._items += weight.items
         self._waiting.append((op, weight, future, perf_counter()))
         self._fire()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # The outcome may be there already, and the caller be cancelled before it got its turn.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._unwanted(op, future.result())
+            raise
 
     def _fire(self) -> None:
         if self._waiting and self._policy.may_fire(len(self._tasks)):

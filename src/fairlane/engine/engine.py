@@ -30,6 +30,7 @@ from fairlane.engine.wide_pop import WidePopper
 from fairlane.errors import Overloaded, ShuttingDown
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
+from fairlane.model.limits import POLLS_MAX
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
 from fairlane.model.stream import StateChange
 from fairlane.store.base import Store
@@ -45,12 +46,12 @@ _FLUSHES_WAITING_MAX = 5
 class Engine:
     """Callers hand over checked values and wait; no caller touches the store. `stop` answers everybody."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, polls_max: int = POLLS_MAX) -> None:
         self.store = store
         self.telemetry = Telemetry()
         self.switches = Switchboard(store)
         self.catalogue = Catalogue(store)
-        self.waiters = Waiters()
+        self.waiters = Waiters(polls_max)
         self.halts = Halter(store, self.catalogue, self.announce)
         leases = Leases(store)
         self._ready: dict[int, int] = {}
@@ -187,6 +188,10 @@ class Engine:
         if queue_id is not None:
             self.store.hint(queue_id)
         return released
+
+    def give_back(self, lease: LeaseId) -> None:
+        """Release a lease whose holder went away before it knew of it. Returns at once."""
+        self._popper.give_back(lease)
 
     async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
         self._check_running()

@@ -129,7 +129,7 @@ class Popper:
                     if left <= 0 or self._stopping:
                         self._telemetry.done(self._telemetry.pop, time.perf_counter(), 0)
                         return Popped(request.queue, request.group, None, [])
-                    await asyncio.wait([newcomer], timeout=min(left, _FLOOR_SECONDS))
+                    await self._waiters.wait([newcomer], min(left, _FLOOR_SECONDS))
                     continue
             finally:
                 self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
@@ -145,7 +145,7 @@ class Popper:
                 if popped.lanes or left <= 0 or self._stopping:
                     self._count(queue.id, popped, began)
                     return popped
-                await asyncio.wait([parked], timeout=self._pause(group.id, left))
+                await self._waiters.wait([parked], self._pause(group.id, left))
             finally:
                 self._waiters.leave(queue.id, key, parked)
         return Popped(request.queue, request.group, None, [])
@@ -203,7 +203,7 @@ class Popper:
                 lambda claims: self._flush(key, claims, forgiving=group.name.startswith(STREAM_GROUPS)),
                 BatchPolicy(flushes=self._store.flushes(), requests_max=100),
                 weigh=lambda claim: Weight(claim.batch),
-                unwanted=lambda claim, lanes: self._give_back(group.id, claim, lanes),
+                unwanted=lambda claim, lanes: self.give_back(LeaseId(group.id, claim.token)) if lanes else None,
             )
         token = UUID(uuid7())
         try:
@@ -234,7 +234,7 @@ class Popper:
         except OutcomeUnknown:
             # What was leased, if it was, belongs to nobody: its messages must not pay for that.
             for claim in claims:
-                self._spawn(self._release(LeaseId(group_id, claim.token)))
+                self.give_back(LeaseId(group_id, claim.token))
             raise
         if result.gone:
             raise NotFound("the queue or the group was deleted")
@@ -269,10 +269,9 @@ class Popper:
             [Settlement(partition=lane.partition, group_id=lease.group_id, token=lease.token, upto=0, nack=nack)]
         )
 
-    def _give_back(self, group_id: int, claim: Claim, lanes: list[Lane]) -> None:
+    def give_back(self, lease: LeaseId) -> None:
         """The caller went away before its answer: nobody will work on it, and no message is to blame."""
-        if lanes:
-            self._spawn(self._release(LeaseId(group_id, claim.token)))
+        self._spawn(self._release(lease))
 
     async def _release(self, lease: LeaseId) -> None:
         for _ in range(10):

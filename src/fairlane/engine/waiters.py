@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Collection
 from itertools import islice
+
+from fairlane.errors import TooManyPolls
 
 WaitKey = tuple[int, str]
 """Partition-bound polls wait beside the others of their group: (group id, partition or "")."""
@@ -16,7 +19,9 @@ NOT_MADE_YET = 0
 class Waiters:
     """Wakes are hints: who is woken looks again, and waits again if another was faster."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting_max: int) -> None:
+        self._waiting = 0
+        self._waiting_max = waiting_max
         self._parked: dict[int, dict[WaitKey, dict[asyncio.Future[None], None]]] = defaultdict(dict)
 
     def __len__(self) -> int:
@@ -31,6 +36,17 @@ class Waiters:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parked[queue_id].setdefault(key, {})[future] = None
         return future
+
+    async def wait(self, parked: Collection[asyncio.Future[None]], seconds: float) -> None:
+        """Wait until one of them is woken, or for so long. TooManyPolls if as many wait already as may: each holds a
+        connection, and what they wait for has to come in on another."""
+        if self._waiting >= self._waiting_max:
+            raise TooManyPolls(f"{self._waiting} long polls wait here already; ask again soon, or without waiting")
+        self._waiting += 1
+        try:
+            await asyncio.wait(parked, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting -= 1
 
     def leave(self, queue_id: int, key: WaitKey, future: asyncio.Future[None]) -> None:
         lines = self._parked.get(queue_id, {})

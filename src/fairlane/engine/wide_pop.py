@@ -45,7 +45,7 @@ class WidePopper:
                 left = give_up_at - time.monotonic()
                 if popped is not None or left <= 0 or self._popper.stopping:
                     return popped or Popped("", request.group, None, [])
-                await asyncio.wait(futures, timeout=min(left, _FLOOR_SECONDS), return_when=asyncio.FIRST_COMPLETED)
+                await self._waiters.wait(futures, min(left, _FLOOR_SECONDS))
             anew = True
 
     async def _list(self, tenant: str, *, anew: bool) -> list[Queue]:

@@ -23,9 +23,9 @@ _HEALTH_SECONDS = 2.0
 
 class App:
     """What endpoints are given: the broker, its engine, and what they ask about both. `server` is the one that
-    listens, once there is one."""
+    listens, once there is one; `worker` is which of several processes this is."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, worker: int | None = None) -> None:
         self.broker = broker
         self.engine = broker.engine
         self.tenant = broker.tenant
@@ -35,6 +35,7 @@ class App:
         self.server: Server | None = None
         self.version = version("fairlane")
         self.hostname = socket.gethostname()
+        self.worker = worker
         self.worker_id = os.getpid()
 
     async def handle(self, request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -39,7 +40,7 @@ class Request:
 
 
 class Response:
-    __slots__ = ("body", "close", "content_type", "headers", "status")
+    __slots__ = ("body", "close", "content_type", "headers", "status", "unsent")
 
     def __init__(
         self,
@@ -49,12 +50,27 @@ class Response:
         content_type: bytes = JSON,
         headers: tuple[tuple[bytes, bytes], ...] = (),
         close: bool = False,
+        unsent: Callable[[], None] | None = None,
     ) -> None:
+        """`unsent` is called if the client went away before the first byte: what the answer gives out can be taken
+        back."""
         self.status = status
         self.body = body
         self.content_type = content_type
         self.headers = headers
         self.close = close
+        self.unsent = unsent
+
+    def plus(self, *headers: tuple[bytes, bytes]) -> Response:
+        """The same with more headers."""
+        return Response(
+            self.status,
+            self.body,
+            content_type=self.content_type,
+            headers=(*self.headers, *headers),
+            close=self.close,
+            unsent=self.unsent,
+        )
 
 
 _encode = msgspec.json.Encoder().encode

@@ -19,14 +19,15 @@ Sample = tuple[Mapping[str, str], float]
 
 
 class Exposition:
-    """Families one after another, each with its help and type."""
+    """Families one after another, each with its help and type. `labels` go with every sample."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: dict[str, str]) -> None:
+        self._common = labels
         self._lines: list[str] = []
 
     def family(self, name: str, kind: str, help: str, samples: Iterable[Sample]) -> None:
         self._lines += [f"# HELP fairlane_{name} {help}", f"# TYPE fairlane_{name} {kind}"]
-        self._lines += [f"fairlane_{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+        self._lines += [f"fairlane_{name}{self._labels(labels)} {_number(value)}" for labels, value in samples]
 
     def one(self, name: str, kind: str, help: str, value: float) -> None:
         self.family(name, kind, help, [({}, value)])
@@ -35,21 +36,20 @@ class Exposition:
         self._lines += [f"# HELP fairlane_{name} {help}", f"# TYPE fairlane_{name} histogram"]
         for labels, (found, count, total) in series:
             for bound, below in [*found, (float("inf"), count)]:
-                text = _labels({**labels, "le": "+Inf" if bound == float("inf") else repr(bound)})
+                text = self._labels({**labels, "le": "+Inf" if bound == float("inf") else repr(bound)})
                 self._lines.append(f"fairlane_{name}_bucket{text} {below}")
-            self._lines.append(f"fairlane_{name}_sum{_labels(labels)} {_number(total)}")
-            self._lines.append(f"fairlane_{name}_count{_labels(labels)} {count}")
+            self._lines.append(f"fairlane_{name}_sum{self._labels(labels)} {_number(total)}")
+            self._lines.append(f"fairlane_{name}_count{self._labels(labels)} {count}")
+
+    def _labels(self, labels: Mapping[str, str]) -> str:
+        inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in {**self._common, **labels}.items())
+        return f"{{{inside}}}" if inside else ""
 
     def body(self) -> bytes:
         return ("\n".join(self._lines) + "\n").encode()
 
 
 _Histogram = tuple[list[tuple[float, int]], int, float]
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{inside}}}" if inside else ""
 
 
 def _escaped(value: str) -> str:
@@ -61,7 +61,8 @@ def _number(value: float) -> str:
 
 
 async def exposition(app: App) -> bytes:
-    out = Exposition()
+    # Who scrapes one port of several workers meets now this one, now that one: they are different series.
+    out = Exposition({} if app.worker is None else {"worker": str(app.worker)})
     _process(out, app)
     _operations(out, app)
     await _waiting(out, app)

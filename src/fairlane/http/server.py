@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import httptools
 import msgspec
 
+from fairlane.http.listen import open_sockets
 from fairlane.http.message import Request, Response, error_response, serialise
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """From the connection's first moment, or a request's first byte, to the end of its header."""
     body_seconds: float = 30.0
     body_rate_min: int = 1024
-    """Bytes a second, after the first five: a body that comes slower is cut off before its time is up."""
+    """Bytes a second, after the grace: a body that comes slower is cut off before its time is up."""
+    body_grace_seconds: float = 5.0
     idle_seconds: float = 75.0
     write_seconds: float = 60.0
     connections_max: int = 10_000
@@ -195,6 +198,8 @@ class Connection(asyncio.Protocol):
             finally:
                 self._server.active -= 1
             if transport.is_closing():
+                if response.unsent is not None:
+                    response.unsent()
                 return
             close = response.close or not request.keep_alive or self._server.draining
             self._write(response, head_only=request.method == "HEAD", close=close)
@@ -228,8 +233,8 @@ class Connection(asyncio.Protocol):
             if now > self.deadline and self._transport is not None:
                 self._transport.abort()
         elif self._in_body and self._task is None:
-            elapsed = now - self._body_began
-            slow = elapsed > 5 and self._body_bytes < (elapsed - 5) * self._limits.body_rate_min
+            late = now - self._body_began - self._limits.body_grace_seconds
+            slow = late > 0 and self._body_bytes < late * self._limits.body_rate_min
             if slow or now > self.deadline:
                 self._refuse(error_response(408, "too_slow", "the body did not arrive in time"))
         elif now > self.deadline:
@@ -271,16 +276,20 @@ class Server:
         self.connections: set[Connection] = set()
         self.active = 0
         self.draining = False
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
+    async def start(self, host: str, port: int) -> int:
         """Listen; the port, which was chosen if `port` is 0."""
-        self._listener = await self.loop.create_server(
-            lambda: Connection(self), host, port, backlog=4096, reuse_port=reuse_port or None
-        )
+        sockets = open_sockets(host, port)
+        await self.listen(sockets)
+        return int(sockets[0].getsockname()[1])
+
+    async def listen(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept from sockets, which other processes may share."""
+        for listening in sockets:
+            self._listeners.append(await self.loop.create_server(lambda: Connection(self), sock=listening))
         self._sweeper = self.loop.create_task(self._sweep(), name="fairlane deadlines")
-        return int(self._listener.sockets[0].getsockname()[1])
 
     def admit(self, connection: Connection) -> bool:
         self.connections.add(connection)
@@ -296,8 +305,8 @@ class Server:
     def stop_listening(self) -> None:
         """Take no new connection, and no new request on an idle one."""
         self.draining = True
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections):
             connection.hang_up_if_idle()
 

@@ -13,6 +13,7 @@ REQUEST_BYTES_MAX = 32 * 1024 * 1024
 JSON_DEPTH_MAX = 128
 LEASE_SECONDS_MAX = 7 * 24 * 3600
 WAIT_SECONDS_MAX = 3600
+POLLS_MAX = 8_000  # that wait at once; fewer than connections, so that pushes and acks find one
 POP_BYTES_MAX = 32 * 1024 * 1024  # one pop's messages; at least one message is always delivered
 SEGMENT_BYTES_MAX = 1024 * 1024  # a lane's flush is cut into segments of this size, so that a read never loads more
 SECONDS_MAX = 10 * 365 * 24 * 3600  # any duration option

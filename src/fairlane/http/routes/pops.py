@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,10 +48,7 @@ class PopAnyQuery(PopQuery, rename="camel"):
 
 async def pop(app: App, request: Request) -> Response:
     asked = pop_request(app.tenant, request)
-    popped = await app.engine.pop(asked.check())
-    if not popped.lanes:
-        return Response(204)
-    return Response(200, pop_answer(popped))
+    return _answer(app, await app.engine.pop(asked.check()))
 
 
 async def pop_any(app: App, request: Request) -> Response:
@@ -59,10 +57,14 @@ async def pop_any(app: App, request: Request) -> Response:
     if namespace is None and task is None:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
     asked = msgspec.structs.replace(pop_request(app.tenant, request), queue="any")
-    popped = await app.engine.pop_any(asked.check(), namespace=namespace, task=task)
+    return _answer(app, await app.engine.pop_any(asked.check(), namespace=namespace, task=task), named=True)
+
+
+def _answer(app: App, popped: Popped, *, named: bool = False) -> Response:
     if not popped.lanes:
         return Response(204)
-    return Response(200, pop_answer(popped, named=True))
+    unsent = partial(app.engine.give_back, popped.lease) if popped.lease is not None else None
+    return Response(200, pop_answer(popped, named=named), unsent=unsent)
 
 
 def pop_request(tenant: str, request: Request) -> PopRequest:

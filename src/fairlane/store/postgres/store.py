@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Self
@@ -32,6 +33,8 @@ _SAFE = {
     "full_page_writes": ("on",),
     "synchronous_commit": ("on", "remote_apply", "remote_write", "local"),
 }
+
+log = logging.getLogger(__name__)
 
 
 class PostgresStore:
@@ -158,7 +161,11 @@ async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
             raise StoreUnsafe(f"PostgreSQL {version.major} is not supported; Fairlane needs 15 or newer")
         for setting, safe in _SAFE.items():
             value = await connection.fetchval("SELECT current_setting($1)", setting)
-            if value not in safe and not allow_unsafe:
+            if value in safe:
+                continue
+            if allow_unsafe:
+                log.warning("the server has %s = %s and may lose committed messages", setting, value)
+            else:
                 raise StoreUnsafe(
                     f"the server has {setting} = {value} and could lose committed messages; "
                     f"set it to {safe[0]}, or open the store with allow_unsafe"

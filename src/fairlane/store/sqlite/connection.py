@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import re
 from importlib.resources import files
 from typing import Final
@@ -12,6 +10,7 @@ from typing import Final
 import apsw
 
 from fairlane.errors import StoreUnavailable, StoreUnsafe
+from fairlane.runtime.lock_file import LockFile
 from fairlane.store.sqlite import rows
 
 MEMORY: Final = ":memory:"
@@ -24,27 +23,17 @@ _MIGRATION = re.compile(r"(\d{4})_(\w+)\.sql")
 _log = logging.getLogger(__name__)
 
 
-class LockFile:
-    """An exclusive lock beside the database, let go by the system when the process dies."""
-
-    def __init__(self, path: str) -> None:
-        self._path = f"{path}.lock"
-        try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except (OSError, ValueError) as error:
-            raise StoreUnavailable(f"the lock file {self._path} cannot be opened: {error}") from None
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._fd)
-            raise StoreUnavailable(
-                f"{path} is open in another broker, which holds {self._path}; "
-                "use PostgreSQL for several brokers on one store"
-            ) from None
-
-    def release(self) -> None:
-        """The file stays: removing it could let two later openers lock two different files."""
-        os.close(self._fd)
+def lock(path: str) -> LockFile:
+    """The lock beside a database, or StoreUnavailable."""
+    name = f"{path}.lock"
+    try:
+        return LockFile(name)
+    except BlockingIOError:
+        raise StoreUnavailable(
+            f"{path} is open in another broker, which holds {name}; use PostgreSQL for several brokers on one store"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StoreUnavailable(f"the lock file {name} cannot be opened: {error}") from None
 
 
 def open_writer(path: str) -> apsw.Connection:

@@ -14,8 +14,9 @@ import apsw
 
 from fairlane.errors import ShuttingDown
 from fairlane.runtime.clock import Clock, SteadyClock
+from fairlane.runtime.lock_file import LockFile
 from fairlane.store.sqlite import rows
-from fairlane.store.sqlite.connection import MEMORY, LockFile, open_reader, open_writer
+from fairlane.store.sqlite.connection import MEMORY, lock, open_reader, open_writer
 from fairlane.store.sqlite.faults import translate
 from fairlane.store.sqlite.writer import Work, Writer
 
@@ -114,21 +115,21 @@ class Readers:
 def _open(path: str) -> tuple[apsw.Connection, Readers | None, LockFile | None, int]:
     """Connections, lock, and the last time stored."""
     with contextlib.ExitStack() as undo:
-        lock = readers = None
+        held = readers = None
         if path != MEMORY:
             path = os.path.realpath(path)
-            lock = LockFile(path)
-            undo.callback(lock.release)
+            held = lock(path)
+            undo.callback(held.release)
         try:
             db = open_writer(path)
             undo.callback(db.close)
             last_at = rows.value(db, "select value from meta where key = 'clock'") or 0
-            if lock is not None:
+            if held is not None:
                 readers = Readers(path)
         except apsw.Error as error:
             raise translate(error) from error
         undo.pop_all()
-        return db, readers, lock, last_at
+        return db, readers, held, last_at
 
 
 def _report(db: apsw.Connection) -> dict[str, Any]:

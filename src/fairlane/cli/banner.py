@@ -1,0 +1,65 @@
+"""What a person wants to know at start: what runs where, and what about it is unsafe."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from fairlane.config import Settings
+
+log = logging.getLogger("fairlane")
+
+
+def announce(settings: Settings, port: int) -> None:
+    workers = f", {settings.workers} workers" if settings.workers > 1 else ""
+    log.info(
+        "fairlane %s on %s, store %s%s",
+        version("fairlane"),
+        f"http://{_in_url(settings.host)}:{port}",
+        masked(settings.store),
+        workers,
+    )
+    log.info("the API is described at http://%s:%d/docs", _in_url(_reachable(settings.host)), port)
+    for warning in warnings(settings):
+        log.warning("%s", warning)
+
+
+def warnings(settings: Settings) -> Iterator[str]:
+    """Everything about these settings that may cost somebody their messages or their secrets."""
+    if not _loopback(settings.host):
+        yield (
+            f"listening on {settings.host or 'every address'} without authentication: "
+            "anybody who reaches it may push, pop and delete"
+        )
+    if settings.store == "sqlite:///:memory:":
+        yield "the store is in memory: everything is gone when the broker stops"
+    if settings.allow_unsafe:
+        yield "allow_unsafe is on: a store that may lose what it committed is accepted"
+    if settings.cors_origin is not None and "*" in settings.cors_origin:
+        yield "cors_origin is *: any page that a browser on this network shows may push, pop and delete"
+
+
+def masked(url: str) -> str:
+    """The store's URL without its password."""
+    scheme, separator, rest = url.partition("://")
+    credentials, at, place = rest.rpartition("@")
+    user = credentials.partition(":")[0]
+    return f"{scheme}{separator}{user}{at}{place}" if at else url
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _reachable(host: str) -> str:
+    """An address to click on: every address is none."""
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

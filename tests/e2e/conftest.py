@@ -1,0 +1,56 @@
+"""Brokers as users run them, in processes of their own, on each kind of store."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.broker_process import BrokerProcess, broker_process
+from tests.conftest import FreshDatabase
+from tests.http.wire import Wire
+from tests.postgres import PostgresServer
+
+StartBroker = Callable[..., Awaitable[BrokerProcess]]
+
+
+@pytest.fixture(params=["sqlite", "postgres18"])
+async def store_url(request: pytest.FixtureRequest, tmp_path: Path, fresh_database: FreshDatabase) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/queue.db"
+    return await fresh_database(request.getfixturevalue("postgres18"))
+
+
+@pytest.fixture
+async def database_url(postgres18: PostgresServer, fresh_database: FreshDatabase) -> str:
+    return await fresh_database(postgres18)
+
+
+@pytest.fixture
+def open_path(tmp_path: Path) -> Path:
+    """A directory that any user can reach, as a server needs that root starts as another user: pytest's are closed."""
+    for directory in (tmp_path, *list(tmp_path.parents)[:3]):
+        if directory.name.startswith(("pytest-", "popen-")) or directory == tmp_path:
+            directory.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def start() -> Iterator[StartBroker]:
+    """Starts brokers, `await start(store, "--workers", "2")`, and stops at the end those that still run."""
+    with ExitStack() as stack:
+
+        async def begin(store: str, *arguments: str) -> BrokerProcess:
+            return await to_thread(stack.enter_context, broker_process(store, *arguments))
+
+        yield begin
+
+
+@asynccontextmanager
+async def connected(broker: BrokerProcess) -> AsyncIterator[Wire]:
+    async with aiohttp.ClientSession() as session:
+        yield Wire(None, session, broker.url)

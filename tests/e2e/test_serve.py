@@ -1,0 +1,108 @@
+"""`fairlane serve` from start to end: what it says, what it refuses, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from asyncio import to_thread
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.broker_process import FAIRLANE, BrokerProcess
+from tests.e2e.conftest import StartBroker, connected
+
+
+def refused(*arguments: str, cwd: Path) -> tuple[int, str]:
+    """Exit code and words of a broker that must not start."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+    done = subprocess.run(
+        [FAIRLANE, "serve", "--port", "0", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=30,
+    )
+    return done.returncode, done.stderr
+
+
+async def test_the_start_says_what_runs_where_and_what_is_unsafe(start: StartBroker, tmp_path: Path) -> None:
+    quiet = await start(f"sqlite:///{tmp_path}/queue.db")
+    assert f"fairlane {version('fairlane')} on {quiet.url}, store sqlite:///{tmp_path}/queue.db" in quiet.log[0]
+    loud = await start("sqlite:///:memory:", "--host", "0.0.0.0", "--cors-origin", "*")
+    for broker in (quiet, loud):
+        assert await to_thread(broker.stop) == 0
+    assert f"{quiet.url}/docs" in quiet.log[1]
+    assert not [line for line in quiet.log if "WARNING" in line]
+    warnings = "".join(line for line in loud.log if "WARNING" in line)
+    for word in ("without authentication", "in memory", "cors_origin"):
+        assert word in warnings
+    assert "http://127.0.0.1:" in loud.log[1], "an address that can be clicked on"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--workers", "2"], 2, "a SQLite file has one writer"),
+        (["--cors-origin", "example.com/"], 2, "an origin is"),
+        (["--store", "postgresql://127.0.0.1:1/x", "--workers", "2"], 75, "cannot connect to the database"),
+    ],
+    ids=["workers", "origin", "database"],
+)
+def test_what_cannot_work_is_refused_in_words(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    found = refused(*arguments, cwd=tmp_path)
+    assert found[0] == code, found
+    assert words in found[1]
+    assert "Traceback" not in found[1]
+
+
+async def test_a_data_directory_and_a_port_have_one_broker(start: StartBroker, tmp_path: Path) -> None:
+    mine = str(tmp_path / "data")
+    broker = await start("sqlite:///:memory:", "--data-dir", mine)
+    code, said = await to_thread(refused, "--data-dir", mine, cwd=tmp_path)
+    assert (code, "belongs to another broker" in said) == (75, True), said
+    code, said = await to_thread(refused, "--port", broker.url.rpartition(":")[2], cwd=tmp_path)
+    assert (code, "Address already in use" in said) == (75, True), said
+    await to_thread(broker.stop)
+    await to_thread(broker.start)  # the directory is free again
+
+
+async def test_an_embedded_postgresql_lives_and_ends_with_its_broker(start: StartBroker, open_path: Path) -> None:
+    directory = open_path / "data"
+    broker = await start("postgres", "--data-dir", str(directory), "--workers", "2")
+    async with connected(broker) as wire:
+        await wire.push("kept", 1)
+    running = directory / "postgres" / "data" / "postmaster.pid"
+    assert running.exists()
+    assert await to_thread(broker.stop) == 0
+    assert not running.exists()
+    await to_thread(restart_after_a_kill, broker)
+    async with connected(broker) as wire:
+        assert [message["data"] for message in await wire.pop("kept")] == [1]
+    assert await to_thread(broker.stop) == 0
+    assert not running.exists()
+
+
+def restart_after_a_kill(broker: BrokerProcess) -> None:
+    """The server of a broker that was killed is still there, and is replaced."""
+    broker.start()
+    broker.kill()
+    broker.start()
+    assert any("still runs from a broker that was killed" in line for line in broker.log)
+
+
+def test_a_broker_told_to_stop_while_it_starts_stops(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [FAIRLANE, "serve", "--store", f"sqlite:///{tmp_path}/q.db", "--data-dir", str(tmp_path), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    process.stderr.read()
+    process.stderr.close()
+    assert process.wait(10) == 0

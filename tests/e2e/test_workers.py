@@ -1,0 +1,80 @@
+"""Several processes behind one port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio import to_thread
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+
+from tests.broker_process import BrokerProcess
+from tests.e2e.conftest import StartBroker, connected
+
+pytestmark = pytest.mark.timeout(60)
+
+
+async def pids(broker: BrokerProcess, enough: Callable[[set[int]], bool]) -> set[int]:
+    """Who answers on the port; each question is a connection of its own."""
+    found: set[int] = set()
+    async with asyncio.timeout(15), aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
+        while not enough(found):
+            async with asyncio.TaskGroup() as tasks:
+                asked = [tasks.create_task(worker_id(session, broker)) for _ in range(8)]
+            found |= {task.result() for task in asked}
+    return found
+
+
+async def worker_id(session: aiohttp.ClientSession, broker: BrokerProcess) -> int:
+    async with session.get(f"{broker.url}/health") as response:
+        found: int = (await response.json())["worker_id"]
+        return found
+
+
+async def nobody_listens(url: str) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
+async def test_workers_share_the_port_and_one_that_dies_is_replaced(start: StartBroker, database_url: str) -> None:
+    broker = await start(database_url, "--workers", "2")
+    assert sum(" on http://" in line for line in broker.log) == 1
+    first = await pids(broker, lambda found: len(found) == 2)
+    assert broker.pid not in first
+    killed = min(first)
+    async with connected(broker) as wire:
+        await wire.push("q", *range(10), partition="a")
+        os.kill(killed, signal.SIGKILL)
+        second = await pids(broker, lambda found: len(found - {killed}) == 2)
+        assert len(second - first) == 1
+        assert first - {killed} <= second, "the other one was left alone"
+    async with connected(broker) as wire:  # its connections may have been the dead one's
+        await wire.push("q", *range(10, 20), partition="a")
+        messages = await wire.pop("q")
+        assert [message["data"] for message in messages] == list(range(20))
+        assert all(one["success"] for one in await wire.ack(messages))
+    assert await to_thread(broker.stop) == 0
+    assert sum("ended with -9; another begins" in line for line in broker.log) == 1
+
+
+async def test_workers_whose_parent_is_killed_end_by_themselves(start: StartBroker, database_url: str) -> None:
+    broker = await start(database_url, "--workers", "2")
+    await pids(broker, lambda found: len(found) == 2)
+    await to_thread(broker.kill)  # waits until nobody writes to its log any more
+    assert await nobody_listens(broker.url)
+
+
+async def test_a_workers_metrics_say_whose_they_are(start: StartBroker, database_url: str) -> None:
+    broker = await start(database_url, "--workers", "2")
+    async with connected(broker) as wire:
+        text = (await wire.get("/metrics")).body.decode()
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert samples
+    assert all('{worker="0"' in line for line in samples) or all('{worker="1"' in line for line in samples)

