@@ -6,6 +6,7 @@ from asyncio import to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import aiohttp
 import pytest
@@ -19,10 +20,14 @@ StartBroker = Callable[..., Awaitable[BrokerProcess]]
 
 
 @pytest.fixture(params=["sqlite", "postgres18"])
-async def store_url(request: pytest.FixtureRequest, tmp_path: Path, fresh_database: FreshDatabase) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/queue.db"
-    return await fresh_database(request.getfixturevalue("postgres18"))
+def server(request: pytest.FixtureRequest) -> PostgresServer | None:
+    """Not async: a server that starts here must not hold up the test's event loop."""
+    return None if request.param == "sqlite" else request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def store_url(server: PostgresServer | None, tmp_path: Path, fresh_database: FreshDatabase) -> str:
+    return f"sqlite:///{tmp_path}/queue.db" if server is None else await fresh_database(server)
 
 
 @pytest.fixture
@@ -31,12 +36,12 @@ async def database_url(postgres18: PostgresServer, fresh_database: FreshDatabase
 
 
 @pytest.fixture
-def open_path(tmp_path: Path) -> Path:
-    """A directory that any user can reach, as a server needs that root starts as another user: pytest's are closed."""
-    for directory in (tmp_path, *list(tmp_path.parents)[:3]):
-        if directory.name.startswith(("pytest-", "popen-")) or directory == tmp_path:
-            directory.chmod(0o755)
-    return tmp_path
+def open_path() -> Iterator[Path]:
+    """A directory that any user can reach, as a server needs that root starts as another user. Pytest's own are
+    closed, and closed again by every run that begins."""
+    with TemporaryDirectory(prefix="fairlane-e2e-") as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
 
 
 @pytest.fixture

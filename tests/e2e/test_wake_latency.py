@@ -1,0 +1,77 @@
+"""How soon a parked poll has a message that was just pushed, here and at another broker."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable
+
+import pytest
+
+from tests.e2e.conftest import StartBroker, connected
+from tests.http.wire import Wire
+
+ROUNDS = 40
+SERIES_MAX = 3
+"""A busy machine only ever adds to the time: one series of several within the bound shows that the broker can."""
+EMPTY_MS = 1.5
+"""What a request that does nothing takes on a machine that has time. Where it takes longer, so may a wake."""
+
+
+async def waiting(wire: Wire) -> None:
+    """Return when a poll waits at this broker."""
+    async with asyncio.timeout(10):
+        while True:
+            text = (await wire.get("/metrics")).body.decode()
+            if "fairlane_polls_waiting 1" in text.splitlines():
+                return
+            await asyncio.sleep(0.002)
+
+
+async def timed(work: Awaitable[object]) -> float:
+    began = time.perf_counter()
+    await work
+    return (time.perf_counter() - began) * 1000
+
+
+async def series(pusher: Wire, poller: Wire, queue: str) -> tuple[list[float], float]:
+    """Milliseconds from before the push to the poll's answer, in order; and of requests that do nothing, the
+    median."""
+    took, empty = [], []
+    for n in range(ROUNDS):
+        poll = asyncio.create_task(poller.pop(queue, wait="true", autoAck="true"))
+        await waiting(poller)
+        empty.append(await timed(pusher.get("/livez")))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(pusher.push(queue, n))
+            took.append(await timed(poll))
+        assert [message["data"] for message in poll.result()] == [n]
+    return sorted(took), statistics.median(empty)
+
+
+async def check(pusher: Wire, poller: Wire, *, bound_ms: float) -> None:
+    await poller.configure("wakes")
+    found = []
+    for _ in range(SERIES_MAX):
+        took, empty = await series(pusher, poller, "wakes")
+        median = statistics.median(took)
+        found.append(f"p50 {median:.1f} ms, p99 {took[int(ROUNDS * 0.99)]:.1f} ms, an empty request {empty:.1f} ms")
+        print(found[-1])  # noqa: T201  # the figures are wanted
+        if median <= bound_ms * max(1.0, empty / EMPTY_MS):
+            return
+    pytest.fail("; ".join(found))
+
+
+@pytest.mark.timeout(100)
+async def test_a_push_wakes_a_poll_of_its_broker_within_10_ms(start: StartBroker, store_url: str) -> None:
+    broker = await start(store_url)
+    async with connected(broker) as pusher, connected(broker) as poller:
+        await check(pusher, poller, bound_ms=10)
+
+
+@pytest.mark.timeout(100)
+async def test_a_push_wakes_a_poll_of_another_broker_within_50_ms(start: StartBroker, database_url: str) -> None:
+    one, other = await start(database_url), await start(database_url)
+    async with connected(one) as pusher, connected(other) as poller:
+        await check(pusher, poller, bound_ms=50)
