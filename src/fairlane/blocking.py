@@ -207,6 +207,8 @@ class Client:
     dead_letters = _blocking(asynchronous.Client.dead_letters)
     replay = _blocking(asynchronous.Client.replay)
     purge = _blocking(asynchronous.Client.purge)
+    run_retention = _blocking(asynchronous.Client.run_retention)
+    retention_history = _blocking(asynchronous.Client.retention_history)
 
     def close(self) -> None:
         """Wait for what is on its way, then close the connections and end the thread. Twice is as good as once."""

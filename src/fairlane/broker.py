@@ -42,12 +42,20 @@ class Broker:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, clock: Clock | None = None, polls_max: int = POLLS_MAX, **options: Any
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        polls_max: int = POLLS_MAX,
+        retention_interval: float = 10.0,
+        **options: Any,
     ) -> AsyncIterator[Broker]:
         """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which up to `polls_max` pops
-        may wait at once. Closing it answers everybody first."""
+        may wait at once. Closing it answers everybody first. Every `retention_interval` seconds it deletes what the
+        rules of queues cover; 0 leaves that to others."""
         store = await open_store(url, clock=clock, **options)
         broker = cls(store, polls_max=polls_max)
+        broker.engine.retention.start(retention_interval)
         try:
             yield broker
         finally:

@@ -31,6 +31,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     polls_max: int = POLLS_MAX
     """Long polls that wait at once, in each process: fewer than connections, so that pushes and acks find one."""
     allow_unsafe: bool = False
+    retention_interval_seconds: float = 10.0
+    """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
 
 
 def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Settings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.cli.conftest import Command
@@ -118,6 +120,7 @@ def test_all_dead_letters_must_be_meant(fairlane: Command, queue: str) -> None:
         *(f"queue {verb}" for verb in ("list", "show", "create", "delete")),
         *(f"group {verb}" for verb in ("list", "seek", "delete")),
         *(f"dlq {verb}" for verb in ("list", "replay", "purge")),
+        *(f"retention {verb}" for verb in ("run", "history")),
     ],
 )
 def test_every_command_explains_itself(fairlane: Command, command: str) -> None:
@@ -143,3 +146,18 @@ def test_a_queue_is_paused_explained_and_resumed(fairlane: Command, queue: str) 
     assert "goes on" in fairlane("queue", "resume", queue, "--partition", "lane").err
     assert "was not paused" in fairlane("queue", "resume", queue, "--partition", "lane").err
     assert fairlane("queue", "resume", queue, "--lanes").err == f"0 lanes of {queue} resumed.\n"
+
+
+def test_retention_is_run_and_told_of(fairlane: Command, queue: str) -> None:
+    fairlane("queue", "create", queue, "--set", "retention-enabled=true", "--set", "retention-seconds=1")
+    fairlane("push", queue, "1")
+    time.sleep(1.1)
+    ran = fairlane("retention", "run", "--json")
+    assert ran.code == 0
+    # The broker may have been first.
+    assert [one for one in ran.json if one["queue"] == queue] in (
+        [],
+        [{"queue": queue, "rule": "retention", "messages": 1, "unread": 1}],
+    )
+    [line] = [line for line in fairlane("retention", "history", queue).out.splitlines() if queue in line]
+    assert line.split()[-3:] == ["retention", "1", "1"]

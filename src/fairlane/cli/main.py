@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fairlane.cli import dlq, group, pop, push, queue, serve, tail
+from fairlane.cli import dlq, group, pop, push, queue, retention, serve, tail
 from fairlane.cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN
 from fairlane.errors import FairlaneError
 
@@ -25,6 +25,7 @@ app.command(name="tail")(tail.tail)
 app.add_typer(queue.app, name="queue")
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(retention.app, name="retention")
 
 
 def main() -> None:

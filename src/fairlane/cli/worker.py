@@ -66,7 +66,8 @@ async def _serve(
     descriptors = raise_descriptor_limit()
     if descriptors < settings.connections_max + 100:
         log.warning("the system allows %d open files, fewer than connections_max needs", descriptors)
-    async with Broker.open(settings.store, polls_max=settings.polls_max, **_options(settings)) as broker:
+    options = _options(settings) | {"retention_interval": settings.retention_interval_seconds}
+    async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         app = App(broker, worker=number)
         handler = Cors(app.handle, settings.cors_origin) if settings.cors_origin else app.handle
         server = app.server = Server(handler, Limits(connections_max=settings.connections_max))

@@ -12,6 +12,7 @@ from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.groups import Groups
 from fairlane.client.halts import Halts
 from fairlane.client.queues import Queues
+from fairlane.client.retention import Retention
 from fairlane.client.retries import Retries
 from fairlane.client.servers import Servers
 from fairlane.client.stored import Stored
@@ -35,7 +36,7 @@ class ClientOptions(TypedDict, total=False):
     token: str | None
 
 
-class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters, Halts):
+class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters, Halts, Retention):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.
 
         async with Client("http://127.0.0.1:6632") as client:

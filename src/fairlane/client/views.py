@@ -157,3 +157,19 @@ class StoredMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
     @property
     def data(self) -> Any:
         return msgspec.json.decode(self.raw)
+
+
+class Deleted(_View, frozen=True, kw_only=True, rename="camel"):
+    """What one rule deleted of one queue. `messages` are dead letters for the rule `dead_letters`, and partitions for
+    `partitions`; `unread` are those that some group had not finished."""
+
+    queue: str
+    rule: str
+    messages: int = 0
+    unread: int = 0
+
+
+class WentAt(Deleted, frozen=True, kw_only=True, rename="camel"):
+    """The same, in one minute."""
+
+    at: Micros

@@ -21,6 +21,7 @@ from fairlane.engine.operations import Operations
 from fairlane.engine.pop import Popped, Popper, PopRequest
 from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
+from fairlane.engine.retention import RetentionService
 from fairlane.engine.switchboard import Switchboard
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters
@@ -50,6 +51,7 @@ class Engine:
         self.store = store
         self.telemetry = Telemetry()
         self.switches = Switchboard(store)
+        self.retention = RetentionService(store)
         self.catalogue = Catalogue(store)
         self.waiters = Waiters(polls_max)
         self.halts = Halter(store, self.catalogue, self.announce)
@@ -230,6 +232,7 @@ class Engine:
         await self._waiting_acks.stop()
         await self.processor.stop()
         await self.switches.stop()
+        await self.retention.stop()
 
     def load(self) -> Load:
         """What admission decides by, as of now."""

@@ -89,6 +89,7 @@ class WireOptions(msgspec.Struct, rename="camel", omit_defaults=True):
     retention_seconds: int = 0
     completed_retention_seconds: int = 0
     retention_enabled: bool = False
+    dead_letter_retention_seconds: int = 0
     encryption_enabled: bool = False
     max_wait_time_seconds: int = 0
     on_expiry: str = "dead_letter"

@@ -130,8 +130,12 @@ class RetentionTotals(Wire, rename="camel", kw_only=True):
     event_count: int = 0
 
 
+class RetentionPoint(RetentionTotals, rename="camel", kw_only=True):
+    bucket: str
+
+
 class Retention(Wire, rename="camel", kw_only=True):
     time_range: TimeRange
     bucket_minutes: int
-    series: list[RetentionTotals]
+    series: list[RetentionPoint]
     totals: RetentionTotals

@@ -47,11 +47,23 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What becomes of an expired message: a dead letter with the error `expired`, or nothing but a count."""
     priority: int = 0
     retention_enabled: bool = False
+    """Whether the two rules below hold."""
     retention_seconds: int = 0
+    """Messages go at this age, read or not, unless they are leased."""
     completed_retention_seconds: int = 0
+    """Messages that every group has finished go at this age."""
+    dead_letter_retention_seconds: int = 0
+    """Dead letters go this long after their last failure."""
     encryption_enabled: bool = False
     dead_letter_queue: str | bool = False
     dlq_after_max_retries: bool = False
+
+    @property
+    def expires_after(self) -> int:
+        """Seconds after which a message may go by a retention rule at the earliest; 0 if none does."""
+        if not self.retention_enabled:
+            return 0
+        return min(filter(None, (self.retention_seconds, self.completed_retention_seconds)), default=0)
 
     def check(self) -> QueueOptions:
         """These options, or InvalidRequest naming the first one that is out of bounds."""
@@ -87,6 +99,7 @@ _SECONDS = (
     "max_wait_seconds",
     "retention_seconds",
     "completed_retention_seconds",
+    "dead_letter_retention_seconds",
 )
 _FLAGS = ("retry_jitter", "retention_enabled", "encryption_enabled", "dlq_after_max_retries")
 

@@ -18,7 +18,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
-from fairlane.store.families import Contents, Halts, Statistics, Streams, Switches, Traces
+from fairlane.store.families import Contents, Halts, Retention, Services, Statistics, Streams, Switches, Traces
 from fairlane.store.operations import Operations
 from fairlane.store.values import (
     DeadFilter,
@@ -260,6 +260,10 @@ class Store(Protocol):
     def operations(self) -> Operations: ...
     @property
     def halts(self) -> Halts: ...
+    @property
+    def services(self) -> Services: ...
+    @property
+    def retention(self) -> Retention: ...
 
     async def now(self) -> int:
         """The store's clock."""

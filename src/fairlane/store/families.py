@@ -12,6 +12,7 @@ from uuid import UUID
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Paused
+from fairlane.model.retention import Retained, Step
 from fairlane.model.stats import GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.model.trace import Trace, TraceName
@@ -177,4 +178,43 @@ class Halts(Protocol):
 
     async def paused(self, queue_id: int) -> Paused:
         """What is paused of a queue; of its partitions the first thousand of each shard."""
+        ...
+
+
+class Services(Protocol):
+    """Work that one broker at a time does for all. Who leads has a token, greater than every token before it."""
+
+    async def lead(self, name: str, *, seconds: int, early: bool = False) -> int | None:
+        """Take the service for so long; the token. None while another leads it, or it rests and this is not
+        `early`."""
+        ...
+
+    async def keep(self, name: str, token: int, *, seconds: int) -> bool:
+        """Lead for so long from now; False if the token is not the leader's (any more)."""
+        ...
+
+    async def rest(self, name: str, token: int, *, seconds: int) -> None:
+        """Give the service back; nobody takes it for so long, unless early. Nothing happens if another leads."""
+        ...
+
+
+class Retention(Protocol):
+    """Deleting what a queue's rules cover, and nothing else.
+
+    With `retention_enabled`: messages `retention_seconds` old, unless they are in a live lease (cursors that stand
+    before them are moved), and messages `completed_retention_seconds` old that every group has finished. Dead letters
+    by `dead_letter_retention_seconds` alone. An empty partition that was not written to for IDLE_SECONDS goes, with
+    its cursors, unless it has dead letters or state. Ids of messages that went may be pushed anew."""
+
+    async def due(self) -> bool:
+        """Whether any queue has a rule or had one lately: otherwise a step would find nothing."""
+        ...
+
+    async def step(self, token: int, *, limit: int = 50) -> Step:
+        """Look at up to `limit` partitions that are due and delete what may go. LeaseLost unless the token is that of
+        the leader of RETENTION. What it costs depends on what is due, not on how many partitions there are."""
+        ...
+
+    async def history(self, queue_ids: Sequence[int], *, since: int, until: int) -> List[Retained]:
+        """What went in this time, oldest first; kept for HISTORY_SECONDS."""
         ...

@@ -19,6 +19,7 @@ from fairlane.http.routes import (
     pops,
     pushes,
     queues,
+    retention,
     status,
     status_queues,
     streams,
@@ -45,6 +46,7 @@ ROUTES: list[Route] = [
     *streams.ROUTES,
     *operations.ROUTES,
     *maintenance.ROUTES,
+    *retention.ROUTES,
     *health.ROUTES,
     *docs.ROUTES,
 ]

@@ -20,6 +20,7 @@ from fairlane.http.wire_analytics import (
     ReplicaName,
     ReplicaQuery,
     Retention,
+    RetentionPoint,
     RetentionTotals,
     SystemMetrics,
     WorkerMetrics,
@@ -27,6 +28,7 @@ from fairlane.http.wire_analytics import (
     WorkerSummary,
 )
 from fairlane.http.wire_status import SpanQuery
+from fairlane.model.retention import Retained
 from fairlane.telemetry import QueueCounts
 
 if TYPE_CHECKING:
@@ -203,11 +205,34 @@ async def parked_replicas(app: App, request: Request) -> Response:
 
 
 async def retention(app: App, request: Request) -> Response:
-    """No rule deletes messages yet, so there is nothing to tell."""
-    span = await span_of(app, read(request.query, SpanQuery))
-    return json_response(
-        Retention(time_range=range_out(span), bucket_minutes=span.width_minutes, series=[], totals=RetentionTotals())
+    query = read(request.query, SpanQuery)
+    span = await span_of(app, query)
+    queues = [queue.id for queue, _ in await chosen(app, query)]
+    points: dict[int, RetentionPoint] = {}
+    totals = RetentionTotals()
+    width = span.width_minutes * 60_000_000
+    for went in await app.engine.store.retention.history(queues, since=span.since, until=span.until):
+        at = went.at // width * width
+        for sums in (points.setdefault(at, RetentionPoint(bucket=timestamp(at))), totals):
+            _add_retained(sums, went)
+    answer = Retention(
+        time_range=range_out(span),
+        bucket_minutes=span.width_minutes,
+        series=[points[at] for at in sorted(points)],
+        totals=totals,
     )
+    return json_response(answer)
+
+
+def _add_retained(sums: RetentionTotals, went: Retained) -> None:
+    if went.rule == "retention":
+        sums.retention_msgs += went.messages
+    elif went.rule == "completed":
+        sums.completed_retention_msgs += went.messages
+    else:
+        return
+    sums.total_msgs += went.messages
+    sums.event_count += 1
 
 
 async def store_report(app: App, request: Request) -> Response:

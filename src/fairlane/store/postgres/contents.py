@@ -111,15 +111,34 @@ class Contents:
     async def trim(self) -> None:
         """Remove what lies below the start of cleared partitions, also of those that a broker which died cleared."""
         for shard in self._shards:
-            while rows := await self._database.read(SQL["trims"], shard, _TRIM_PARTITIONS):
-                await self._trim(shard, [row["partition_id"] for row in rows])
+            while await self._trim(shard):
+                pass
 
-    async def _trim(self, shard: int, ids: list[int]) -> None:
-        async def step(connection: asyncpg.Connection[Any]) -> int:
+    async def trim_some(self, steps: int) -> bool:
+        """Do up to so many steps of it in each shard; whether some are left."""
+        left = False
+        for shard in self._shards:
+            for _ in range(steps):
+                if not await self._trim(shard):
+                    break
+            else:
+                left = True
+        return left
+
+    async def _trim(self, shard: int) -> bool:
+        """Remove some rows below the start of some partitions; False when there are none."""
+        rows = await self._database.read(SQL["trims"], shard, _TRIM_PARTITIONS)
+        if not rows:
+            return False
+        ids = [row["partition_id"] for row in rows]
+
+        async def step(connection: asyncpg.Connection[Any]) -> None:
             answer = await connection.execute(SQL["trim_segments"], shard, ids, _TRIM_SEGMENTS)
-            return int(answer.split()[-1])
+            if int(answer.split()[-1]) < _TRIM_SEGMENTS:
+                await connection.execute(SQL["trim_results"], shard, ids)
+                # Under the partitions' locks: whoever moves a start meanwhile asks for the rows below it to go.
+                await connection.execute(SQL["hold"], shard, ids)
+                await connection.execute(SQL["trimmed"], shard, ids)
 
-        while await self._database.transact(step) >= _TRIM_SEGMENTS:
-            pass
-        await self._database.write(SQL["trim_results"], shard, ids)
-        await self._database.write(SQL["trimmed"], shard, ids)
+        await self._database.transact(step)
+        return True

@@ -24,12 +24,18 @@ SELECT t.partition_id FROM fairlane.trims t WHERE t.shard = $1 LIMIT $2;
 DELETE FROM fairlane.segments s
 USING (SELECT x.partition_id, x.first_pos FROM fairlane.segments x
        JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-       WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.first_pos + x.n <= p.start LIMIT $3) d
+       WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.first_pos < p.start AND x.first_pos + x.n <= p.start LIMIT $3) d
 WHERE s.shard = $1 AND s.partition_id = d.partition_id AND s.first_pos = d.first_pos;
 
 -- name: trim_results
 DELETE FROM fairlane.results r USING fairlane.partitions p
 WHERE r.shard = $1 AND r.partition_id = ANY ($2) AND p.shard = $1 AND p.id = r.partition_id AND r.position < p.start;
 
+-- name: hold
+SELECT 1 FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
+
 -- name: trimmed
-DELETE FROM fairlane.trims t WHERE t.shard = $1 AND t.partition_id = ANY ($2);
+DELETE FROM fairlane.trims t WHERE t.shard = $1 AND t.partition_id = ANY ($2)
+  AND NOT EXISTS (SELECT 1 FROM fairlane.segments x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+                  WHERE x.shard = $1 AND x.partition_id = t.partition_id AND x.first_pos < p.start
+                    AND x.first_pos + x.n <= p.start);

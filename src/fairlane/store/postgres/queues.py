@@ -21,7 +21,7 @@ SQL = load("fairlane.store.postgres", "queues.sql")
 _PURGE_PARTITIONS = 200
 _TABLES = (
     *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
-    *("traces", "trace_names", "stream_state", "trims", "partitions"),
+    *("traces", "trace_names", "stream_state", "trims", "expiries", "partitions"),
 )
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 

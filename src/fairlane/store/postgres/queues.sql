@@ -90,6 +90,9 @@ DELETE FROM fairlane.trace_names x WHERE x.shard = $1 AND x.partition_id = ANY (
 -- name: purge_stream_state
 DELETE FROM fairlane.stream_state x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
+-- name: purge_expiries
+DELETE FROM fairlane.expiries x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
 -- name: purge_trims
 DELETE FROM fairlane.trims x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 

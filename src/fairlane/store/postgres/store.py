@@ -21,6 +21,8 @@ from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
 from fairlane.store.postgres.operations import Operations
 from fairlane.store.postgres.queues import Queues
+from fairlane.store.postgres.retention import Retention
+from fairlane.store.postgres.services import Services
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.postgres.switches import Switches
@@ -57,6 +59,8 @@ class PostgresStore:
         self.switches = Switches(database)
         self.operations = Operations(database, shards, self.messages)
         self.halts = Halts(database, shards)
+        self.services = Services(database)
+        self.retention = Retention(database, shards, self.contents)
 
     @classmethod
     async def open(

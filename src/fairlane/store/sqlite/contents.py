@@ -83,6 +83,13 @@ class Contents:
         except Unavailable as error:
             _log.warning("rows of cleared queues are left until the next start: %s", error)
 
+    async def trim_some(self, steps: int) -> bool:
+        """Do up to so many steps of it; whether some are left."""
+        for _ in range(steps):
+            if not await self._database.write(_trim_step):
+                return False
+        return True
+
 
 def _back(db: apsw.Connection, upto: Upto, since: int, limit: int) -> Iterator[MessageHead]:
     partition_id = upto.partition.id
@@ -158,7 +165,7 @@ def _clear(db: apsw.Connection, queue_id: int, only: int | None) -> int | None:
     if value(db, QUEUES["exists"], queue_id) is None:
         return None
     cleared: int = value(db, SQL["count"], queue_id, only)
-    for step in ("cursors", "failures", "skips", "to_trim", "partitions"):
+    for step in ("cursors", "failures", "skips", "to_trim", "partitions", "to_expire"):
         db.execute(SQL[f"clear_{step}"], (queue_id, only))
     recount_depth(db, queue_id)
     return cleared

@@ -77,12 +77,16 @@ select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2
 -- name: clear_partitions
 update partitions set start = head where queue_id = ?1 and (?2 is null or id = ?2)
 
+-- name: clear_to_expire
+insert or ignore into expiries (partition_id, due_at)
+select id, max(last_at, created_at) + 30 * 86400 * 1000000 from partitions where queue_id = ?1 and (?2 is null or id = ?2)
+
 -- name: next_trim
 select t.partition_id, p.start from trims t left join partitions p on p.id = t.partition_id limit 1
 
 -- name: trim_segments
 delete from segments
-where rowid in (select rowid from segments where partition_id = ?1 and first_pos + n <= ?2 order by first_pos limit ?3)
+where rowid in (select rowid from segments where partition_id = ?1 and first_pos < ?2 and first_pos + n <= ?2 order by first_pos limit ?3)
 
 -- name: trim_results
 delete from results where rowid in (select rowid from results where partition_id = ?1 and position < ?2 limit ?3)

@@ -70,6 +70,14 @@ def first_at_or_after(db: apsw.Connection, partition_id: int, start: int, head: 
     return low
 
 
+def segment_time_at(db: apsw.Connection, partition_id: int, position: int) -> int:
+    """When the message at a position was created."""
+    row = first(db, SQL["segment_time_at"], partition_id, position)
+    if row is None:
+        raise StoreCorrupt(f"position {position} of partition {partition_id} is missing from the log")
+    return int(row[2])
+
+
 def keys_since(db: apsw.Connection, partition_id: int, at: int) -> Iterator[tuple[int, int, bytes]]:
     """(first position, creation time, packed keys) of the segments created at or after `at`, newest first."""
     for first_pos, created_at, keys in db.execute(SQL["keys_backward"], (partition_id,)):

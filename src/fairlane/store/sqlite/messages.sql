@@ -1,10 +1,13 @@
 -- name: partition_log
-select queue_id, head, last_at, newest_id_at, keyed_until, open_operations from partitions where id = ?
+select queue_id, head, last_at, newest_id_at, keyed_until, open_operations, start from partitions where id = ?
 
 -- name: queue_of_push
 select options, depth, exists (select 1 from groups where queue_id = ?1 and seeding > 0)
 from queues
 where id = ?1
+
+-- name: expires_at
+insert or replace into expiries (partition_id, due_at) values (?, ?)
 
 -- name: insert_segment
 insert into segments (partition_id, first_pos, n, created_at, checksum, ends, keys, body)

@@ -25,6 +25,8 @@ class _Queue(msgspec.Struct):
     max_size: int
     depth: int
     seeding: bool
+    expires_after: int
+    """Microseconds after which a first message may go by a retention rule; 0 if none does."""
     coming: int = 0
 
     @property
@@ -41,6 +43,7 @@ class _Log(msgspec.Struct):
     newest_id_at: int
     keyed_until: int
     open_operations: int
+    start: int
 
 
 def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushResult]:
@@ -66,7 +69,10 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
 
 def _queue(db: apsw.Connection, queue_id: int) -> _Queue | None:
     row = first(db, SQL["queue_of_push"], queue_id)
-    return _Queue(parse_options(row[0]).max_size, row[1], bool(row[2])) if row else None
+    if row is None:
+        return None
+    options = parse_options(row[0])
+    return _Queue(options.max_size, row[1], bool(row[2]), options.expires_after * 1_000_000)
 
 
 def _check(
@@ -107,6 +113,8 @@ def _append(db: apsw.Connection, now: int, slice: Slice, queue: _Queue, log: _Lo
     head = log.head + len(slice.fragments)
     db.execute(SQL["move_head"], (head, at, max(log.newest_id_at, newest), keyed_until, partition_id))
     db.execute(SQL["wake"], (now, partition_id))
+    if queue.expires_after and log.start == log.head:
+        db.execute(SQL["expires_at"], (partition_id, at + queue.expires_after))
     return Stored(log.head, at, *depth)
 
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some milliseconds
 _TABLES = (
     *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
-    *("traces", "trace_names", "stream_state", "trims"),
+    *("traces", "trace_names", "stream_state", "trims", "expiries"),
 )
 
 
@@ -132,14 +132,24 @@ def _purge_step(db: apsw.Connection, now: int) -> bool:
             db.execute(SQL["delete_purge"], (queue_id,))
             queue_id = value(db, SQL["next_purge"])
             continue
-        for table in _TABLES:
-            db.execute(SQL[f"purge_{table}"], (partition_id, budget))
-            budget -= db.changes()
-            if budget <= 0:
-                return True
-        db.execute(SQL["purge_partition"], (partition_id,))
-        budget -= 1
-    return queue_id is not None
+        budget = _drop(db, partition_id, budget)
+    return budget <= 0 or queue_id is not None
+
+
+def drop_partition(db: apsw.Connection, partition_id: int) -> bool:
+    """Remove a partition with all that belongs to it; False if there was too much for one step."""
+    return _drop(db, partition_id, PURGE_ROWS) > 0
+
+
+def _drop(db: apsw.Connection, partition_id: int, budget: int) -> int:
+    """Delete up to `budget` rows of a partition, itself the last; how many more might have gone."""
+    for table in _TABLES:
+        db.execute(SQL[f"purge_{table}"], (partition_id, budget))
+        budget -= db.changes()
+        if budget <= 0:
+            return 0
+    db.execute(SQL["purge_partition"], (partition_id,))
+    return budget - 1
 
 
 def _get(db: apsw.Connection, tenant: str, name: str) -> Queue | None:

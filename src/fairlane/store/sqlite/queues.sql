@@ -88,6 +88,9 @@ delete from stream_state where rowid in (select rowid from stream_state where pa
 -- name: purge_trims
 delete from trims where partition_id in (select partition_id from trims where partition_id = ? limit ?)
 
+-- name: purge_expiries
+delete from expiries where partition_id = ? and ? > 0
+
 -- name: purge_partition
 delete from partitions where id = ?
 

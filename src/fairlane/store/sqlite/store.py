@@ -16,6 +16,8 @@ from fairlane.store.sqlite.halts import Halts
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.queues import Queues
+from fairlane.store.sqlite.retention import Retention
+from fairlane.store.sqlite.services import Services
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.switches import Switches
@@ -37,6 +39,8 @@ class SqliteStore:
     switches: families.Switches
     operations: operations.Operations
     halts: families.Halts
+    services: families.Services
+    retention: families.Retention
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -53,6 +57,8 @@ class SqliteStore:
         self.switches = Switches(database)
         self.operations = Operations(database)
         self.halts = Halts(database)
+        self.services = Services(database)
+        self.retention = Retention(database, contents)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

@@ -45,6 +45,8 @@ DECLARE
     v_depth bigint[];
     v_capacity bigint[];
     v_texts boolean := false;
+    v_stale boolean;
+    v_retained boolean;
     lo int;
     r record;
 BEGIN
@@ -59,10 +61,10 @@ BEGIN
     FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms, p.open_operations FROM fairlane.partitions p
           WHERE p.shard = p_shard AND p.id = ANY (p_ids) ORDER BY p.id FOR NO KEY UPDATE) x;
     -- Under the locks: a queue that was deleted, or got a limit, since the caller looked refuses the whole call.
-    IF v_ids IS DISTINCT FROM p_ids OR EXISTS (
-        SELECT 1 FROM (SELECT DISTINCT id FROM unnest(p_queues) id) u LEFT JOIN fairlane.queues q ON q.id = u.id
-        WHERE q.id IS NULL OR ((q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited))
-    ) THEN
+    SELECT bool_or(q.id IS NULL OR (q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited)), bool_or(q.retained)
+    INTO v_stale, v_retained
+    FROM (SELECT DISTINCT id FROM unnest(p_queues) id) u LEFT JOIN fairlane.queues q ON q.id = u.id;
+    IF v_ids IS DISTINCT FROM p_ids OR v_stale THEN
         RETURN QUERY SELECT 'g'::"char", i, 0, 0::bigint, NULL::timestamptz, NULL::bigint, NULL::bigint, NULL::bytea,
                             NULL::text, NULL::text FROM generate_subscripts(p_ids, 1) i;
         RETURN;
@@ -157,6 +159,19 @@ BEGIN
           FROM unnest(p_ids, p_upto, p_bytes_max, p_id_newest, v_skip) WITH ORDINALITY s(id, upto, bytes_max, id_newest, skip, i)
           WHERE NOT s.skip) u
     WHERE p.shard = p_shard AND p.id = u.id;
+
+    IF v_retained THEN
+        -- A lane that was empty has a first message now, whose age retention waits for.
+        INSERT INTO fairlane.expiries AS e (shard, partition_id, queue_id, due_at)
+        SELECT p_shard, p.id, q.id, t + make_interval(secs => x.seconds)
+        FROM fairlane.partitions p
+        JOIN fairlane.queues q ON q.id = p.queue_id
+        CROSS JOIN LATERAL (SELECT least(nullif((q.options ->> 'retention_seconds')::bigint, 0),
+                                         nullif((q.options ->> 'completed_retention_seconds')::bigint, 0)) AS seconds) x
+        WHERE p.shard = p_shard AND p.id = ANY (p_ids) AND q.retained AND x.seconds IS NOT NULL
+          AND p.head > p.start AND p.start = v_head[array_position(p_ids, p.id)]
+        ON CONFLICT (shard, partition_id) DO UPDATE SET due_at = excluded.due_at;
+    END IF;
 
     RETURN QUERY SELECT 's'::"char", s.i::int, 0, v_head[s.i], greatest(v_last[s.i], t), v_depth[s.i], v_capacity[s.i],
                         NULL::bytea, NULL::text, NULL::text

@@ -163,5 +163,10 @@ BEGIN
     SELECT p.shard, p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) AND p.start < p.head
     ON CONFLICT DO NOTHING;
     UPDATE fairlane.partitions p SET start = p.head WHERE p.shard = p_shard AND p.id = ANY (v_ids) AND p.start < p.head;
+    -- When nobody uses them any more they go.
+    INSERT INTO fairlane.expiries (shard, partition_id, queue_id, due_at)
+    SELECT p.shard, p.id, p.queue_id, p.last_at + interval '30 days' FROM fairlane.partitions p
+    WHERE p.shard = p_shard AND p.id = ANY (v_ids)
+    ON CONFLICT DO NOTHING;
     RETURN v_cleared;
 END $$;

@@ -1,0 +1,202 @@
+-- Messages of one partition that some group has not finished; all retained ones while there is no group.
+CREATE OR REPLACE FUNCTION fairlane.open_messages(p_shard int, p_partition bigint) RETURNS bigint
+LANGUAGE sql AS $$
+    SELECT p.head - m.done - (SELECT count(*) FROM fairlane.skips s
+                              WHERE s.shard = p_shard AND s.partition_id = p_partition AND s.position >= m.done AND s.group_id = 0)
+    FROM fairlane.partitions p
+    CROSS JOIN LATERAL (SELECT coalesce(min(c.committed), p.start) AS done FROM fairlane.cursors c
+                        WHERE c.shard = p_shard AND c.partition_id = p_partition) m
+    WHERE p.shard = p_shard AND p.id = p_partition;
+$$;
+
+-- Adds to the history of a queue.
+CREATE OR REPLACE FUNCTION fairlane.record_expiry(p_queue bigint, p_rule text, p_messages bigint, p_unread bigint, p_now timestamptz)
+RETURNS void LANGUAGE sql AS $$
+    INSERT INTO fairlane.retention_history AS h (queue_id, at, rule, messages, unread)
+    VALUES (p_queue, date_trunc('minute', p_now), p_rule, p_messages, p_unread)
+    ON CONFLICT (queue_id, at, rule) DO UPDATE SET messages = h.messages + excluded.messages, unread = h.unread + excluded.unread;
+$$;
+
+-- Moves the start of one partition, which the caller holds with its cursors, to a position, and the cursors that stand before it.
+CREATE OR REPLACE FUNCTION fairlane.forget_below(p_shard int, p_partition bigint, p_upto bigint, p_head bigint, p_now timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE fairlane.cursors k
+    SET expired = k.expired + p_upto - k.committed - (
+            SELECT count(*) FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
+            AND x.position >= k.committed AND x.position < p_upto AND x.group_id IN (0, k.group_id))
+    WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.committed < p_upto;
+    DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.position < p_upto;
+    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position < p_upto;
+    UPDATE fairlane.cursors k
+    SET committed = p_upto, lease = NULL, ready_at = CASE WHEN p_upto < p_head THEN p_now END,
+        failing = fairlane.obstacles(p_shard, p_partition, k.group_id, p_upto)
+    WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.committed < p_upto;
+    UPDATE fairlane.partitions p SET start = p_upto WHERE p.shard = p_shard AND p.id = p_partition;
+    INSERT INTO fairlane.trims (shard, partition_id) VALUES (p_shard, p_partition) ON CONFLICT DO NOTHING;
+END $$;
+
+-- Removes an empty partition with all that belongs to it; false if something in it is still wanted. The caller holds it.
+CREATE OR REPLACE FUNCTION fairlane.drop_partition(p_shard int, p_partition bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_keys bigint;
+BEGIN
+    IF EXISTS (SELECT 1 FROM fairlane.dead_letters d WHERE d.shard = p_shard AND d.partition_id = p_partition)
+       OR EXISTS (SELECT 1 FROM fairlane.stream_state s WHERE s.shard = p_shard AND s.partition_id = p_partition)
+       OR EXISTS (SELECT 1 FROM fairlane.segments s WHERE s.shard = p_shard AND s.partition_id = p_partition) THEN
+        RETURN false;
+    END IF;
+    -- There may be very many ids: the rest goes when the partition is looked at again.
+    DELETE FROM fairlane.message_keys k
+    WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.key = ANY (ARRAY(
+        SELECT m.key FROM fairlane.message_keys m WHERE m.shard = p_shard AND m.partition_id = p_partition LIMIT 5000));
+    GET DIAGNOSTICS v_keys = ROW_COUNT;
+    IF v_keys = 5000 THEN
+        RETURN false;
+    END IF;
+    DELETE FROM fairlane.cursors x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.failures x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.results x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.traces x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.trace_names x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.trims x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.expiries x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = p_partition;
+    RETURN true;
+END $$;
+
+-- Looks at the partitions of one shard that are due and moves their start past what a rule covers; the rows of the log go later,
+-- without a lock. One row per partition and rule that deleted something, then one row of rule `looked` with how many were due.
+CREATE OR REPLACE FUNCTION fairlane.retain(p_shard int, p_limit int, p_now timestamptz)
+RETURNS TABLE (queue_id bigint, rule text, messages bigint, unread bigint)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
+    v_ids bigint[];
+    v_limited bigint[];
+    r record;
+    v_any interval;
+    v_done interval;
+    v_committed bigint;
+    v_start bigint;
+    v_upto bigint;
+    v_open bigint;
+    v_unread bigint;
+    v_holes bigint;
+    v_first timestamptz;
+    v_next timestamptz;
+BEGIN
+    SELECT array_agg(x.partition_id ORDER BY x.partition_id) INTO v_ids
+    FROM (SELECT e.partition_id FROM fairlane.expiries e
+          WHERE e.shard = p_shard AND e.due_at <= t ORDER BY e.due_at LIMIT p_limit) x;
+    IF v_ids IS NULL THEN
+        RETURN;
+    END IF;
+    v_limited := fairlane.limited_queues(p_shard, v_ids);
+    PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
+    PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) ORDER BY p.id FOR NO KEY UPDATE;
+    IF NOT fairlane.limited_queues(p_shard, v_ids) <@ v_limited THEN
+        RAISE EXCEPTION 'a queue got a max_size meanwhile' USING ERRCODE = 'serialization_failure';
+    END IF;
+    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids)
+    ORDER BY k.partition_id, k.group_id FOR UPDATE;
+    t := coalesce(p_now, clock_timestamp());
+
+    FOR r IN
+        SELECT i.id, p.queue_id AS queue, p.start, p.head, greatest(p.last_at, p.created_at) AS used_at, q.retained,
+               (q.options ->> 'retention_seconds')::bigint AS any_seconds,
+               (q.options ->> 'completed_retention_seconds')::bigint AS done_seconds,
+               greatest((q.options ->> 'dedup_seconds')::bigint, 2592000) AS idle_seconds
+        FROM unnest(v_ids) i(id)
+        LEFT JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id
+        LEFT JOIN fairlane.queues q ON q.id = p.queue_id
+    LOOP
+        v_any := CASE WHEN r.retained AND r.any_seconds > 0 THEN make_interval(secs => r.any_seconds) END;
+        v_done := CASE WHEN r.retained AND r.done_seconds > 0 THEN make_interval(secs => r.done_seconds) END;
+        IF r.retained IS NULL OR v_any IS NULL AND v_done IS NULL AND r.start < r.head THEN
+            DELETE FROM fairlane.expiries e WHERE e.shard = p_shard AND e.partition_id = r.id;
+            CONTINUE;
+        END IF;
+        v_start := r.start;
+        v_open := fairlane.open_messages(p_shard, r.id);
+        IF v_done IS NOT NULL THEN
+            -- A group that still lacks its cursor here has finished nothing here.
+            SELECT min(k.committed) INTO v_committed FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = r.id
+            HAVING count(*) = (SELECT count(*) FROM fairlane.groups g WHERE g.queue_id = r.queue);
+            v_upto := least(v_committed, fairlane.position_at(p_shard, r.id, t - v_done + interval '1 microsecond'));
+            IF v_committed > v_start AND v_upto > v_start THEN
+                SELECT count(*) INTO v_holes FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = r.id
+                    AND x.position >= v_start AND x.position < v_upto AND x.group_id = 0;
+                PERFORM fairlane.forget_below(p_shard, r.id, v_upto, r.head, t);
+                PERFORM fairlane.record_expiry(r.queue, 'completed', v_upto - v_start - v_holes, 0, t);
+                RETURN QUERY SELECT r.queue, 'completed', v_upto - v_start - v_holes, 0::bigint;
+                v_start := v_upto;
+            END IF;
+        END IF;
+        IF v_any IS NOT NULL THEN
+            SELECT min(k.committed) INTO v_committed FROM fairlane.cursors k
+            WHERE k.shard = p_shard AND k.partition_id = r.id AND k.lease IS NOT NULL AND k.ready_at > t;
+            v_upto := least(v_committed, fairlane.position_at(p_shard, r.id, t - v_any + interval '1 microsecond'));
+            IF v_upto > v_start THEN
+                SELECT count(*) INTO v_holes FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = r.id
+                    AND x.position >= v_start AND x.position < v_upto AND x.group_id = 0;
+                PERFORM fairlane.forget_below(p_shard, r.id, v_upto, r.head, t);
+                v_unread := v_open - fairlane.open_messages(p_shard, r.id);
+                UPDATE fairlane.queues q SET depth = q.depth - v_unread WHERE q.id = r.queue AND q.id = ANY (v_limited) AND v_unread > 0;
+                PERFORM fairlane.record_expiry(r.queue, 'retention', v_upto - v_start - v_holes, v_unread, t);
+                RETURN QUERY SELECT r.queue, 'retention', v_upto - v_start - v_holes, v_unread;
+                v_start := v_upto;
+            END IF;
+        END IF;
+
+        IF v_start < r.head THEN
+            SELECT s.created_at INTO v_first FROM fairlane.segments s
+            WHERE s.shard = p_shard AND s.partition_id = r.id AND s.first_pos <= v_start ORDER BY s.first_pos DESC LIMIT 1;
+            v_next := v_first + least(v_any, v_done);
+            IF v_next <= t THEN
+                v_next := t + greatest(interval '1 s', least(interval '1 h', (t - v_first) / 8));
+            END IF;
+        ELSE
+            v_next := r.used_at + make_interval(secs => r.idle_seconds);
+            IF v_next <= t THEN
+                IF fairlane.drop_partition(p_shard, r.id) THEN
+                    PERFORM fairlane.record_expiry(r.queue, 'partitions', 1, 0, t);
+                    RETURN QUERY SELECT r.queue, 'partitions', 1::bigint, 0::bigint;
+                    CONTINUE;
+                END IF;
+                v_next := t + interval '1 h';
+            END IF;
+        END IF;
+        UPDATE fairlane.expiries e SET due_at = v_next WHERE e.shard = p_shard AND e.partition_id = r.id;
+    END LOOP;
+    RETURN QUERY SELECT 0::bigint, 'looked', cardinality(v_ids)::bigint, 0::bigint;
+END $$;
+
+-- Lets retention look at up to p_limit partitions of a queue in one shard, by name after p_after; the last name, NULL if there was
+-- none. Under the partitions' locks: a push that does not know the queue's rules yet is either seen here or sees them.
+CREATE OR REPLACE FUNCTION fairlane.cover(p_shard int, p_queue bigint, p_after text, p_limit int, p_now timestamptz) RETURNS text
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_ids bigint[];
+    v_last text;
+BEGIN
+    SELECT array_agg(x.id ORDER BY x.id), max(x.name COLLATE "C") INTO v_ids, v_last
+    FROM (SELECT p.id, p.name FROM fairlane.partitions p
+          WHERE p.shard = p_shard AND p.queue_id = p_queue AND p.name > p_after ORDER BY p.name LIMIT p_limit) x;
+    IF v_ids IS NULL THEN
+        RETURN NULL;
+    END IF;
+    PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) ORDER BY p.id FOR NO KEY UPDATE;
+    t := coalesce(p_now, clock_timestamp());
+    INSERT INTO fairlane.expiries AS e (shard, partition_id, queue_id, due_at)
+    SELECT p_shard, p.id, p_queue, t FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids)
+    ON CONFLICT (shard, partition_id) DO UPDATE SET due_at = excluded.due_at;
+    RETURN v_last;
+END $$;

@@ -1,0 +1,209 @@
+"""Deleting what a rule covers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from fairlane.errors import LeaseLost
+from fairlane.model.queue import QueueOptions
+from fairlane.model.retention import (
+    HISTORY_SECONDS,
+    IDLE_SECONDS,
+    LOOK_SECONDS_MAX,
+    LOOK_SECONDS_MIN,
+    LOOK_SHARE,
+    Expired,
+    Retained,
+    Rule,
+    Step,
+)
+from fairlane.store import statements
+from fairlane.store.sqlite.contents import Contents
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
+from fairlane.store.sqlite.log import first_at_or_after, segment_time_at
+from fairlane.store.sqlite.queues import drop_partition
+from fairlane.store.sqlite.rows import first, rows, value
+from fairlane.store.sqlite.writer import Work
+
+SQL = statements.load("fairlane.store.sqlite", "retention.sql")
+_SECOND: Final = 1_000_000
+_MINUTE: Final = 60 * _SECOND
+_COVER: Final = 1_000
+_LETTERS: Final = 500
+_TRIMS: Final = 10
+"""Turns of the writer that delete rows of the log in one step; others have theirs in between."""
+
+
+class Retention:
+    def __init__(self, database: Database, contents: Contents) -> None:
+        self._database = database
+        self._contents = contents
+        self._surveyed = 0
+
+    async def due(self) -> bool:
+        return await self._database.read(lambda db, now: bool(value(db, SQL["due"])))
+
+    async def step(self, token: int, *, limit: int = 50) -> Step:
+        if token != self._surveyed:
+            await self._fenced(token, _survey)
+            self._surveyed = token
+        covering = await self._fenced(token, _cover)
+        expired, looked = await self._fenced(token, lambda db, now: _expire(db, now, limit))
+        letters = await self._fenced(token, _expire_letters)
+        more = covering or looked == limit or any(one.messages == _LETTERS for one in letters)
+        return Step(expired + letters, await self._contents.trim_some(_TRIMS) or more)
+
+    async def _fenced(self, token: int, work: Work[Any]) -> Any:
+        """Do work as the leader."""
+
+        def fenced(db: apsw.Connection, now: int) -> Any:
+            return work(db, now) if value(db, SQL["fence"], token, now) else LeaseLost
+
+        answer = await self._database.write(fenced)
+        if answer is LeaseLost:
+            raise LeaseLost("another task leads retention now, or may")
+        return answer
+
+    async def history(self, queue_ids: Sequence[int], *, since: int, until: int) -> list[Retained]:
+        ids = msgspec.json.encode(list(queue_ids)).decode()
+
+        def work(db: apsw.Connection, now: int) -> list[Retained]:
+            return [Retained(*row) for row in rows(db, SQL["history"], ids, since // _MINUTE * _MINUTE, until)]
+
+        return await self._database.read(work)
+
+
+def _survey(db: apsw.Connection, now: int) -> None:
+    """Find queues whose rules changed."""
+    db.execute(SQL["rules_gone"])
+    db.execute(SQL["rules_changed"])
+    db.execute(SQL["forget_history"], (now - HISTORY_SECONDS * _SECOND,))
+
+
+def _cover(db: apsw.Connection, now: int) -> bool:
+    """Let partitions of a queue whose rules changed be looked at, some of them; whether more may be left."""
+    row = first(db, SQL["next_cover"])
+    if row is None:
+        return False
+    queue_id, since = row
+    ids = [id for (id,) in rows(db, SQL["to_cover"], queue_id, since, _COVER)]
+    db.executemany(SQL["cover"], [(id, now) for id in ids])
+    db.execute(SQL["covered"], (ids[-1] + 1 if len(ids) == _COVER else None, queue_id))
+    return True
+
+
+def _expire(db: apsw.Connection, now: int, limit: int) -> tuple[list[Expired], int]:
+    """What went, and how many partitions were due."""
+    due = rows(db, SQL["next_due"], now, limit)
+    expired: list[Expired] = []
+    for id, queue_id, start, head, used_at, text in due:
+        options = parse_options(text) if text is not None else None
+        any_seconds, done_seconds = _rules(options)
+        if options is None or (start < head and not any_seconds and not done_seconds):
+            db.execute(SQL["uncovered"], (id,))
+            continue
+        lane = _Lane(db, now, id, queue_id, start, head, options)
+        if done_seconds:
+            expired += lane.complete(done_seconds)
+        if any_seconds:
+            expired += lane.expire(any_seconds)
+        next_at = lane.next_at(min(filter(None, (any_seconds, done_seconds)), default=0), used_at)
+        if next_at is None:
+            _record(db, now, gone := Expired(queue_id, "partitions", 1, 0))
+            expired.append(gone)
+        else:
+            db.execute(SQL["looked_at"], (next_at, id))
+    return expired, len(due)
+
+
+def _rules(options: QueueOptions | None) -> tuple[int, int]:
+    if options is None or not options.retention_enabled:
+        return 0, 0
+    return options.retention_seconds, options.completed_retention_seconds
+
+
+class _Lane:
+    """A partition that is looked at."""
+
+    def __init__(
+        self, db: apsw.Connection, now: int, id: int, queue_id: int, start: int, head: int, options: QueueOptions
+    ) -> None:
+        self._db = db
+        self._now = now
+        self._id = id
+        self._queue_id = queue_id
+        self._start = start
+        self._head = head
+        self._options = options
+
+    def complete(self, seconds: int) -> list[Expired]:
+        """A group that still lacks its cursor here has finished nothing here."""
+        finished = value(self._db, SQL["finished_by_all"], self._id, self._queue_id)
+        return [] if finished is None else self._forget("completed", min(finished, self._older_than(seconds)))
+
+    def expire(self, seconds: int) -> list[Expired]:
+        leased = value(self._db, SQL["least_leased"], self._id, self._now)
+        upto = self._older_than(seconds)
+        return self._forget("retention", upto if leased is None else min(upto, leased))
+
+    def _older_than(self, seconds: int) -> int:
+        at = self._now - seconds * _SECOND + 1
+        return first_at_or_after(self._db, self._id, self._start, self._head, at)
+
+    def _forget(self, rule: Rule, upto: int) -> list[Expired]:
+        """Move the start, and the cursors that stand before it; rows of the log go later."""
+        if upto <= self._start:
+            return []
+        db, id = self._db, self._id
+        messages = upto - self._start - value(db, SQL["holes"], id, self._start, upto)
+        open_before = value(db, SQL["open_messages"], id)
+        db.execute(SQL["count_expired"], (id, upto))
+        db.execute(SQL["forget_failures"], (id, upto))
+        db.execute(SQL["forget_skips"], (id, upto))
+        db.execute(SQL["move_cursors"], (id, upto, self._head, self._now))
+        db.execute(SQL["move_start"], (upto, id))
+        db.execute(SQL["to_trim"], (id,))
+        unread = open_before - value(db, SQL["open_messages"], id)
+        if self._options.max_size:
+            db.execute(ADD_DEPTH, (-unread, self._queue_id))
+        self._start = upto
+        gone = Expired(self._queue_id, rule, messages, unread)
+        _record(db, self._now, gone)
+        return [gone]
+
+    def next_at(self, seconds: int, used_at: int) -> int | None:
+        """When to look again; None if the partition went."""
+        if self._start < self._head:
+            first_at = segment_time_at(self._db, self._id, self._start)
+            next_at = first_at + seconds * _SECOND
+            if next_at > self._now:
+                return next_at
+            pause = (self._now - first_at) // LOOK_SHARE
+            return self._now + min(max(pause, LOOK_SECONDS_MIN * _SECOND), LOOK_SECONDS_MAX * _SECOND)
+        next_at = used_at + max(IDLE_SECONDS, self._options.dedup_seconds) * _SECOND
+        if next_at > self._now:
+            return next_at
+        wanted = value(self._db, SQL["still_wanted"], self._id)
+        if wanted or not drop_partition(self._db, self._id):
+            return self._now + LOOK_SECONDS_MAX * _SECOND
+        return None
+
+
+def _expire_letters(db: apsw.Connection, now: int) -> list[Expired]:
+    expired = []
+    for queue_id, seconds in rows(db, SQL["letters_ruled"]):
+        gone = rows(db, SQL["expire_letters"], queue_id, now - seconds * _SECOND, _LETTERS)
+        if gone:
+            unread = sum(replayed_at is None for (replayed_at,) in gone)
+            expired.append(Expired(queue_id, "dead_letters", len(gone), unread))
+            _record(db, now, expired[-1])
+    return expired
+
+
+def _record(db: apsw.Connection, now: int, gone: Expired) -> None:
+    db.execute(SQL["record"], (gone.queue_id, now // _MINUTE * _MINUTE, gone.rule, gone.messages, gone.unread))

@@ -1,0 +1,123 @@
+-- name: due
+select exists (select 1 from queues where options ->> '$.retention_enabled' or options ->> '$.dead_letter_retention_seconds' > 0)
+    or exists (select 1 from retention_rules)
+    or exists (select 1 from expiries)
+    or exists (select 1 from retention_history)
+
+-- name: fence
+select 1 from services where name = 'retention' and token = ? and leads_until > ?
+
+-- name: rules_gone
+delete from retention_rules
+where not exists (select 1 from queues q where q.id = queue_id and q.options ->> '$.retention_enabled')
+
+-- name: rules_changed
+insert into retention_rules (queue_id, rules, seed_from)
+select id, (options ->> '$.retention_seconds') || '/' || (options ->> '$.completed_retention_seconds'), 0
+from queues
+where options ->> '$.retention_enabled'
+on conflict (queue_id) do update set rules = excluded.rules, seed_from = 0
+where rules <> excluded.rules
+
+-- name: letters_ruled
+select id, options ->> '$.dead_letter_retention_seconds'
+from queues
+where options ->> '$.dead_letter_retention_seconds' > 0
+
+-- name: forget_history
+delete from retention_history where at < ?
+
+-- name: next_cover
+select queue_id, seed_from from retention_rules where seed_from is not null order by queue_id limit 1
+
+-- name: to_cover
+select id from partitions where queue_id = ? and id >= ? order by id limit ?
+
+-- name: cover
+insert or replace into expiries (partition_id, due_at) values (?, ?)
+
+-- name: covered
+update retention_rules set seed_from = ? where queue_id = ?
+
+-- name: looked_at
+update expiries set due_at = ? where partition_id = ?
+
+-- name: uncovered
+delete from expiries where partition_id = ?
+
+-- name: next_due
+select e.partition_id, p.queue_id, p.start, p.head, max(p.last_at, p.created_at), q.options
+from expiries e
+left join partitions p on p.id = e.partition_id
+left join queues q on q.id = p.queue_id
+where e.due_at <= ?
+order by e.due_at
+limit ?
+
+-- name: open_messages
+select p.head - m.done
+    - (select count(*) from skips s where s.partition_id = p.id and s.group_id = 0 and s.position >= m.done)
+from partitions p
+join (select ifnull(
+    (select min(c.committed) from cursors c where c.partition_id = ?1), (select start from partitions where id = ?1)
+) as done) m
+where p.id = ?1
+
+-- name: finished_by_all
+select min(c.committed)
+from cursors c
+where c.partition_id = ?1
+having count(*) = (select count(*) from groups where queue_id = ?2)
+
+-- name: least_leased
+select min(committed) from cursors where partition_id = ? and lease is not null and ready_at > ?
+
+-- name: holes
+select count(*) from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
+
+-- name: forget_failures
+delete from failures where partition_id = ? and position < ?
+
+-- name: forget_skips
+delete from skips where partition_id = ? and position < ?
+
+-- name: count_expired
+update cursors
+set expired = expired + ?2 - committed - (select count(*) from skips s
+    where s.partition_id = ?1 and s.group_id in (0, cursors.group_id) and s.position >= cursors.committed and s.position < ?2)
+where partition_id = ?1 and committed < ?2
+
+-- name: move_cursors
+update cursors
+set committed = ?2, lease = null, lease_start = null, lease_end = null, leased_at = null,
+    ready_at = iif(?2 < ?3, ?4, null),
+    failing = exists (select 1 from failures f
+        where f.partition_id = ?1 and f.group_id = cursors.group_id and f.position >= ?2)
+        or exists (select 1 from skips s
+        where s.partition_id = ?1 and s.group_id in (0, cursors.group_id) and s.position >= ?2)
+where partition_id = ?1 and committed < ?2
+
+-- name: move_start
+update partitions set start = ? where id = ?
+
+-- name: to_trim
+insert or ignore into trims (partition_id) values (?)
+
+-- name: still_wanted
+select exists (select 1 from dead_letters where partition_id = ?1)
+    or exists (select 1 from stream_state where partition_id = ?1)
+
+-- name: expire_letters
+delete from dead_letters
+where rowid in (select rowid from dead_letters where queue_id = ? and failed_at <= ? order by failed_at limit ?)
+returning replayed_at
+
+-- name: record
+insert into retention_history (queue_id, at, rule, messages, unread) values (?, ?, ?, ?, ?)
+on conflict (queue_id, at, rule) do update set messages = messages + excluded.messages, unread = unread + excluded.unread
+
+-- name: history
+select queue_id, rule, at, messages, unread
+from retention_history
+where queue_id in (select value from json_each(?)) and at >= ? and at <= ?
+order by at, queue_id, rule
