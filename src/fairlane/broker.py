@@ -323,8 +323,22 @@ class Transaction:
             self.steps.append(AckStep(_ack_item(delivery, status, error, None, result), delivery.group))
 
 
-async def open_store(url: str, *, clock: Clock | None = None, **options: Any) -> Store:
-    """The store a URL names."""
+async def open_store(url: str, *, clock: Clock | None = None, encryption_key: str = "", **options: Any) -> Store:
+    """The store a URL names. `encryption_key` seals the messages of encrypted queues; see `Keyring`."""
+    from fairlane.store.sealed.install import install
+    from fairlane.store.sealed.keyring import Keyring
+
+    keyring = Keyring.parse(encryption_key) if encryption_key else None
+    store = await _open_store(url, clock=clock, **options)
+    try:
+        await install(store, keyring)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store:
     if not isinstance(url, str):
         raise InvalidRequest(f"a store is named by a URL, not {type(url).__name__}")
     if url.startswith("sqlite:///"):

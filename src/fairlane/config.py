@@ -31,6 +31,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     polls_max: int = POLLS_MAX
     """Long polls that wait at once, in each process: fewer than connections, so that pushes and acks find one."""
     allow_unsafe: bool = False
+    encryption_key: str = ""
+    """Keys for encrypted queues, each 64 hex digits or 32 bytes in base64; the first one is used for what is new."""
+    encryption_key_file: str | None = None
+    """A file with such keys."""
     retention_interval_seconds: float = 10.0
     """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
 
@@ -45,6 +49,16 @@ def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Set
         if said is not None:
             values |= _checked({name: said}, f"FAIRLANE_{name.upper()}")
     return Settings(**values | {name: value for name, value in flags.items() if value is not None})
+
+
+def encryption_key(settings: Settings) -> str:
+    """The keys for encrypted queues, from the setting or its file; "" if there are none."""
+    if settings.encryption_key_file is None:
+        return settings.encryption_key
+    try:
+        return Path(settings.encryption_key_file).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"cannot read the encryption keys in {settings.encryption_key_file}: {error}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

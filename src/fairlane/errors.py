@@ -13,6 +13,7 @@
         |- StoreUnavailable
         |- StoreUnsafe      the store would lose data: refused to start
         |- StoreCorrupt     stored bytes do not match their checksum
+        |   '- SealError    a message cannot be sealed or opened: no key, another key, or changed bytes
         |- LaneWaiting      operations wait in a partition that a transaction or replay would append to
         |- ShuttingDown
         |- TooManyPolls     as many long polls wait as the broker lets
@@ -96,6 +97,10 @@ class StoreUnsafe(Unavailable):
 class StoreCorrupt(Unavailable):
     code = "store_corrupt"
     retryable = False
+
+
+class SealError(StoreCorrupt):
+    code = "sealed"
 
 
 class LaneWaiting(Unavailable):

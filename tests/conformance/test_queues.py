@@ -68,6 +68,7 @@ async def test_every_option_is_kept(harness: Harness) -> None:
         retention_enabled=True,
         retention_seconds=22,
         completed_retention_seconds=23,
+        dead_letter_retention_seconds=24,
         encryption_enabled=True,
         dead_letter_queue="graveyard",
         dlq_after_max_retries=True,

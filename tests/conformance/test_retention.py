@@ -216,7 +216,7 @@ async def test_a_rule_that_is_taken_back_deletes_nothing_more(harness: Harness) 
     queue = await harness.queue(retention_enabled=True, retention_seconds=60)
     await harness.push(queue, [1])
     await run(harness)
-    await harness.configure(queue)
+    await harness.configure(queue, retention_seconds=60)
     harness.clock.advance(DAY)
     assert total(await run(harness), queue, "retention") == 0
     await harness.push(queue, [2])

@@ -71,10 +71,26 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("test_an_expired_message_is_dropped_and_counted_where_the_queue_says_so",),
     ),
     "priority": ("the order in which lanes are served", ()),
-    "retention_enabled": ("switches the next two on", ()),
-    "retention_seconds": ("messages older than this are removed, finished or not", ()),
-    "completed_retention_seconds": ("messages older than this that every group has finished are removed", ()),
-    "encryption_enabled": ("payloads are encrypted at rest", ()),
+    "retention_enabled": ("switches the next two on", ("test_without_a_rule_nothing_ever_goes",)),
+    "retention_seconds": (
+        "messages of this age are deleted, finished or not, unless a lease holds them",
+        ("test_messages_older_than_the_rule_go_read_or_not",),
+    ),
+    "completed_retention_seconds": (
+        "messages of this age that every group has finished are deleted",
+        ("test_completed_messages_go_and_a_group_that_lags_is_never_robbed",),
+    ),
+    "dead_letter_retention_seconds": (
+        "dead letters are deleted this long after their last failure",
+        ("test_dead_letters_go_by_a_rule_of_their_own_and_outlive_the_log_without_one",),
+    ),
+    "encryption_enabled": (
+        "payloads are encrypted at rest; without a key nothing is stored or delivered",
+        (
+            "test_what_goes_in_clear_comes_out_clear_and_lies_there_sealed",
+            "test_without_a_key_nothing_is_stored_and_nothing_is_delivered",
+        ),
+    ),
     "dead_letter_queue": ("accepted as clients send it; dead letters are always kept", ()),
     "dlq_after_max_retries": ("accepted as clients send it; dead letters are always kept", ()),
 }

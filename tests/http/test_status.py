@@ -149,7 +149,7 @@ async def test_analytics_serve_what_was_counted(wire: Wire) -> None:
     assert system["replicas"][0]["timeSeries"][-1]["metrics"]["memory"]["rss_bytes"]["last"] > 0
     parked = (await wire.get("/api/v1/analytics/queue-parked-replicas")).ok()
     assert parked["replicas"][0]["hostname"]
-    assert (await wire.get("/api/v1/analytics/retention")).ok()["totals"]["totalMsgs"] == 0
+    assert (await wire.get("/api/v1/analytics/retention", queue=queue)).ok()["totals"]["totalMsgs"] == 0
     report = (await wire.get("/api/v1/analytics/postgres-stats")).ok()
     assert report["kind"] == wire.app.engine.store.kind
     (await wire.get("/api/v1/status/analytics", interval="year")).refused(400)

@@ -19,7 +19,7 @@ import msgspec
 
 from fairlane.cli.exits import FAILED, REFUSED, TRY_AGAIN
 from fairlane.cli.logs import log_as
-from fairlane.config import Settings
+from fairlane.config import Settings, encryption_key
 from fairlane.errors import FairlaneError
 from fairlane.runtime.descriptors import raise_descriptor_limit
 from fairlane.runtime.memory import ease_collector
@@ -66,7 +66,10 @@ async def _serve(
     descriptors = raise_descriptor_limit()
     if descriptors < settings.connections_max + 100:
         log.warning("the system allows %d open files, fewer than connections_max needs", descriptors)
-    options = _options(settings) | {"retention_interval": settings.retention_interval_seconds}
+    options = _options(settings) | {
+        "retention_interval": settings.retention_interval_seconds,
+        "encryption_key": encryption_key(settings),
+    }
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         app = App(broker, worker=number)
         handler = Cors(app.handle, settings.cors_origin) if settings.cors_origin else app.handle

@@ -10,7 +10,7 @@ from itertools import chain
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
-from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, StoreUnavailable
+from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, SealError, StoreUnavailable
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import BufferReason, PushOutcome
@@ -124,6 +124,8 @@ class Pusher:
         for _ in range(_ROUNDS_MAX):
             queue = await self._catalogue.queue(tenant, name, make=True)
             assert queue is not None, "a queue that is asked to be made is there"
+            if queue.options.encryption_enabled and not self._store.seals:
+                raise SealError(f"queue {name!r} is encrypted and this broker has no encryption key; set one")
             allowed = partitions
             if queue.options.ordering == "fifo":
                 allowed = [label for label in partitions if label == DEFAULT_PARTITION]

@@ -85,7 +85,7 @@ def letter_out(letter: DeadLetter) -> DeadLetterEntry:
     id = transaction_id = ""
     data, trace_id = NULL, None
     try:
-        message = unpack(letter.message, position=letter.position, created_at=letter.message_created_at)
+        message = unpack(letter.message, position=letter.position, created_at=letter.message_created_at, locked=True)
         id, transaction_id, data, trace_id = message.id, message.transaction_id, message.data, message.trace_id
     except StoreCorrupt:
         pass  # its bytes rotted; the letter is shown with what is known of it

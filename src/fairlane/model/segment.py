@@ -3,7 +3,8 @@
 Each message is a JSON object without its closing brace,
 `{"id":"..","transactionId":"..","traceId":null,"type":"..","headers":{..},"data":<the producer's bytes>`,
 so that a pop appends what only it knows (createdAt, partition, lease) and a `}`. `ends` holds the
-offset after each message, `keys` the 64-bit key of each transactionId.
+offset after each message, `keys` the 64-bit key of each transactionId. A message of an encrypted queue ends with
+`"sealed":"<base64>"` instead of its data.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from fairlane.errors import StoreCorrupt
+from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.message import Message, PushItem
 
 encode = msgspec.json.Encoder().encode
@@ -25,10 +26,11 @@ class Fragment(msgspec.Struct, rename="camel"):
 
     id: str
     transaction_id: str
-    data: msgspec.Raw
+    data: msgspec.Raw = msgspec.Raw(b"null")
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
+    sealed: str | None = None
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -58,12 +60,23 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
     return b'%b,"data":%b' % (head, item.payload)
 
 
-def unpack(fragment: bytes, *, position: int, created_at: int) -> Message:
-    """The message that `pack` made `fragment` of."""
+SEALED = b',"sealed":"'
+
+
+def split_data(fragment: bytes) -> tuple[bytes, bytes]:
+    """A fragment in clear as what stands before its data, and its data."""
+    data = bytes(_decode_fragment(fragment + b"}").data)
+    return fragment[: -len(data) - len(b',"data":')], data
+
+
+def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = False) -> Message:
+    """The message that `pack` made `fragment` of. With `locked` a sealed one is given without its data."""
     try:
         head = _decode_fragment(fragment + b"}")
     except msgspec.DecodeError as error:
         raise StoreCorrupt(f"the stored message at position {position} cannot be read: {error}") from None
+    if head.sealed is not None and not locked:
+        raise SealError(f"the message at position {position} is sealed, and this broker has no key to open it")
     return Message(
         id=head.id,
         transaction_id=head.transaction_id,

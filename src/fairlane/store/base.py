@@ -18,7 +18,17 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
-from fairlane.store.families import Contents, Halts, Retention, Services, Statistics, Streams, Switches, Traces
+from fairlane.store.families import (
+    Contents,
+    DataKeys,
+    Halts,
+    Retention,
+    Services,
+    Statistics,
+    Streams,
+    Switches,
+    Traces,
+)
 from fairlane.store.operations import Operations
 from fairlane.store.values import (
     DeadFilter,
@@ -264,6 +274,13 @@ class Store(Protocol):
     def services(self) -> Services: ...
     @property
     def retention(self) -> Retention: ...
+    @property
+    def data_keys(self) -> DataKeys: ...
+
+    @property
+    def seals(self) -> bool:
+        """Whether messages of encrypted queues can be stored; see `store.sealed`."""
+        ...
 
     async def now(self) -> int:
         """The store's clock."""

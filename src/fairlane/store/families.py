@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from builtins import list as List  # a family has a verb of that name
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from fairlane.model.ids import PartitionId
@@ -178,6 +178,33 @@ class Halts(Protocol):
 
     async def paused(self, queue_id: int) -> Paused:
         """What is paused of a queue; of its partitions the first thousand of each shard."""
+        ...
+
+
+class WrappedKey(NamedTuple):
+    """A key that seals messages of one queue, itself sealed by a key that the operator holds and `kek` names."""
+
+    id: bytes
+    queue_id: int
+    kek: str
+    wrapped: bytes
+
+
+class DataKeys(Protocol):
+    """Keys of encrypted queues, wrapped. They go with their queue."""
+
+    async def add(self, key: WrappedKey) -> None: ...
+
+    async def get(self, ids: Sequence[bytes]) -> List[WrappedKey]: ...
+
+    async def of_queue(self, queue_id: int) -> List[WrappedKey]: ...
+
+    async def under_others(self, kek: str, *, after: bytes, limit: int) -> List[WrappedKey]:
+        """Keys that another key than this one wraps, by id after `after`."""
+        ...
+
+    async def rewrap(self, key: WrappedKey, *, under: str) -> bool:
+        """Replace a key's wrapping, unless another than `under` wraps it by now."""
         ...
 
 

@@ -18,6 +18,7 @@ from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
+from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 from fairlane.store.values import Behind, DeadFilter, Full, Gone, Slice
 
@@ -41,6 +42,7 @@ class DeadLetters:
         self._database = database
         self._shards = shards
         self._messages = messages
+        self.vault: Vault | None = None
 
     def _route(self, where: DeadFilter) -> List[int]:
         return [where.partition.shard] if where.partition else self._shards
@@ -88,7 +90,7 @@ class DeadLetters:
         await self._messages.lock(connection, [], list(slices.values()))
         free = await self._still_dead(connection, rows)
         replayed = [
-            (row, _again(slices[PartitionId(row["shard"], row["partition_id"])], row["message"]))
+            (row, _again(slices[PartitionId(row["shard"], row["partition_id"])], row["message"], self.vault))
             for row in rows
             if row["id"] in free
         ]
@@ -138,9 +140,10 @@ class DeadLetters:
         return purged
 
 
-def _again(part: Slice, message: bytes) -> str:
+def _again(part: Slice, message: bytes, vault: Vault | None) -> str:
     """Add a dead letter's message to a slice, as a new message; its id."""
-    old = unpack(message, position=0, created_at=0)
+    clear = vault.open(part.partition, message) if vault else message
+    old = unpack(clear, position=0, created_at=0)
     item = PushItem(
         queue="",
         payload=old.data,
@@ -149,7 +152,10 @@ def _again(part: Slice, message: bytes) -> str:
         headers={**(old.headers or {}), "replay-of": old.transaction_id},
     )
     id = uuid7()
-    part.fragments.append(pack(id, id, item))
+    fragment = pack(id, id, item)
+    if vault and (clear != message or part.options.encryption_enabled):
+        fragment = vault.seal(part.queue_id, part.partition, fragment)
+    part.fragments.append(fragment)
     part.transaction_ids.append(id)
     part.keys.append(id_key(id))
     part.id_times.append(uuid7_ms(id) or 0)

@@ -99,6 +99,7 @@ class Queues:
                 return False
             await connection.execute(SQL["delete"], row["id"])
             await connection.execute(SQL["delete_groups"], row["id"])
+            await connection.execute(SQL["delete_data_keys"], row["id"])
             await connection.execute(SQL["to_purge"], row["id"])
             return True
 

@@ -48,6 +48,9 @@ SELECT q.depth, (q.options ->> 'max_size')::bigint AS max_size FROM fairlane.que
 -- name: delete
 DELETE FROM fairlane.queues q WHERE q.id = $1;
 
+-- name: delete_data_keys
+DELETE FROM fairlane.data_keys k WHERE k.queue_id = $1;
+
 -- name: delete_groups
 DELETE FROM fairlane.groups g WHERE g.queue_id = $1;
 

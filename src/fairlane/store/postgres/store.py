@@ -13,6 +13,7 @@ from fairlane.errors import InvalidRequest, StoreUnavailable, StoreUnsafe
 from fairlane.runtime.clock import Clock
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, open_database
 from fairlane.store.postgres.contents import Contents
+from fairlane.store.postgres.data_keys import DataKeys
 from fairlane.store.postgres.dead_letters import DeadLetters
 from fairlane.store.postgres.groups import Groups
 from fairlane.store.postgres.halts import Halts
@@ -27,6 +28,7 @@ from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.postgres.switches import Switches
 from fairlane.store.postgres.traces import Traces
+from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 
 REPORT = load("fairlane.store.postgres", "report.sql")
@@ -61,6 +63,8 @@ class PostgresStore:
         self.halts = Halts(database, shards)
         self.services = Services(database)
         self.retention = Retention(database, shards, self.contents)
+        self.data_keys = DataKeys(database)
+        self.vault: Vault | None = None
 
     @classmethod
     async def open(
@@ -90,6 +94,10 @@ class PostgresStore:
             await store.close()
             raise
         return store
+
+    @property
+    def seals(self) -> bool:
+        return self.vault is not None and self.vault.can_seal
 
     async def now(self) -> int:
         [[at]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())

@@ -15,6 +15,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import pack, unpack
 from fairlane.store import statements
+from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.push import push
@@ -33,6 +34,7 @@ _COUNT = "\n".join((_SQL["count"], _SQL["matching"]))
 class DeadLetters:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.vault: Vault | None = None
 
     async def list(
         self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
@@ -63,7 +65,7 @@ class DeadLetters:
         if where.replayed:
             return []  # what was replayed is not replayed again
         where = msgspec.structs.replace(where, replayed=False)
-        answer = await self._database.write(lambda db, now: _replay(db, now, queue_id, where, limit))
+        answer = await self._database.write(lambda db, now: _replay(db, now, (queue_id, where, limit), self.vault))
         if isinstance(answer, Full):
             raise QueueFull(
                 f"the queue has {answer.depth} of {answer.capacity} messages; the replay does not fit",
@@ -82,8 +84,9 @@ class DeadLetters:
 
 
 def _replay(
-    db: apsw.Connection, now: int, queue_id: int, where: DeadFilter, limit: int
+    db: apsw.Connection, now: int, chosen: tuple[int, DeadFilter, int], vault: Vault | None
 ) -> List[tuple[str, str]] | Full:
+    queue_id, where, limit = chosen
     letters = _letters(db, _OLDEST, _values(queue_id, where) | {"limit": limit})
     if not letters:
         return []
@@ -93,7 +96,7 @@ def _replay(
     for letter in letters:
         if letter.partition not in slices:
             slices[letter.partition] = Slice(letter.partition, queue_id, options, [], [], [], [], [])
-        replayed.append((letter.id, _add(slices[letter.partition], letter)))
+        replayed.append((letter.id, _add(slices[letter.partition], letter, vault)))
     for result in push(db, now, list(slices.values())):
         if isinstance(result, Full):
             return result
@@ -105,13 +108,17 @@ def _replay(
     return replayed
 
 
-def _add(slice: Slice, letter: DeadLetter) -> str:
+def _add(slice: Slice, letter: DeadLetter, vault: Vault | None) -> str:
     """Put the letter's message into the slice as a new one; its id."""
-    old = unpack(letter.message, position=letter.position, created_at=letter.message_created_at)
+    clear = vault.open(letter.partition, letter.message) if vault else letter.message
+    old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     headers = {**(old.headers or {}), REPLAY_OF: old.transaction_id}
     new_id = uuid7()
     item = PushItem(queue=letter.queue, payload=old.data, trace_id=old.trace_id, type=old.type, headers=headers)
-    slice.fragments.append(pack(new_id, new_id, item))
+    fragment = pack(new_id, new_id, item)
+    if vault and (clear != letter.message or slice.options.encryption_enabled):
+        fragment = vault.seal(slice.queue_id, slice.partition, fragment)
+    slice.fragments.append(fragment)
     slice.transaction_ids.append(new_id)
     slice.keys.append(id_key(new_id))
     made_at = uuid7_ms(new_id)

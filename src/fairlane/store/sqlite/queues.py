@@ -65,7 +65,7 @@ class Queues:
             queue = _get(db, tenant, name)
             if queue is None:
                 return False
-            for statement in ("delete", "delete_groups", "insert_purge"):
+            for statement in ("delete", "delete_groups", "delete_data_keys", "insert_purge"):
                 db.execute(SQL[statement], (queue.id,))
             return True
 

@@ -34,6 +34,9 @@ select 1 from queues where id = ?
 -- name: delete
 delete from queues where id = ?
 
+-- name: delete_data_keys
+delete from data_keys where queue_id = ?
+
 -- name: delete_groups
 delete from groups where queue_id = ?
 

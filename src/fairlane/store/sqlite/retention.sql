@@ -106,6 +106,9 @@ insert or ignore into trims (partition_id) values (?)
 -- name: still_wanted
 select exists (select 1 from dead_letters where partition_id = ?1)
     or exists (select 1 from stream_state where partition_id = ?1)
+    or exists (select 1 from operation_lanes where partition_id = ?1)
+    or exists (select 1 from partitions where id = ?1 and paused_at is not null)
+    or exists (select 1 from cursors where partition_id = ?1 and parked)
 
 -- name: expire_letters
 delete from dead_letters

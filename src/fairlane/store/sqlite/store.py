@@ -8,7 +8,9 @@ from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
 from fairlane.store import base, families, operations
+from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.contents import Contents
+from fairlane.store.sqlite.data_keys import DataKeys
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
 from fairlane.store.sqlite.groups import Groups
@@ -41,6 +43,7 @@ class SqliteStore:
     halts: families.Halts
     services: families.Services
     retention: families.Retention
+    data_keys: families.DataKeys
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -59,12 +62,18 @@ class SqliteStore:
         self.halts = Halts(database)
         self.services = Services(database)
         self.retention = Retention(database, contents)
+        self.data_keys = DataKeys(database)
+        self.vault: Vault | None = None
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:
         """`path` is a file, made if missing, or `:memory:`. StoreUnavailable if it cannot be had, StoreUnsafe
         if commits would not be durable or the schema is not one this code knows."""
         return cls(await Database.open(path, clock=clock))
+
+    @property
+    def seals(self) -> bool:
+        return self.vault is not None and self.vault.can_seal
 
     async def now(self) -> int:
         return self._database.clock()

@@ -1,0 +1,200 @@
+"""The families of a store whose values hold what messages say, sealed below and clear above."""
+
+from __future__ import annotations
+
+from builtins import list as List  # a family has a verb of that name
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+from fairlane.errors import SealError, StoreCorrupt
+from fairlane.model.ids import PartitionId
+from fairlane.model.outcome import DeadLetter
+from fairlane.model.segment import SEALED, Segment, checksum
+from fairlane.model.stream import StateChange
+from fairlane.model.trace import Trace
+from fairlane.store import base, families
+from fairlane.store.sealed.vault import BLOB, Vault, key_of
+from fairlane.store.values import DeadFilter, PopCall, PopResult, PushResult, Settled, Settlement, Slice
+
+
+class Locked(Segment, frozen=True):
+    """A segment that cannot be opened: reading it says why."""
+
+    reason: str
+
+    def fragments(self, first: int, upto: int) -> list[bytes]:
+        raise SealError(self.reason)
+
+
+class Over:
+    """A family over another: what is not said here is the other's."""
+
+    def __init__(self, family: Any, vault: Vault, store: base.Store) -> None:
+        self._family = family
+        self._vault = vault
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._family, name)
+
+    async def _sealed(self, slices: Sequence[Slice]) -> Sequence[Slice]:
+        if not any(part.options.encryption_enabled for part in slices):
+            return slices
+        for queue_id in sorted({part.queue_id for part in slices if part.options.encryption_enabled}):
+            await self._vault.prepare(queue_id)
+        return [self._seal(part) if part.options.encryption_enabled else part for part in slices]
+
+    def _seal(self, part: Slice) -> Slice:
+        seal = self._vault.seal
+        fragments = [seal(part.queue_id, part.partition, fragment) for fragment in part.fragments]
+        return msgspec.structs.replace(part, fragments=fragments)
+
+    async def _noted(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
+        """Settlements with their results sealed, where the queue is."""
+        if not any(one.results for one in settlements):
+            return settlements
+        return [await self._with_results_sealed(one) if one.results else one for one in settlements]
+
+    async def _with_results_sealed(self, settlement: Settlement) -> Settlement:
+        results = [
+            (position, await self._blob(settlement.partition, result, f"result {position}"))
+            for position, result in settlement.results
+        ]
+        return msgspec.structs.replace(settlement, results=results)
+
+    async def _blob(self, partition: PartitionId, data: bytes, what: str) -> bytes:
+        home = await self._store.queues.partition(partition)
+        if home is None or not await self._vault.is_sealed(home.queue_id):
+            return data
+        await self._vault.prepare(home.queue_id)
+        return BLOB + self._vault.seal_data(home.queue_id, data, _context(partition, what))
+
+    async def _clear(self, partition: PartitionId, data: bytes, what: str) -> bytes:
+        if not data.startswith(BLOB):
+            return data
+        record = data.removeprefix(BLOB)
+        await self._vault.know([record[1:17]])
+        return self._vault.open_data(record, _context(partition, what))
+
+
+def _context(partition: PartitionId, what: str) -> bytes:
+    return f"{partition}/{what}".encode()
+
+
+class SealedMessages(Over):
+    _family: base.Messages
+
+    async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
+        return await self._family.push(await self._sealed(slices))
+
+    async def pop(self, call: PopCall) -> PopResult:
+        result = await self._family.pop(call)
+        for lanes in result.lanes:
+            for lane in lanes:
+                for segment in lane.segments:
+                    if SEALED in segment.body:
+                        lane.segments = await self._open(lane.partition, lane.segments, lane.first, lane.upto)
+                        break
+        return result
+
+    async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        return await self._family.ack(await self._noted(settlements))
+
+    async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
+        segments = await self._family.read(partition, first, upto)
+        if not any(SEALED in segment.body for segment in segments):
+            return segments
+        return await self._open(partition, segments, first, upto)
+
+    async def transact(
+        self, settlements: Sequence[Settlement], slices: Sequence[Slice]
+    ) -> tuple[list[Settled], list[PushResult]]:
+        return await self._family.transact(await self._noted(settlements), await self._sealed(slices))
+
+    async def _open(self, partition: PartitionId, segments: Sequence[Segment], first: int, upto: int) -> list[Segment]:
+        """The part of the segments that is asked for, in clear; one that cannot be opened stays locked."""
+        found: list[Segment] = []
+        for segment in segments:
+            try:
+                fragments = segment.fragments(first, upto)
+                await self._vault.know(key for fragment in fragments if (key := key_of(fragment)) is not None)
+                clear = [self._vault.open(partition, fragment) for fragment in fragments]
+            except SealError as error:
+                found.append(Locked(**msgspec.structs.asdict(segment), reason=str(error)))
+            except StoreCorrupt:
+                found.append(segment)
+            else:
+                body = b"".join(clear)
+                ends = list(accumulate(map(len, clear)))
+                found.append(Segment(max(segment.first, first), segment.created_at, ends, body, checksum(body)))
+        return found
+
+
+class SealedDeadLetters(Over):
+    _family: base.DeadLetters
+
+    async def list(
+        self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
+    ) -> List[DeadLetter]:
+        letters = await self._family.list(queue_id, where, limit=limit, before=before)
+        return [await self._opened(letter) for letter in letters]
+
+    async def get(self, queue_id: int, id: str) -> DeadLetter | None:
+        letter = await self._family.get(queue_id, id)
+        return None if letter is None else await self._opened(letter)
+
+    async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
+        if await self._vault.know_queue(queue_id):
+            await self._vault.prepare(queue_id)
+        return await self._family.replay(queue_id, where, limit=limit)
+
+    async def _opened(self, letter: DeadLetter) -> DeadLetter:
+        """The letter in clear. One that cannot be opened is shown without its data, so that the others are shown."""
+        key = key_of(letter.message)
+        if key is None:
+            return letter
+        await self._vault.know([key])
+        try:
+            return msgspec.structs.replace(letter, message=self._vault.open(letter.partition, letter.message))
+        except SealError:
+            return letter
+
+
+class SealedGroups(Over):
+    _family: base.Groups
+
+    async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
+        result = await self._family.result(group_id, partition, position)
+        return None if result is None else await self._clear(partition, result, f"result {position}")
+
+
+class SealedTraces(Over):
+    _family: families.Traces
+
+    async def add(self, trace: Trace) -> bool:
+        data = await self._blob(trace.partition, trace.data, f"trace {trace.id}")
+        return await self._family.add(msgspec.structs.replace(trace, data=data))
+
+    async def of_message(self, partition: PartitionId, transaction_id: str, *, limit: int = 1000) -> List[Trace]:
+        return await self._opened(await self._family.of_message(partition, transaction_id, limit=limit))
+
+    async def named(self, tenant: str, name: str, *, limit: int = 100, offset: int = 0) -> List[Trace]:
+        return await self._opened(await self._family.named(tenant, name, limit=limit, offset=offset))
+
+    async def _opened(self, traces: List[Trace]) -> List[Trace]:
+        return [
+            msgspec.structs.replace(trace, data=await self._clear(trace.partition, trace.data, f"trace {trace.id}"))
+            for trace in traces
+        ]
+
+
+class SealedStreams(Over):
+    _family: families.Streams
+
+    async def cycle(
+        self, change: StateChange, settlements: Sequence[Settlement], slices: Sequence[Slice]
+    ) -> tuple[List[Settled], List[PushResult]]:
+        return await self._family.cycle(change, await self._noted(settlements), await self._sealed(slices))

@@ -1,0 +1,26 @@
+"""Puts the layer over a store that was opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.store.base import Store
+from fairlane.store.sealed.families import SealedDeadLetters, SealedGroups, SealedMessages, SealedStreams, SealedTraces
+from fairlane.store.sealed.keyring import Keyring
+from fairlane.store.sealed.operations import SealedOperations
+from fairlane.store.sealed.vault import Vault
+
+
+async def install(store: Store, keyring: Keyring | None) -> None:
+    """Let the store seal and open messages of encrypted queues. Without a keyring it refuses to store any, and to
+    deliver those that are there. Data keys that are under another key than the active one are wrapped anew."""
+    vault = Vault(store.data_keys, keyring, store.id_time)
+    opened: Any = store
+    opened.vault = opened.dead_letters.vault = vault
+    opened.messages = SealedMessages(store.messages, vault, store)
+    opened.dead_letters = SealedDeadLetters(store.dead_letters, vault, store)
+    opened.groups = SealedGroups(store.groups, vault, store)
+    opened.traces = SealedTraces(store.traces, vault, store)
+    opened.operations = SealedOperations(store.operations, vault, store)
+    opened.streams = SealedStreams(store.streams, vault, store)
+    await vault.rewrap()

@@ -1,0 +1,81 @@
+"""Operations that wait, sealed as their messages will be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from fairlane.errors import SealError
+from fairlane.model.ids import PartitionId
+from fairlane.model.operation import Operation
+from fairlane.store.operations import (
+    LANES_MAX,
+    Application,
+    ApplyResult,
+    ClaimedLane,
+    EnqueueResult,
+    NewOperation,
+    Operations,
+)
+from fairlane.store.sealed.families import Over
+from fairlane.store.sealed.vault import BLOB
+
+_LOCKED_MS = 10_000
+
+
+class SealedOperations(Over):
+    _family: Operations
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        return await self._family.enqueue([await self._waiting(one) for one in operations])
+
+    async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
+        return await self._family.retry(tenant, id, await self._waiting(anew))
+
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
+        """Lanes that cannot be opened here are left to a broker that has their key."""
+        found = []
+        for lane in await self._family.claim(worker, lanes=lanes):
+            try:
+                lane.operations = [await self._opened(one) for one in lane.operations]
+                found.append(lane)
+            except SealError as error:
+                await self._family.postpone([lane.claim], delay_ms=_LOCKED_MS, error=str(error))
+        return found
+
+    async def get(self, tenant: str, id: UUID) -> Operation | None:
+        found = await self._family.get(tenant, id)
+        return None if found is None else await self._opened(found)
+
+    async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
+        return await self._family.apply([await self._applied(one) for one in work])
+
+    async def _waiting(self, operation: NewOperation) -> NewOperation:
+        if not operation.options.encryption_enabled:
+            return operation
+        await self._vault.prepare(operation.queue_id)
+        payload = self._vault.seal_data(operation.queue_id, operation.payload, _context(operation.partition))
+        return msgspec.structs.replace(operation, payload=BLOB + payload)
+
+    async def _opened(self, operation: Operation) -> Operation:
+        if not operation.payload.startswith(BLOB):
+            return operation
+        record = operation.payload.removeprefix(BLOB)
+        await self._vault.know([record[1:17]])
+        payload = self._vault.open_data(record, _context(operation.partition))
+        return msgspec.structs.replace(operation, payload=payload)
+
+    async def _applied(self, work: Application) -> Application:
+        if work.slice is not None and work.slice.options.encryption_enabled:
+            [part] = await self._sealed([work.slice])
+            return msgspec.structs.replace(work, slice=part)
+        if work.settlement is not None and work.settlement.results:
+            [settlement] = await self._noted([work.settlement])
+            return msgspec.structs.replace(work, settlement=settlement)
+        return work
+
+
+def _context(partition: PartitionId) -> bytes:
+    return b"operation of %d-%d" % partition

@@ -1,0 +1,239 @@
+"""Encryption at rest: below the layer nothing is in clear, above it everything is; without its key nothing is."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.errors import SealError
+from fairlane.model.queue import Queue
+from fairlane.model.segment import messages
+from fairlane.model.trace import Trace
+from fairlane.store.base import Store
+from fairlane.store.sealed import vault
+from fairlane.store.sealed.install import install
+from fairlane.store.sealed.keyring import Keyring
+from fairlane.store.values import DeadFilter
+from tests.conformance.harness import Harness
+from tests.conformance.operation_driver import keep, no_operations, work_off
+
+CANARY = "canary-7f3a91"
+OLD, NEW = os.urandom(32), os.urandom(32)
+
+
+async def opened(harness: Harness, *keys: bytes) -> Store:
+    """The store, opened anew by somebody with these keys."""
+    await harness.reopen()
+    await install(harness.store, Keyring(keys) if keys else None)
+    return harness.store
+
+
+async def sealed_queue(harness: Harness, **options: Any) -> Queue:
+    return await harness.queue("secrets", encryption_enabled=True, **options)
+
+
+async def bodies(harness: Harness, queue: Queue) -> list[bytes]:
+    """What is in the log's rows."""
+    partition = await harness.partition(queue)
+    rows = await harness.place.sql(
+        "SELECT body FROM fairlane.segments WHERE partition_id = $1 ORDER BY first_pos", partition.id.id
+    )
+    return [bytes(row[0]) for row in rows]
+
+
+async def test_what_goes_in_clear_comes_out_clear_and_lies_there_sealed(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue, plain = await sealed_queue(harness), await harness.queue()
+    payload = {"secret": CANARY, 'quote " and ,"data":': [1, {"sealed": "x"}, "\\"], "n": None}
+    await harness.push(queue, [payload, CANARY, None], ids=["a", "b", 'id ",\\"sealed\\":\\"'])
+    await harness.push(plain, [payload])
+    for body in await bodies(harness, queue):
+        assert CANARY.encode() not in body
+        assert b'"transactionId":"a"' in body, "ids stay readable: the log finds duplicates by them"
+    assert any(CANARY.encode() in body for body in await bodies(harness, plain))
+    taken = await harness.pop(queue)
+    assert taken.data == [payload, CANARY, None]
+    assert taken.positions == [0, 1, 2]
+    partition = await harness.partition(queue)
+    segments = await harness.store.messages.read(partition.id, 1, 2)
+    assert [msgspec.json.decode(one.data) for one in messages(segments, 1, 2)] == [CANARY]
+    assert (await harness.pop(plain)).data == [payload]
+
+
+async def test_ids_are_still_known_and_batches_may_begin_and_end_inside_a_segment(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    await harness.push(queue, list(range(10)), ids=[f"id {n}" for n in range(10)])
+    assert type(await harness.try_push(queue, [99], ids=["id 4"])).__name__ == "Duplicates"
+    seen = []
+    while taken := await harness.pop(queue, batch=3):
+        seen.append(taken.data)
+        await harness.ack(taken)
+    assert seen == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+
+
+async def test_without_a_key_nothing_is_stored_and_nothing_is_delivered(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness, retry_limit=0)
+    await harness.push(queue, [CANARY])
+    for keys in ((), (NEW,)):
+        await opened(harness, *keys)
+        broker = harness.broker
+        if not keys:
+            assert not harness.store.seals
+            with pytest.raises(SealError):
+                await harness.try_push(queue, [1])
+            with pytest.raises(SealError):
+                await broker.push(queue.name, 1)
+            other = await harness.queue()
+            assert (await broker.push(other.name, 1)).status == "queued", "other queues do not pay for it"
+        assert len(await broker.pop(queue.name)) == 0
+        harness.clock.advance(120)
+    await opened(harness, OLD)
+    taken = await harness.pop(queue)
+    assert taken.data == [CANARY]
+    assert taken.lane.attempts == 0, "nobody is charged for a missing key"
+
+
+async def test_a_key_follows_another_without_a_pause(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    await harness.push(queue, [1])
+    await opened(harness, OLD, NEW)
+    await harness.push(queue, [2])
+    await opened(harness, NEW, OLD)
+    await harness.push(queue, [3])
+    await opened(harness, NEW)
+    await harness.push(queue, [4])
+    assert await harness.drain(queue) == [1, 2, 3, 4]
+    keks = {key.kek for key in await harness.store.data_keys.of_queue(queue.id)}
+    assert keks == {Keyring([NEW]).active}, "rotation wraps the data keys anew, not the messages"
+
+
+async def test_brokers_read_what_others_sealed_and_data_keys_do_not_serve_for_ever(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    second = await harness.open_second()
+    if second is not harness.store:
+        await install(second, Keyring([OLD]))
+    await harness.push(queue, [1])
+    await harness.push(queue, [2], store=second)
+    before = len(await harness.store.data_keys.of_queue(queue.id))
+    harness.clock.advance(vault.KEY_SECONDS)
+    await harness.push(queue, [3])
+    monkeypatch.setattr(vault, "KEY_USES", 1)
+    await harness.push(queue, [4])
+    assert len(await harness.store.data_keys.of_queue(queue.id)) == before + 2
+    assert (await harness.pop(queue, store=second)).data == [1, 2, 3, 4]
+
+
+async def test_messages_of_both_kinds_are_read_when_the_option_changes(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await harness.queue()
+    await harness.push(queue, ["clear"])
+    queue = await harness.configure(queue, encryption_enabled=True)
+    await harness.push(queue, [CANARY])
+    queue = await harness.configure(queue)
+    await harness.push(queue, ["clear again"])
+    assert await harness.drain(queue) == ["clear", CANARY, "clear again"]
+
+
+async def test_a_changed_byte_is_refused_and_so_is_a_message_in_anothers_place(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    [one, other] = [await harness.partition(queue, name) for name in ("one", "other")]
+    slice_ = harness.slice(queue, one, [CANARY, "neighbour"])
+    box: Any = harness.store
+    await box.vault.prepare(queue.id)
+    first, second = (box.vault.seal(queue.id, one.id, fragment) for fragment in slice_.fragments)
+    assert box.vault.open(one.id, first) == slice_.fragments[0]
+    with pytest.raises(SealError):
+        box.vault.open(other.id, first)
+    swapped = first[: first.index(b',"sealed"')] + second[second.index(b',"sealed"') :]
+    with pytest.raises(SealError):
+        box.vault.open(one.id, swapped)
+    head, _, rest = first.rpartition(b'"sealed":"')
+    record = base64.b64decode(rest[:-1])
+    for index in range(len(record)):
+        changed = bytearray(record)
+        changed[index] ^= 1
+        with pytest.raises(SealError):
+            box.vault.open(one.id, head + b'"sealed":"' + base64.b64encode(bytes(changed)) + b'"')
+
+
+async def test_dead_letters_results_and_traces_are_sealed_too_and_replays_stay_so(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness, retry_limit=0)
+    group = await harness.group(queue)
+    partition = await harness.partition(queue)
+    await harness.push(queue, [CANARY], ids=["the id"])
+    await harness.nack(await harness.pop(queue, group))
+    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    assert CANARY.encode() in letter.message
+    assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
+    taken = await harness.pop(queue, group)
+    assert taken.data == [CANARY]
+    position = taken.lane.first
+    await harness.settle(harness.settlement(taken, taken.lane.upto, results=[(position, f'"{CANARY}"'.encode())]))
+    assert await harness.store.groups.result(group.id, partition.id, position) == f'"{CANARY}"'.encode()
+    trace = Trace(
+        id=harness.mint(), partition=partition.id, transaction_id="the id", data=f'"{CANARY}"'.encode(), names=["n"]
+    )
+    assert await harness.store.traces.add(trace)
+    [found] = await harness.store.traces.of_message(partition.id, "the id")
+    assert found.data == trace.data
+    for table, column in (("dead_letters", "message"), ("results", "result"), ("traces", "data"), ("segments", "body")):
+        rows = await harness.place.sql(
+            f"SELECT {column} FROM fairlane.{table} WHERE partition_id = $1",
+            partition.id.id,
+        )
+        assert rows
+        assert all(CANARY.encode() not in bytes(row[0]) for row in rows), table
+
+
+async def test_keys_go_with_their_queue(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    await harness.push(queue, [1])
+    assert await harness.store.data_keys.of_queue(queue.id) != []
+    await harness.store.queues.delete(queue.tenant, queue.name)
+    assert await harness.store.data_keys.of_queue(queue.id) == []
+
+
+async def test_transactions_seal_what_they_push(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    broker: Broker = harness.broker
+    async with broker.transaction() as transaction:
+        transaction.push(queue.name, CANARY)
+    assert all(CANARY.encode() not in body for body in await bodies(harness, queue))
+    assert [one.json() for one in await broker.pop(queue.name)] == [CANARY]
+    page = await broker.store.dead_letters.list(queue.id, DeadFilter())
+    assert page == []
+
+
+async def test_operations_that_wait_are_sealed_and_applied_sealed(harness: Harness) -> None:
+    await no_operations(harness)
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    new = await keep(harness, queue, [CANARY])
+    partition = await harness.partition(queue)
+    [row] = await harness.place.sql("SELECT payload FROM fairlane.operations WHERE partition_id = $1", partition.id.id)
+    assert CANARY.encode() not in bytes(row[0])
+    found = await harness.store.operations.get(queue.tenant, new.id)
+    assert found is not None
+    assert CANARY.encode() in found.payload
+    await opened(harness)
+    assert await harness.store.operations.claim("a broker without the key") == []
+    harness.clock.advance(60)
+    await opened(harness, OLD)
+    await work_off(harness, queue)
+    assert all(CANARY.encode() not in body for body in await bodies(harness, queue))
+    assert await harness.drain(queue) == [CANARY]
