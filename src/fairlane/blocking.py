@@ -19,9 +19,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from fairlane import client as asynchronous
 from fairlane.client.client import ClientOptions
+from fairlane.client.operations import WAIT_SECONDS
 from fairlane.errors import InvalidRequest
+from fairlane.model.outcome import PushOutcome
 
-__all__ = ["Buffer", "Client", "Consumer"]
+__all__ = ["Buffer", "Client", "Consumer", "QueuedPush"]
 
 CLEAN_UP_SECONDS = 10.0  # for what was interrupted: a consumer gives back what it held
 
@@ -124,6 +126,48 @@ def _making(make: Callable[Concatenate[Any, P], X], wrap: Callable[[Portal, X], 
     return call
 
 
+class QueuedPush(PushOutcome, kw_only=True, gc=True):
+    """A push that is durable and stored soon. `wait` returns when it is."""
+
+    portal: Portal
+    behind: asynchronous.QueuedPush
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> PushOutcome:
+        return self.portal.call(self.behind.wait(seconds))
+
+
+def _handled(portal: Portal, outcome: PushOutcome) -> PushOutcome:
+    if not isinstance(outcome, asynchronous.QueuedPush):
+        return outcome
+    fields = {name: getattr(outcome, name) for name in PushOutcome.__struct_fields__}
+    return QueuedPush(**fields, portal=portal, behind=outcome)
+
+
+def _pushing(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, PushOutcome]],
+) -> Callable[Concatenate[Any, P], PushOutcome]:
+    """A push whose outcome may be a handle."""
+    pushed = _blocking(verb)
+
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> PushOutcome:
+        return _handled(self._portal, pushed(self, *args, **kwargs))
+
+    call.__name__, call.__doc__ = verb.__name__, verb.__doc__
+    return call
+
+
+def _pushing_many(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, list[PushOutcome]]],
+) -> Callable[Concatenate[Any, P], list[PushOutcome]]:
+    pushed = _blocking(verb)
+
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> list[PushOutcome]:
+        return [_handled(self._portal, outcome) for outcome in pushed(self, *args, **kwargs)]
+
+    call.__name__, call.__doc__ = verb.__name__, verb.__doc__
+    return call
+
+
 class _Block:
     """Something for a `with` block, whose end may wait."""
 
@@ -146,7 +190,7 @@ class Buffer(_Block):
     _asynchronous: asynchronous.Buffer
 
     push = _blocking(asynchronous.Buffer.push)
-    flush = _blocking(asynchronous.Buffer.flush)
+    flush = _pushing_many(asynchronous.Buffer.flush)
 
     def __len__(self) -> int:
         return len(self._asynchronous)
@@ -178,8 +222,9 @@ class Client:
         self._asynchronous = asynchronous.Client(servers, **options)
         self._portal = Portal()
 
-    push = _blocking(asynchronous.Client.push)
-    push_many = _blocking(asynchronous.Client.push_many)
+    push = _pushing(asynchronous.Client.push)
+    push_many = _pushing_many(asynchronous.Client.push_many)
+    operation = _blocking(asynchronous.Client.operation)
     buffer = _making(asynchronous.Client.buffer, Buffer)
     pop = _blocking(asynchronous.Client.pop)
     ack = _blocking(asynchronous.Client.ack)

@@ -6,7 +6,8 @@
     |- Conflict             the state does not allow it
     |   |- LeaseLost        the lease ended, or was never this group's
     |   |- AlreadyExists
-    |   '- TransactionRefused   one of its operations was refused; nothing was applied
+    |   |- TransactionRefused   one of its operations was refused; nothing was applied
+    |   '- OperationFailed      what was accepted was given up on later; the operation says why
     |- Overloaded           try again after `retry_after` seconds
     |   '- QueueFull        the queue is at its capacity
     '- Unavailable          the store or the broker cannot answer now; retry
@@ -58,6 +59,10 @@ class TransactionRefused(Conflict):
     def __init__(self, message: str, *, index: int) -> None:
         super().__init__(message)
         self.index = index
+
+
+class OperationFailed(Conflict):
+    code = "operation_failed"
 
 
 class Overloaded(FairlaneError):

@@ -17,6 +17,7 @@ from fairlane.cli.output import AsJson, print_json, say
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.outcome import PushOutcome
 
 if TYPE_CHECKING:
     from fairlane.blocking import Client
@@ -68,9 +69,19 @@ def push(
     if outcome.error is not None:
         raise outcome.error
     if json:
-        print_json({"status": outcome.status, "transactionId": outcome.transaction_id, "messageId": outcome.message_id})
+        told = {"status": outcome.status, "transactionId": outcome.transaction_id, "messageId": outcome.message_id}
+        print_json(told | ({"operationId": outcome.operation_id} if outcome.operation_id else {}))
+    elif outcome.status == "buffered":
+        say(f"{waiting_text(outcome)} (operation {outcome.operation_id})")
     else:
         say(f"{outcome.status} as {outcome.message_id}")
+
+
+def waiting_text(outcome: PushOutcome) -> str:
+    """A push that is kept and stored soon, in words."""
+    position = "" if outcome.queue_position is None else f", position {outcome.queue_position}"
+    wait = "" if outcome.estimated_wait is None else f", about {max(1, round(outcome.estimated_wait))} s"
+    return f"queued{position}{wait}"
 
 
 class _Tally:
@@ -78,6 +89,8 @@ class _Tally:
 
     def __init__(self) -> None:
         self.pushed = 0
+        self.waiting = 0
+        self.last_waiting = ""
 
     def __str__(self) -> str:
         return f"{self.pushed} {'message' if self.pushed == 1 else 'messages'}"
@@ -101,6 +114,8 @@ def _push_file(server: str, file: Path, blank: PushItem, json: bool) -> None:
         print_json({"queue": blank.queue, "pushed": tally.pushed})
     else:
         say(f"Pushed {tally} to {blank.queue}.")
+        if tally.waiting:
+            say(f"{tally.waiting} of them wait for a busy broker: {tally.last_waiting}.")
 
 
 def _push_chunk(client: Client, items: list[PushItem], tally: _Tally) -> None:
@@ -108,6 +123,9 @@ def _push_chunk(client: Client, items: list[PushItem], tally: _Tally) -> None:
     for outcome in client.push_many(items):
         refused = refused or outcome.error
         tally.pushed += outcome.error is None
+        if outcome.status == "buffered":
+            tally.waiting += 1
+            tally.last_waiting = waiting_text(outcome)
     if refused is not None:
         raise refused
 

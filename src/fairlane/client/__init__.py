@@ -5,6 +5,7 @@ from fairlane.client.client import DEFAULT_SERVER, Client
 from fairlane.client.consumer import Consumer
 from fairlane.client.handlers import Batched
 from fairlane.client.message import Batch, Message
+from fairlane.client.operations import OperationState, QueuedPush
 from fairlane.client.transactions import Transaction
 from fairlane.client.verdicts import Bury, Done, Fail, Retry, Verdict
 from fairlane.client.views import (
@@ -35,9 +36,11 @@ __all__ = [
     "Message",
     "MessageHead",
     "MessagePage",
+    "OperationState",
     "PartitionDetail",
     "QueueDetail",
     "QueueSummary",
+    "QueuedPush",
     "Retry",
     "StoredMessage",
     "Transaction",

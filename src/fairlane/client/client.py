@@ -11,6 +11,7 @@ from fairlane.client.consumers import Consumers
 from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.groups import Groups
 from fairlane.client.halts import Halts
+from fairlane.client.operations import QueuedOperation
 from fairlane.client.queues import Queues
 from fairlane.client.retention import Retention
 from fairlane.client.retries import Retries
@@ -31,6 +32,7 @@ class ClientOptions(TypedDict, total=False):
     max_retry_delay: float
     retry_on_429: bool
     honor_retry_after: bool
+    queued_operation: QueuedOperation
     timeout: float
     batching: bool
     token: str | None
@@ -43,8 +45,9 @@ class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLette
             await client.push("orders", {"total": 42}, partition="customer-7")
 
     Pushes and acks that are called while a request is in flight travel together in the next one; `batching=False`
-    gives each a request of its own. Calls raise the errors of `fairlane.errors`, after `attempts` where repeating
-    may help: see `Retries`.
+    gives each a request of its own. A push that a busy broker keeps for later returns at once with a handle, or with
+    `queued_operation="wait"` when it is stored. Calls raise the errors of `fairlane.errors`, after `attempts` where
+    repeating may help: see `Retries`.
     """
 
     def __init__(
@@ -56,12 +59,15 @@ class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLette
         max_retry_delay: float = 30.0,
         retry_on_429: bool = True,
         honor_retry_after: bool = True,
+        queued_operation: QueuedOperation = "return",
         timeout: float = 30.0,
         batching: bool = True,
         token: str | None = None,
     ) -> None:
         if timeout <= 0:
             raise InvalidRequest(f"timeout is {timeout}; it must be more than 0 seconds")
+        if queued_operation not in ("return", "wait"):
+            raise InvalidRequest(f"queued_operation is `return` or `wait`, not {queued_operation!r:.40}")
         retries = Retries(
             attempts=attempts,
             retry_delay=retry_delay,
@@ -70,7 +76,7 @@ class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLette
             honor_retry_after=honor_retry_after,
         )
         transport = Transport(Servers(servers), retries.check(), timeout=timeout, token=token)
-        super().__init__(transport, batching=batching)
+        super().__init__(transport, batching=batching, queued_operation=queued_operation)
 
     async def __aenter__(self) -> Client:
         return self

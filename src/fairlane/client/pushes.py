@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from fairlane.client.batcher import Batcher, Weight
-from fairlane.client.family import Family
+from fairlane.client.operations import Operations, QueuedOperation
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
 from fairlane.client.wire import Item, PushBody, PushElement, PushRefusal, decode, encode
@@ -25,9 +25,10 @@ _PUSH = path_of("push")
 _ROUNDS_MAX = 3  # others may take the room meanwhile
 
 
-class Pushes(Family):
-    def __init__(self, transport: Transport, *, batching: bool) -> None:
+class Pushes(Operations):
+    def __init__(self, transport: Transport, *, batching: bool, queued_operation: QueuedOperation = "return") -> None:
         super().__init__(transport, batching=batching)
+        self._queued_operation = queued_operation
         self._home = uuid7()  # clients spread over the servers, and each keeps to one
         self._push = Batcher(self._send, _weigh, together=batching)
 
@@ -44,25 +45,33 @@ class Pushes(Family):
     ) -> PushOutcome:
         """Store one message and return when it is durable. Queue and partition are made when first named.
 
-        A known `transaction_id` is a `duplicate`. Raises QueueFull when waiting did not help, and OutcomeUnknown
-        when no answer came: pushing again with the same transaction_id stores it at most once.
+        A known `transaction_id` is a `duplicate`. A busy broker keeps the message and stores it soon: then the outcome
+        is a `QueuedPush`, whose `wait` returns when it is stored; with `queued_operation="wait"` this call does. Raises
+        QueueFull when waiting did not help, and OutcomeUnknown when no answer came: pushing again with the same
+        transaction_id stores it at most once.
         """
         item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
         [outcome] = await self._store([item])
-        if transaction_id is None:
-            _own_repeat(outcome)
         if outcome.error is not None:
             raise outcome.error
-        return outcome
+        return (await self._settled([outcome], [transaction_id]))[0]
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
         """Store many; one outcome per item. The items of one partition are stored together or refused together."""
         prepared = prepare(items)
         if not prepared:
             return []
-        outcomes = await self._store(prepared)
-        for item, outcome in zip(items, outcomes, strict=True):
-            if item.transaction_id is None:
+        return await self._settled(await self._store(prepared), [item.transaction_id for item in items])
+
+    async def _settled(self, outcomes: list[PushOutcome], given: Sequence[str | None]) -> list[PushOutcome]:
+        """What waits is waited for, or gets a handle."""
+        if any(outcome.status == "buffered" for outcome in outcomes):
+            if self._queued_operation == "wait":
+                outcomes = await self._wait_for(outcomes)
+            else:
+                outcomes = [self._handle(outcome) for outcome in outcomes]
+        for id, outcome in zip(given, outcomes, strict=True):
+            if id is None:
                 _own_repeat(outcome)
         return outcomes
 
@@ -200,6 +209,11 @@ def _outcome(item: Item, element: PushElement) -> PushOutcome:
             None if element.partition_id is None else PartitionId.parse(element.partition_id),
             depth=None if remaining is None else depth,
             capacity=None if remaining is None else depth + remaining,
+            operation_id=element.operation_id,
+            queue_position=element.queue_position,
+            reason=cast(Any, element.reason),
+            estimated_wait=element.estimated_wait,
+            durability=cast(Any, element.durability),
         )
     return PushOutcome("refused", item.transaction_id, error=rebuilt(element))
 

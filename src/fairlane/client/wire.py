@@ -40,6 +40,11 @@ class PushElement(Problem, kw_only=True):
     message_id: str | None = msgspec.field(name="message_id", default=None)
     partition_id: str | None = msgspec.field(name="partition_id", default=None)
     remaining_capacity: int | None = msgspec.field(name="remainingCapacity", default=None)
+    operation_id: str | None = msgspec.field(name="operationId", default=None)
+    queue_position: int | None = msgspec.field(name="queuePosition", default=None)
+    reason: str | None = None
+    estimated_wait: float | None = msgspec.field(name="estimatedWait", default=None)
+    durability: str | None = None
 
 
 class PushRefusal(msgspec.Struct):
@@ -71,6 +76,8 @@ class AckElement(msgspec.Struct, rename="camel"):
     noop: bool = False
     dlq: bool = False
     lease_released: bool | None = None
+    operation_id: str | None = None
+    durability: str | None = None
     result: msgspec.Raw = msgspec.Raw()  # an optional Raw is not `Raw | None`: that takes nothing but null
 
 

@@ -1,0 +1,130 @@
+"""Pushes that were accepted and are stored later: looking them up, and waiting for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from fairlane.client.family import Family
+from fairlane.client.transport import path_of
+from fairlane.client.wire import Micros, decode
+from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
+from fairlane.model.ids import is_uuid
+from fairlane.model.outcome import PushOutcome
+
+QueuedOperation = Literal["return", "wait"]
+WAIT_SECONDS = 30.0
+_FIRST_LOOK_SECONDS, _LOOK_SECONDS_MAX = 0.1, 1.0
+
+
+class OperationItem(msgspec.Struct, frozen=True):
+    """What became of one message of an operation."""
+
+    transaction_id: str = ""
+    status: str = ""
+    message_id: str | None = None
+    position: int | None = None
+
+
+class OperationResult(msgspec.Struct, frozen=True):
+    items: list[OperationItem] = []
+
+
+class OperationState(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation, as a broker shows it."""
+
+    id: str
+    operation_type: str
+    status: Literal["pending", "processing", "completed", "failed", "discarded"]
+    queue: str = ""
+    partition: str = ""
+    created_at: Micros
+    processed_at: Micros | None = None
+    retry_count: int = 0
+    error_message: str | None = None
+    latency_seconds: float | None = None
+    result: OperationResult | None = None
+
+
+class QueuedPush(PushOutcome, kw_only=True, gc=True):
+    """A push that is durable and stored soon. `wait` returns when it is."""
+
+    look: Callable[[PushOutcome, float], Awaitable[PushOutcome]]
+
+    async def wait(self, seconds: float = WAIT_SECONDS) -> PushOutcome:
+        """What it came to: `queued` or `duplicate`. Raises OperationFailed if it was given up on, and Unavailable if it
+        still waits after so many seconds; it is stored all the same."""
+        return await self.look(self, seconds)
+
+
+class Operations(Family):
+    async def operation(self, id: str) -> OperationState:
+        """What became of an operation. Raises NotFound; completed ones are kept for an hour."""
+        if not is_uuid(id):
+            raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
+        return decode(await self._transport.ask("GET", path_of("operations", id)), OperationState)
+
+    async def _ended(self, outcome: PushOutcome, seconds: float) -> OperationState:
+        """The operation of a push, when it is over."""
+        id, pause = outcome.operation_id or "", _FIRST_LOOK_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        found = await self.operation(id)
+                        if found.status not in ("pending", "processing"):
+                            return found
+                    except NotFound:
+                        if outcome.durability != "journal":
+                            raise
+                        # What a broker keeps for itself is not in the store yet.
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LOOK_SECONDS_MAX)
+        except TimeoutError:
+            raise Unavailable(
+                f"operation {id} still waits after {seconds:g} s; it is durable and will be applied"
+            ) from None
+
+    async def _look(self, outcome: PushOutcome, seconds: float) -> PushOutcome:
+        return came_to(outcome, await self._ended(outcome, seconds))
+
+    async def _wait_for(self, outcomes: Sequence[PushOutcome]) -> list[PushOutcome]:
+        """The outcomes, with what became of those that were waiting; each operation is asked for once."""
+        waiting = {one.operation_id: one for one in outcomes if one.status == "buffered"}
+        found = dict(
+            zip(
+                waiting,
+                await asyncio.gather(*(self._ended(one, WAIT_SECONDS) for one in waiting.values())),
+                strict=True,
+            )
+        )
+        return [came_to(one, found[one.operation_id]) if one.status == "buffered" else one for one in outcomes]
+
+    def _handle(self, outcome: PushOutcome) -> PushOutcome:
+        if outcome.status != "buffered":
+            return outcome
+        fields = {name: getattr(outcome, name) for name in PushOutcome.__struct_fields__}
+        return QueuedPush(**fields, look=self._look)
+
+
+def came_to(outcome: PushOutcome, operation: OperationState) -> PushOutcome:
+    """The outcome of one push, out of what its operation came to."""
+    if operation.status != "completed":
+        why = operation.error_message or "by an operator"
+        raise OperationFailed(f"operation {operation.id} was {operation.status}: {why}")
+    items = operation.result.items if operation.result else []
+    item = next((one for one in items if one.transaction_id == outcome.transaction_id), OperationItem())
+    status: Literal["queued", "duplicate"] = "duplicate" if item.status == "duplicate" else "queued"
+    return PushOutcome(
+        status,
+        outcome.transaction_id,
+        item.message_id,
+        outcome.partition,
+        item.position,
+        outcome.depth,
+        outcome.capacity,
+        operation_id=operation.id,
+    )
