@@ -3,6 +3,7 @@
     push URL OPTIONS QUEUE NAME COUNT   push [NAME, n] to partition p<n % 3>, one at a time
     work URL OPTIONS QUEUE COUNT        pop and ack until COUNT messages of anybody are finished
     hold URL OPTIONS QUEUE SECONDS      pop one message and keep it
+    crash URL OPTIONS QUEUE POINT       push [POINT, n] three times, to wait, and die where POINT says
 
 Each line is JSON, written before the next step begins: what was read here was done.
 """
@@ -11,12 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from fairlane.broker import Broker
+from fairlane.engine.admission import Limit
 from fairlane.errors import FairlaneError
+from fairlane.store.operations import (
+    Application,
+    ApplyResult,
+    ClaimedLane,
+    EnqueueResult,
+    NewOperation,
+    Operations,
+)
 
 
 def tell(value: Any) -> None:
@@ -44,7 +57,60 @@ async def hold(broker: Broker, queue: str, seconds: str) -> None:
     await asyncio.Event().wait()
 
 
-VERBS: dict[str, Callable[..., Awaitable[None]]] = {"push": push, "work": work, "hold": hold}
+class Doomed:
+    """The operations of a store, and the end of this process at one point: behind the commit that keeps the last push,
+    behind the claim, in the transaction that applies it, and behind that one's commit."""
+
+    def __init__(self, behind: Operations, point: str) -> None:
+        self._behind = behind
+        self._point = point
+        self._left = 3
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._behind, name)
+
+    def _reached(self, point: str) -> None:
+        if point == self._point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        results = await self._behind.enqueue(operations)
+        self._left -= 1
+        if not self._left:
+            self._reached("kept")
+        return results
+
+    async def claim(self, worker: str) -> list[ClaimedLane]:
+        claimed = await self._behind.claim(worker)
+        if claimed:
+            self._reached("claimed")
+        return claimed
+
+    async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
+        for one in work:
+            one.results = partial(self._dying, one.results)
+        results = await self._behind.apply(work)
+        self._reached("applied")
+        return results
+
+    def _dying(self, results: Callable[[Any], list[bytes]], result: Any) -> list[bytes]:
+        self._reached("applying")
+        return results(result)
+
+
+async def crash(broker: Broker, queue: str, point: str) -> None:
+    await broker.engine.processor.stop()
+    broker.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
+    doomed: Any = Doomed(broker.store.operations, point)
+    broker.store.operations = doomed  # type: ignore[misc]
+    for n in range(3):
+        outcome = await broker.push(queue, [point, n], transaction_id=f"{point} {n}")
+        tell([n, outcome.status])
+    broker.engine.processor.start()
+    await asyncio.Event().wait()
+
+
+VERBS: dict[str, Callable[..., Awaitable[None]]] = {"push": push, "work": work, "hold": hold, "crash": crash}
 
 
 async def main(verb: str, url: str, options: str, *arguments: str) -> None:

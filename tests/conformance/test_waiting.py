@@ -17,6 +17,7 @@ from fairlane.model.outcome import AckOutcome, PushOutcome
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations
 from tests.conformance.places import until
+from tests.conformance.test_durability import process
 
 BUSY = -1.0
 """A threshold that every use is past."""
@@ -206,6 +207,40 @@ async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness)
     await harness.broker.pop(name, batch=3, auto_ack=True)
     assert (await ended(harness, waits)).status == "completed"
     assert await harness.broker.depth(name) == 1
+
+
+async def test_a_broker_that_dies_at_any_point_of_an_operation_leaves_each_effect_once_and_in_order(
+    harness: Harness,
+) -> None:
+    """Killed with its operations kept, claimed, half applied and applied. What is stored is looked at by SQL alone."""
+    queue = await harness.queue()
+    await harness.store.close()
+    points = ("kept", "claimed", "applying", "applied")
+    answered: dict[str, list[int]] = {}
+    for point in points:
+        async with process(harness, "crash", queue.name, point) as broker:
+            told = await broker.lines()
+        assert told[0] == "open"
+        answered[point] = [n for n, status in told[1:] if status == "buffered"]
+    assert answered == {"kept": [0, 1], "claimed": [0, 1, 2], "applying": [0, 1, 2], "applied": [0, 1, 2]}
+    await harness.reopen()
+    harness.clock.advance(120)  # whatever the dead had claimed is anybody's
+    heir = harness.broker
+    await until(lambda: _none_is_open(harness))
+    rows = await harness.place.sql("SELECT data FROM fairlane.messages WHERE queue = $1 ORDER BY position", queue.name)
+    assert [msgspec.json.decode(row[0]) for row in rows] == [[point, n] for point in points for n in range(3)]
+    left = await harness.place.sql(
+        "SELECT count(*) FROM fairlane.operations WHERE status <> 'completed' AND queue = $1", queue.name
+    )
+    assert left[0][0] == 0
+    for point in points:
+        again = await heir.push(queue.name, "again", transaction_id=f"{point} 2")
+        assert again.status == "duplicate", "who got no answer may push again"
+
+
+async def _none_is_open(harness: Harness) -> bool:
+    harness.clock.advance(0.1)
+    return not await harness.store.operations.depth()
 
 
 async def test_operations_are_applied_though_connections_are_lost(harness: Harness) -> None:
