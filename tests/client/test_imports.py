@@ -38,6 +38,11 @@ def test_who_needs_no_client_does_not_pay_for_one(statement: str) -> None:
     assert "aiohttp" not in imported(statement)
 
 
+def test_a_command_pays_only_for_what_it_uses() -> None:
+    """Each is a process of its own, and most of its time is imports."""
+    assert not imported("import fairlane.cli.main") & {"rich.console", "rich.table", "asyncio"}
+
+
 def test_public_names_are_sorted_and_there() -> None:
     assert fairlane.__all__ == sorted(fairlane.__all__)
     for name in fairlane.__all__:

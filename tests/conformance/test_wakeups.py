@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from fairlane.engine import reseed
 from fairlane.model.group import Seek
+from fairlane.model.queue import Partition
 from fairlane.store.values import Settlement, Stored
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.places import Row
@@ -154,6 +157,55 @@ async def test_every_message_is_delivered_when_lanes_drain_and_fill_all_the_time
             tasks.create_task(produce(number))
             tasks.create_task(consume(number))
     assert sorted(seen) == list(range(total))
+
+
+async def put_to_sleep(harness: Harness, lane: Partition) -> None:
+    """What a wake that was missed would leave: a lane that sleeps over its messages."""
+    await harness.place.sql("UPDATE fairlane.cursors SET ready_at = NULL WHERE partition_id = $1", lane.id.id)
+
+
+async def rouse(harness: Harness, *, limit: int) -> Counter[int]:
+    """A walk over all lanes; how many were woken, by queue."""
+    woken: Counter[int] = Counter()
+    after = None
+    while True:
+        roused = await harness.store.groups.rouse(after, limit=limit)
+        woken.update(roused.lanes)
+        after = roused.after
+        if after is None:
+            return woken
+
+
+@pytest.mark.parametrize("limit", [50, 10_000])
+async def test_a_lane_that_nobody_woke_is_found_and_no_other(harness: Harness, limit: int) -> None:
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    lost, drained, held = [await harness.partition(queue, name) for name in ("lost", "drained", "held")]
+    for lane in (drained, held, lost):
+        await harness.push(queue, [lane.name], partition=lane.name)
+        if lane is not lost:
+            taken = await harness.pop(queue, group)
+            assert taken.data == [lane.name]
+            if lane is drained:
+                await harness.ack(taken)
+    await put_to_sleep(harness, lost)
+    assert not await harness.pop(queue, group), "nobody knows of it"
+    assert (await rouse(harness, limit=limit))[queue.id] == 1
+    assert (await harness.pop(queue, group)).data == ["lost"]
+    assert (await rouse(harness, limit=limit))[queue.id] == 0
+
+
+async def test_a_poll_gets_what_a_missed_wake_left_behind(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reseed, "ROUND_SECONDS", 0.2)
+    monkeypatch.setattr(reseed, "SHARE", 1)
+    queue = await harness.queue()
+    await harness.group(queue)
+    lane = await harness.partition(queue)
+    await harness.push(queue, ["lost"])
+    await put_to_sleep(harness, lane)
+    async with asyncio.timeout(10):
+        batch = await harness.broker.pop(queue.name, wait=10)
+    assert [delivery.json() for delivery in batch] == ["lost"]
 
 
 async def _run(drain: Drain, harness: Harness, taken: Taken) -> object:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from fairlane.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -30,6 +30,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     if not rows:
         say(empty)
         return
+    from rich.box import SIMPLE_HEAD  # what prints no table does not wait for it
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for number, column in enumerate(columns):
         counts = all(isinstance(row[number], int | float | None) for row in rows)
@@ -65,6 +68,8 @@ def print_line(line: Line, *, json: bool) -> None:
 
 def console() -> Console:
     """Names and payloads are printed as they are, never read as markup; who reads from a pipe gets whole lines."""
+    from rich.console import Console
+
     return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 1000)
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.output import AsJson, print_json, say
@@ -20,6 +18,8 @@ from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import PushOutcome
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from fairlane.blocking import Client
 
 CHUNK_ITEMS = 500
@@ -166,6 +166,9 @@ def _opened(file: Path, stack: ExitStack) -> tuple[BinaryIO, int | None]:
 
 def _progress() -> Progress:
     """On the terminal, if there is one; gone when the work is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -3,7 +3,6 @@ by the process that owns the directory, before any worker."""
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 from collections.abc import Iterator
@@ -57,6 +56,8 @@ def serve(
         if settings.workers == 1:
             run(opened, sockets, ready=lambda: announce(settings, port))
             return
+        import asyncio
+
         from fairlane.cli.supervisor import Supervisor
 
         async def supervise() -> int:

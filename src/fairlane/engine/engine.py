@@ -21,6 +21,7 @@ from fairlane.engine.operations import Operations
 from fairlane.engine.pop import Popped, Popper, PopRequest
 from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
+from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
 from fairlane.engine.switchboard import Switchboard
 from fairlane.engine.transact import Outcome, Step, Transactor
@@ -86,6 +87,7 @@ class Engine:
         self._gauge = Gauge()
         self._stopped = False
         self.processor.start()
+        self._reseed = Reseed(store, self.announce)
         store.listen(lambda queue_id: self.waiters.wake(queue_id, 100))
 
     def _check_running(self) -> None:
@@ -231,6 +233,7 @@ class Engine:
         await self._waiting_pushes.stop()
         await self._waiting_acks.stop()
         await self.processor.stop()
+        await self._reseed.stop()
         await self.switches.stop()
         await self.retention.stop()
 

@@ -37,6 +37,7 @@ from fairlane.store.values import (
     PopResult,
     PushResult,
     Renewal,
+    Roused,
     Settled,
     Settlement,
     Slice,
@@ -209,6 +210,12 @@ class Groups(Protocol):
 
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
         """What the ack of this message carried as its result."""
+        ...
+
+    async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
+        """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold
+        messages to read. There are none while every push wakes what it fills; beneath a wake that was missed this
+        makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop."""
         ...
 
     async def next_ready_at(self, group_id: int) -> int | None:

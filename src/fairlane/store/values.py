@@ -129,6 +129,14 @@ class PopResult(msgspec.Struct):
     """The queue or the group is not there any more."""
 
 
+class Roused(msgspec.Struct):
+    """A step of the walk over all lanes. `lanes` counts those woken, by queue; `after` is where the next step goes
+    on, None at the end."""
+
+    lanes: dict[int, int]
+    after: PartitionId | None
+
+
 class Nack(msgspec.Struct, frozen=True):
     """The first message of a call that must come again: the cursor stops before it and the lease ends."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
+from collections import Counter
 from typing import Any
 
 import asyncpg
@@ -13,6 +14,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.queues import recount
 from fairlane.store.statements import load
+from fairlane.store.values import Roused
 
 SQL = load("fairlane.store.postgres", "groups.sql")
 _SEED_PARTITIONS = 5000
@@ -189,6 +191,16 @@ class Groups:
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
         rows = await self._database.read(SQL["result"], partition.shard, partition.id, group_id, position)
         return rows[0]["result"] if rows else None
+
+    async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
+        shard = after.shard if after else self._shards[0]
+        [found] = await self._database.read(SQL["asleep"], shard, after.id if after else 0, limit)
+        if found["ids"]:
+            await self._database.write(SQL["rouse"], shard, found["ids"], found["groups"], self._database.time())
+        if found["last"] is not None:
+            return Roused(dict(Counter(found["queues"])), PartitionId(shard, found["last"]))
+        later = [other for other in self._shards if other > shard]
+        return Roused({}, PartitionId(later[0], 0) if later else None)
 
     async def next_ready_at(self, group_id: int) -> int | None:
         found = []

@@ -85,3 +85,21 @@ SELECT r.result FROM fairlane.results r WHERE r.shard = $1 AND r.partition_id = 
 -- name: next_ready_at
 SELECT k.ready_at FROM fairlane.cursors k
 WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at < fairlane.never() ORDER BY k.ready_at LIMIT 1;
+
+-- name: asleep
+-- One snapshot: a push moves the head and wakes the lane in one commit, so whoever is found here was missed.
+SELECT max(x.id) AS last,
+       coalesce(array_agg(x.id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}') AS ids,
+       coalesce(array_agg(k.group_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}') AS groups,
+       coalesce(array_agg(x.queue_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}') AS queues
+FROM (SELECT p.id, p.queue_id, p.head FROM fairlane.partitions p
+      WHERE p.shard = $1 AND p.id > $2 ORDER BY p.id LIMIT $3) x
+LEFT JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = x.id AND k.ready_at IS NULL AND k.committed < x.head;
+
+-- name: rouse
+-- Whoever holds a cursor is about to decide about it: it is looked at again in the next round.
+UPDATE fairlane.cursors k SET ready_at = coalesce($4, clock_timestamp())
+FROM (SELECT c.partition_id, c.group_id FROM fairlane.cursors c
+      JOIN unnest($2::bigint[], $3::bigint[]) u(id, group_id) ON u.id = c.partition_id AND u.group_id = c.group_id
+      WHERE c.shard = $1 AND c.ready_at IS NULL FOR UPDATE OF c SKIP LOCKED) s
+WHERE k.shard = $1 AND k.partition_id = s.partition_id AND k.group_id = s.group_id;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
+from collections import Counter
 from typing import Any
 
 import apsw
@@ -15,6 +16,7 @@ from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, SQL, group_of, recount_depth, seed_partition, seed_step
+from fairlane.store.values import Roused
 
 
 class Groups:
@@ -74,8 +76,27 @@ class Groups:
             return None
         return await self._database.read(lambda db, now: value(db, SQL["result"], partition.id, group_id, position))
 
+    async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
+        last, asleep = await self._database.read(lambda db, now: _asleep(db, after.id if after else 0, limit))
+        if asleep:
+            await self._database.write(
+                lambda db, now: db.executemany(SQL["rouse"], [(now, id, group) for id, group, _ in asleep])
+            )
+        return Roused(
+            dict(Counter(queue_id for _, _, queue_id in asleep)), None if last is None else PartitionId(0, last)
+        )
+
     async def next_ready_at(self, group_id: int) -> int | None:
         return await self._database.read(lambda db, now: value(db, SQL["next_ready_at"], group_id, NEVER_AT))
+
+
+def _asleep(db: apsw.Connection, after: int, limit: int) -> tuple[int | None, List[tuple[int, int, int]]]:
+    """The last of the partitions behind `after`, None if there are none, and their lanes that sleep over messages."""
+    page = rows(db, SQL["partitions_after"], after, limit)
+    if not page:
+        return None, []
+    last: int = page[-1][0]
+    return last, rows(db, SQL["asleep"], after, last)
 
 
 def _get(db: apsw.Connection, queue_id: int, name: str) -> Group | None:

@@ -113,3 +113,14 @@ from cursors
 where group_id = ?1 and ready_at < ?2 and exists (select 1 from groups where id = ?1)
 order by ready_at
 limit 1
+
+-- name: partitions_after
+select id from partitions where id > ? order by id limit ?
+
+-- name: asleep
+select c.partition_id, c.group_id, p.queue_id
+from partitions p cross join cursors c on c.partition_id = p.id
+where p.id > ? and p.id <= ? and c.ready_at is null and c.committed < p.head
+
+-- name: rouse
+update cursors set ready_at = ? where partition_id = ? and group_id = ? and ready_at is null

@@ -1,0 +1,99 @@
+"""Every verb through a pooler that gives each transaction another server connection.
+
+The pooler of this system may be one that cannot keep prepared statements, so the statement cache is off."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from fairlane.broker import Broker
+from tests.conftest import FreshDatabase
+from tests.pooler.pgbouncer import PORT, pgbouncer, pooled
+from tests.postgres import PostgresServer
+
+pytestmark = pytest.mark.skipif(
+    pgbouncer() is None, reason="there is no pgbouncer on this system; `make test` installs one as root on Debian"
+)
+
+
+@pytest.fixture(scope="module")
+def pooler(postgres18: PostgresServer) -> Iterator[Path]:
+    with pooled(postgres18) as directory:
+        yield directory
+
+
+@pytest.fixture
+async def brokers(
+    pooler: Path, postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> AsyncIterator[list[Broker]]:
+    """Two on one database; only migrations and notifications go past the pooler."""
+    direct = await fresh_database(postgres18)
+    database = direct.partition("@/")[2].partition("?")[0]
+    url = f"postgresql://postgres@/{database}?host={pooler}&port={PORT}"
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(Broker.open(url, statement_cache=False, listen_url=direct))
+            for _ in range(2)
+        ]
+
+
+async def test_every_verb_works_behind_a_pooler(brokers: list[Broker]) -> None:
+    one, other = brokers
+    await one.push("orders", 1, partition="a", transaction_id="first")
+    assert (await other.push("orders", 1, partition="a", transaction_id="first")).status == "duplicate"
+    await other.push("orders", 2, partition="a")
+    batch = await other.pop("orders", batch=10)
+    assert [delivery.json() for delivery in batch] == [1, 2]
+    assert (await one.renew(batch, 120)).renewed == 1
+    assert not await one.pop("orders"), "it is held"
+    async with other.transaction() as transaction:
+        transaction.ack(list(batch))
+        transaction.push("done", "both", partition="a")
+    assert [delivery.json() for delivery in await one.pop("done")] == ["both"]
+    await one.push("orders", 3, partition="a")
+    failed = await one.pop("orders")
+    assert [outcome.success for outcome in await one.nack(failed, error="no", delay_ms=0)] == [True]
+    again = await other.pop("orders", wait=5)
+    assert [delivery.json() for delivery in again] == [3]
+    assert await other.release(again) == 1
+
+
+async def test_a_poll_behind_a_pooler_is_woken_by_another_broker(brokers: list[Broker]) -> None:
+    one, other = brokers
+    await one.configure("wakes")
+    poll = asyncio.create_task(other.pop("wakes", wait=20))
+    while not other.engine.waiters._waiting:  # noqa: ASYNC110  # it tells nobody
+        await asyncio.sleep(0.01)
+    began = time.monotonic()
+    await one.push("wakes", 1)
+    assert [delivery.json() for delivery in await poll] == [1]
+    assert time.monotonic() - began < 1.0, "well below the floor at which it looks by itself"
+
+
+async def test_many_at_once_behind_a_pooler_keep_order_and_lose_nothing(brokers: list[Broker]) -> None:
+    total, lanes = 200, 5
+    seen: dict[str, list[int]] = {}
+
+    async def produce(lane: int) -> None:
+        for n in range(total // lanes):
+            await brokers[n % 2].push("load", n, partition=f"p{lane}")
+
+    async def consume(broker: Broker) -> None:
+        while sum(map(len, seen.values())) < total:
+            batch = await broker.pop("load", batch=7, wait=0.2)
+            for delivery in batch:
+                seen.setdefault(delivery.partition, []).append(delivery.json())
+            await broker.ack(batch)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        for lane in range(lanes):
+            tasks.create_task(produce(lane))
+        for broker in brokers * 2:
+            tasks.create_task(consume(broker))
+    assert seen == {f"p{lane}": list(range(total // lanes)) for lane in range(lanes)}
