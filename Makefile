@@ -20,7 +20,7 @@ COMPILE := .venv-lock/bin/uv pip compile --universal --generate-hashes --python-
 LOCK := $(COMPILE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench lock queen tools clean
+.PHONY: help serve test check bench fuzz lock queen tools clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -39,6 +39,9 @@ check: $(DEV)  ## format, lint, types, import rules
 
 bench: $(DEV)  ## measure the engine in process; BENCH=http the broker over HTTP
 	$(BIN)/python bench/$(BENCH).py $(ARGS)
+
+fuzz: $(DEV)  ## send every operation a hundred requests made from /openapi.json; ARGS="--cases 1000"
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 # The first resolution bounds the second, so that both files pin one version of each package.
 lock: .venv-lock/bin/uv  ## renew requirements/*.txt

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.core import loop_factory
 from bench.load import BATCH, PAYLOAD
 from fairlane.http.message import Request, Response
 from fairlane.http.routes.pops import pop_request
 from fairlane.http.server import Server
 from fairlane.http.wire import AckBatchBody, PushBody, decode
+from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,5 +75,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main())

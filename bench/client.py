@@ -25,11 +25,11 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.core import loop_factory
 from bench.load import PAYLOAD, Load, Rate, closed_loop
 from bench.postgres import MAJORS, PostgresServer, fresh_database, running, settings_in_force
 from bench.report import print_machine, verdict
 from fairlane import Client
+from fairlane.runtime.loop import new_event_loop
 from tests.broker_process import broker_process
 
 QUEUE = "bench"
@@ -141,5 +141,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main())

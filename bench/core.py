@@ -17,7 +17,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from bench import endurance, workloads, yardsticks
 from bench.load import Load, Rate, Run
 from bench.postgres import MAJORS, PostgresServer, fresh_database, running, settings_in_force
 from bench.report import Comparison, print_machine, table_of, verdict
+from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
 
 ROWS = [
@@ -157,15 +158,6 @@ class Bench:
         )
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """The broker's loop, for the yardsticks too."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
-
-
 async def main() -> None:
     chosen = arguments()
     ease_collector()  # as the broker process does
@@ -187,5 +179,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main())

@@ -30,12 +30,12 @@ from rich.table import Table
 
 from bench import client
 from bench.ceiling import ceiling_process
-from bench.core import loop_factory
 from bench.load import BATCH, PARTITIONS, PAYLOAD
 from bench.postgres import MAJORS, PostgresServer, fresh_database, running, settings_in_force
 from bench.report import print_machine, verdict
 from bench.workloads import GROUP, QUEUE, backlog
 from bench.wrk import Shot, shoot
+from fairlane.runtime.loop import new_event_loop
 from tests.broker_process import broker_process
 
 POP = f"/api/v1/pop/queue/{QUEUE}?batch={BATCH}&consumerGroup={GROUP}"
@@ -197,5 +197,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main())

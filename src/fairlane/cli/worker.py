@@ -22,6 +22,7 @@ from fairlane.cli.logs import log_as
 from fairlane.config import Settings, encryption_key
 from fairlane.errors import FairlaneError
 from fairlane.runtime.descriptors import raise_descriptor_limit
+from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
 
 DRAIN_SECONDS = 8.0
@@ -48,9 +49,7 @@ def run(
     number: int | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, or, with a `number`, the end of stdin. `ready` is called once it listens."""
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, sockets, ready, number))
 
 

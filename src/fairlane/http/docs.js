@@ -48,7 +48,7 @@ const operation = (path, method, about, components) => {
   if (sent) body.append(make("p", "Body"), make("pre", JSON.stringify(example(sent, components), null, 2)));
   const statuses = Object.entries(about.responses).filter(([status]) => status < 400);
   for (const [status, answer] of statuses) {
-    const schema = answer.content?.["application/json"].schema;
+    const schema = answer.content?.["application/json"]?.schema;
     body.append(make("p", `${status} ${answer.description}`));
     if (schema && Object.keys(schema).length) body.append(make("pre", JSON.stringify(example(schema, components), null, 2)));
   }

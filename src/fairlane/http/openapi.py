@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.http.router import Route
+from fairlane.http.router import JSON, Route
 
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -52,7 +52,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.body is not None:
         operation["requestBody"] = {
             "required": route.body_required,
-            "content": {"application/json": {"schema": schemas[repr(route.body)]}},
+            "content": {JSON: {"schema": schemas[repr(route.body)]}},
         }
     return operation
 
@@ -70,9 +70,10 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     if route.query is None:
         return path
     [_], components = msgspec.json.schema_components([route.query], ref_template=_REF)
-    properties = components[route.query.__name__]["properties"]
+    fields = components[route.query.__name__]
     return path + [
-        {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()
+        {"name": name, "in": "query", "required": name in fields.get("required", ()), "schema": schema}
+        for name, schema in fields["properties"].items()
     ]
 
 
@@ -81,16 +82,18 @@ def _response(status: int, route: Route, schemas: dict[str, Any]) -> dict[str, A
         return _problem(schemas)
     if status == 204:
         return {"description": "Nothing there."}
-    answer: dict[str, Any] = {"description": "Done."}
-    schema = schemas[repr(route.answer)] if route.answer is not None else {}
-    answer["content"] = {"application/json": {"schema": schema}}
-    return answer
+    content: dict[str, Any] = {}
+    if route.content_type != JSON:
+        content[route.content_type.partition(";")[0]] = {"schema": {"type": "string"}}
+    if route.content_type == JSON or route.answer is not None:
+        content[JSON] = {"schema": schemas[repr(route.answer)] if route.answer is not None else {}}
+    return {"description": "Done.", "content": content}
 
 
 def _problem(schemas: dict[str, Any]) -> dict[str, Any]:
     return {
         "description": "Not done; the body says why.",
-        "content": {"application/json": {"schema": schemas[repr(Problem)]}},
+        "content": {JSON: {"schema": schemas[repr(Problem)]}},
     }
 
 

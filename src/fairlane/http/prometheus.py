@@ -11,7 +11,7 @@ from fairlane.telemetry import cpu_seconds, resident_bytes
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
-CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STUCK_SECONDS = 60
 QUEUES_MAX = 1000  # a family with more lines is of no use to anybody
 

@@ -11,6 +11,7 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.http.message import Request, Response, error_response
 
+JSON = "application/json"
 Endpoint = Callable[[Any, Request], Awaitable[Response]]
 
 
@@ -30,6 +31,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     query: Any = None
     """A struct whose fields are the query parameters."""
     statuses: tuple[int, ...] = (200,)
+    content_type: str = JSON
+    """Of the answer on success. A route with another one and an `answer` gives either, as `Accept` asks."""
 
 
 class _Node:

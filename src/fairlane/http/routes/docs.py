@@ -13,6 +13,9 @@ from fairlane.http.router import Route
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
+HTML = "text/html; charset=utf-8"
+CSS = "text/css; charset=utf-8"
+SCRIPT = "text/javascript; charset=utf-8"
 _POLICY = (
     (
         b"content-security-policy",
@@ -33,20 +36,31 @@ async def description(app: App, request: Request) -> Response:
 
 
 async def page(app: App, request: Request) -> Response:
-    return Response(200, _file("docs.html"), content_type=b"text/html; charset=utf-8", headers=_POLICY)
+    return Response(200, _file("docs.html"), content_type=HTML.encode(), headers=_POLICY)
 
 
 async def style(app: App, request: Request) -> Response:
-    return Response(200, _file("docs.css"), content_type=b"text/css; charset=utf-8", headers=_POLICY)
+    return Response(200, _file("docs.css"), content_type=CSS.encode(), headers=_POLICY)
 
 
 async def script(app: App, request: Request) -> Response:
-    return Response(200, _file("docs.js"), content_type=b"text/javascript; charset=utf-8", headers=_POLICY)
+    return Response(200, _file("docs.js"), content_type=SCRIPT.encode(), headers=_POLICY)
 
 
 ROUTES = [
     Route(method="GET", path="/openapi.json", endpoint=description, summary="This description.", tag="docs"),
-    Route(method="GET", path="/docs", endpoint=page, summary="This description for people.", tag="docs"),
-    Route(method="GET", path="/docs/style.css", endpoint=style, summary="The page's style.", tag="docs"),
-    Route(method="GET", path="/docs/script.js", endpoint=script, summary="The page's script.", tag="docs"),
+    Route(
+        method="GET", path="/docs", endpoint=page, summary="This description for people.", tag="docs", content_type=HTML
+    ),
+    Route(
+        method="GET", path="/docs/style.css", endpoint=style, summary="The page's style.", tag="docs", content_type=CSS
+    ),
+    Route(
+        method="GET",
+        path="/docs/script.js",
+        endpoint=script,
+        summary="The page's script.",
+        tag="docs",
+        content_type=SCRIPT,
+    ),
 ]

@@ -51,7 +51,7 @@ async def metrics(app: App, request: Request) -> Response:
 
 
 async def prometheus(app: App, request: Request) -> Response:
-    return Response(200, await exposition(app), content_type=CONTENT_TYPE)
+    return Response(200, await exposition(app), content_type=CONTENT_TYPE.encode())
 
 
 def _metrics(app: App) -> Metrics:
@@ -109,6 +109,7 @@ ROUTES = [
         summary="Metrics as Prometheus text, or as JSON if `Accept` asks for that.",
         tag="health",
         answer=Metrics,
+        content_type=CONTENT_TYPE,
     ),
     Route(
         method="GET",
@@ -116,6 +117,6 @@ ROUTES = [
         endpoint=prometheus,
         summary="Metrics as Prometheus text.",
         tag="health",
-        answer=str,
+        content_type=CONTENT_TYPE,
     ),
 ]

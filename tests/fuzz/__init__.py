@@ -1,0 +1,1 @@
+"""Requests that schemathesis makes from /openapi.json, against a broker in a process of its own."""
