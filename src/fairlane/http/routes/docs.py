@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fairlane.http.message import Request, Response, json_response
 from fairlane.http.openapi import openapi
-from fairlane.http.router import Route
+from fairlane.http.router import Route, Router
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -31,8 +31,14 @@ def _file(name: str) -> bytes:
     return files("fairlane.http").joinpath(name).read_bytes()
 
 
+@lru_cache(maxsize=1)
+def _described(router: Router) -> bytes:
+    """Made once: it takes as long as a hundred pushes, and anybody may ask."""
+    return json_response(openapi(router.routes)).body
+
+
 async def description(app: App, request: Request) -> Response:
-    return json_response(openapi(app.router.routes))
+    return Response(200, _described(app.router))
 
 
 async def page(app: App, request: Request) -> Response:
