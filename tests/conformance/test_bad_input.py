@@ -151,6 +151,8 @@ OTHERS: dict[str, Call] = {
     "pop_no_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time")),
     "pop_bad_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time", 2**60)),
     "pop_text_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time", "0")),  # type: ignore[arg-type]
+    "pop_conflation": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription(conflation="yes")),  # type: ignore[arg-type]
+    "pop_conflation_alone": lambda b, q, d, bad: b.pop(q, subscription=Subscription(conflation=True)),
     "pop_auto_ack": lambda b, q, d, bad: b.pop(q, auto_ack="yes"),  # type: ignore[arg-type]
     "ack_none": lambda b, q, d, bad: b.ack(None),  # type: ignore[arg-type]
     "ack_text": lambda b, q, d, bad: b.ack("delivery"),  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ SKIPPED = 2
 """Two are about identities from tokens, and skip themselves while no secret is given to them."""
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_the_newest_client_passes_its_own_tests(broker: BrokerProcess) -> None:
     run = subprocess.run(
         [

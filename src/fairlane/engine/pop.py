@@ -72,6 +72,10 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(self.subscription, Subscription):
             raise InvalidRequest("subscription must be a Subscription")
         self.subscription.check()
+        if self.subscription.conflation and (self.auto_ack or self.group == QUEUE_MODE):
+            raise InvalidRequest(
+                "conflation is for consumer groups, and does not go with finishing at delivery (autoAck)"
+            )
         return self
 
 
@@ -90,6 +94,8 @@ class Popped(msgspec.Struct):
     lease: LeaseId | None
     """None when nothing was taken, or it needs no ack."""
     lanes: list[Taken]
+    conflation: bool = False
+    """What the group was begun with, not what this pop asked for."""
 
 
 _Key = tuple[int, int, bool, int | None, PartitionId | None]
@@ -128,7 +134,7 @@ class Popper:
                     left = give_up_at - time.monotonic()
                     if left <= 0 or self._stopping:
                         self._telemetry.done(self._telemetry.pop, time.perf_counter(), 0)
-                        return Popped(request.queue, request.group, None, [])
+                        return Popped(request.queue, request.group, None, [], request.subscription.conflation)
                     await self._waiters.wait([newcomer], min(left, _FLOOR_SECONDS))
                     continue
             finally:
@@ -148,7 +154,7 @@ class Popper:
                 await self._waiters.wait([parked], self._pause(group.id, left))
             finally:
                 self._waiters.leave(queue.id, key, parked)
-        return Popped(request.queue, request.group, None, [])
+        return Popped(request.queue, request.group, None, [], request.subscription.conflation)
 
     def _count(self, queue_id: int, popped: Popped, began: float) -> None:
         """Time spent parked is not the pop's."""
@@ -168,8 +174,8 @@ class Popper:
         """Queue, group and partition; None while the queue or the partition is not there.
 
         A group that wants only what comes is begun also on a queue that nobody made yet: otherwise the first
-        messages, pushed after this pop, would later count as history."""
-        make = request.group != QUEUE_MODE and request.subscription.mode != "all"
+        messages, pushed after this pop, would later count as history. So is one that conflates."""
+        make = request.group != QUEUE_MODE and request.subscription != Subscription()
         queue = await self._catalogue.queue(request.tenant, request.queue, make=make)
         if queue is None:
             return None
@@ -216,7 +222,8 @@ class Popper:
                 self._batchers.pop(key, None)
         lease = None if request.auto_ack or not lanes else LeaseId(group.id, token)
         taken = [self._open(lane, lease) for lane in lanes]
-        return Popped(request.queue, request.group, lease, [one for one in taken if one is not None])
+        opened = [one for one in taken if one is not None]
+        return Popped(request.queue, request.group, lease, opened, group.subscription.conflation)
 
     async def _flush(self, key: _Key, claims: list[Claim], *, forgiving: bool) -> Sequence[list[Lane] | Exception]:
         queue_id, group_id, auto_ack, lease_seconds, partition = key

@@ -44,7 +44,7 @@ class WidePopper:
                 popped = await self._first(request, queues)
                 left = give_up_at - time.monotonic()
                 if popped is not None or left <= 0 or self._popper.stopping:
-                    return popped or Popped("", request.group, None, [])
+                    return popped or Popped("", request.group, None, [], request.subscription.conflation)
                 await self._waiters.wait(futures, min(left, _FLOOR_SECONDS))
             anew = True
 

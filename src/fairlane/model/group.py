@@ -9,17 +9,20 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import COUNT_MAX
-from fairlane.model.names import check_count
+from fairlane.model.names import check_count, check_flag
 
 Mode = Literal["all", "new", "time"]
 Halt = Literal["paused", "blocked", "parked"]
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """Where a group begins, decided at its first pop and kept: all history, only what comes, or from a time."""
+    """Where a group begins, decided at its first pop and kept: all history, only what comes, or from a time.
+
+    A group that conflates gets of each partition only the newest message; older ones are passed over."""
 
     mode: Mode = "all"
     from_at: int | None = None
+    conflation: bool = False
 
     def check(self) -> Subscription:
         if self.mode not in ("all", "new", "time"):
@@ -28,6 +31,7 @@ class Subscription(msgspec.Struct, frozen=True):
             raise InvalidRequest("subscription mode `time` needs from_at, and no other mode takes it")
         if self.from_at is not None:
             check_count("from_at (microseconds since 1970)", self.from_at, least=0, most=COUNT_MAX)
+        check_flag("conflation", self.conflation)
         return self
 
 

@@ -152,3 +152,33 @@ async def a_configured_queue_answers_its_options(client, queue):
     assert (echoed["delayedProcessing"], echoed["windowBuffer"], echoed["retentionSeconds"]) == (1, 2, 3600)
     assert echoed["dlqAfterMaxRetries"] is True
     assert (await client.queue(queue).delete())["deleted"] is True
+
+
+async def delayed_messages_and_debounced_partitions_come_later(client, queue):
+    await client.queue(queue).config({"delayed_processing": 2}).create()
+    await client.queue(f"{queue}-window").config({"window_buffer": 2}).create()
+    await client.queue(queue).push([{"data": "delayed"}])
+    await client.queue(f"{queue}-window").push([{"data": n} for n in range(3)])
+    assert await client.queue(queue).wait(False).pop() == []
+    assert await client.queue(f"{queue}-window").batch(9).wait(False).pop() == []
+    [delayed] = await client.queue(queue).wait(True).timeout_millis(10_000).pop()
+    together = await client.queue(f"{queue}-window").batch(9).wait(True).timeout_millis(10_000).pop()
+    assert delayed["data"] == "delayed"
+    assert [message["data"] for message in together] == [0, 1, 2]
+
+
+async def a_full_queue_refuses_a_push(client, queue, url):
+    await client.queue(queue).config({"max_size": 2}).create()
+    await client.queue(queue).push([{"data": 1}, {"data": 2}])
+    # The newer client tries ten times, five seconds apart, unless it is told not to.
+    hasty = type(client)({"urls": [url], "retry_429": {"max_attempts": 1}})
+    refused = ""
+    try:
+        await hasty.queue(queue).push([{"data": 3}])
+    except Exception as error:
+        refused = str(error)
+    await hasty.close()
+    assert refused, "the push was taken"
+    [first, second] = await client.queue(queue).batch(5).wait(False).pop()
+    await client.ack([first, second])
+    assert (await client.queue(queue).push([{"data": 3}]))[0]["status"] == "queued"

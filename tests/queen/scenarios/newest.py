@@ -33,3 +33,43 @@ async def a_pop_may_commit_at_delivery(client, queue):
     assert [message["data"] for message in popped] == [1, 2]
     assert not any(message["leaseId"] for message in popped)
     assert await client.queue(queue).batch(2).wait(False).pop() == []
+
+
+async def a_conflating_consumer_gets_the_last_value_of_each_partition(client, queue):
+    def latest():
+        return client.queue(queue).group("latest").conflation(True).batch(10).partitions(10).wait(False)
+
+    # The client refuses any answer, also an empty one, that does not say that conflation was applied.
+    assert await latest().pop() == []
+    for lane in ("a", "b"):
+        await client.queue(queue).partition(lane).push([{"data": [lane, n]} for n in range(3)])
+    popped = await latest().pop()
+    assert sorted(message["data"] for message in popped) == [["a", 2], ["b", 2]], popped
+    assert (await client.ack(popped, True, {"group": "latest"}))["success"]
+    assert await latest().pop() == []
+    assert len(await client.queue(queue).group("all").batch(10).partitions(10).wait(False).pop()) == 6
+
+
+async def a_group_that_does_not_conflate_keeps_its_way(client, queue):
+    await client.queue(queue).push([{"data": n} for n in range(3)])
+    [first] = await client.queue(queue).group("plain").batch(1).wait(False).pop()
+    await client.ack(first, True, {"group": "plain"})
+    rest = await client.queue(queue).group("plain").conflation(True).batch(10).wait(False).pop()
+    assert [message["data"] for message in rest] == [1, 2], rest
+
+
+async def conflation_without_a_group_is_refused(client, queue):
+    refused = ""
+    try:
+        await client.queue(queue).conflation(True).wait(False).pop()
+    except Exception as error:
+        refused = str(error)
+    assert "conflation" in refused, refused
+
+
+async def the_broker_says_how_it_sized_a_pop(client, queue):
+    await client.queue(queue).push([{"data": 1}])
+    sized = await client.queue(queue).partitions(3).wait(False).pop_result()
+    assert [message["data"] for message in sized.messages] == [1]
+    assert sized.autopilot.partitions == 3, sized.autopilot
+    assert sized.autopilot.batch > 1, sized.autopilot

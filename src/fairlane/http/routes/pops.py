@@ -39,6 +39,9 @@ class PopQuery(msgspec.Struct, rename="camel"):
     subscription_from: str = ""
     lease_seconds: int | None = None
     autopilot: bool = False
+    """Leave `batch` and `partitions` to the broker where they are not given."""
+    conflation: bool = False
+    """Of each partition only the newest message: decided at the group's first pop, and kept."""
 
 
 class PopAnyQuery(PopQuery, rename="camel"):
@@ -48,7 +51,7 @@ class PopAnyQuery(PopQuery, rename="camel"):
 
 async def pop(app: App, request: Request) -> Response:
     asked = pop_request(app.tenant, request)
-    return _answer(app, await app.engine.pop(asked.check()))
+    return _answer(app, request, asked, await app.engine.pop(asked.check()))
 
 
 async def pop_any(app: App, request: Request) -> Response:
@@ -57,14 +60,22 @@ async def pop_any(app: App, request: Request) -> Response:
     if namespace is None and task is None:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
     asked = msgspec.structs.replace(pop_request(app.tenant, request), queue="any")
-    return _answer(app, await app.engine.pop_any(asked.check(), namespace=namespace, task=task), named=True)
+    popped = await app.engine.pop_any(asked.check(), namespace=namespace, task=task)
+    return _answer(app, request, asked, popped, named=True)
 
 
-def _answer(app: App, popped: Popped, *, named: bool = False) -> Response:
-    if not popped.lanes:
+def _answer(app: App, request: Request, asked: PopRequest, popped: Popped, *, named: bool = False) -> Response:
+    wanted = asked.subscription.conflation
+    if not popped.lanes and not wanted:
         return Response(204)
+    more = ""
+    if wanted or popped.conflation:  # who asks for it must see in every answer that it was understood
+        more = ',"conflation":true' if popped.conflation else ""
+        more += ',"conflationConflict":true' if wanted != popped.conflation else ""
+    if flag(request.query, "autopilot"):
+        more += f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}'
     unsent = partial(app.engine.give_back, popped.lease) if popped.lease is not None else None
-    return Response(200, pop_answer(popped, named=named), unsent=unsent)
+    return Response(200, pop_answer(popped, named=named, more=more), unsent=unsent)
 
 
 def pop_request(tenant: str, request: Request) -> PopRequest:
@@ -86,11 +97,13 @@ def pop_request(tenant: str, request: Request) -> PopRequest:
         auto_ack=flag(query, "autoAck"),
         lease_seconds=lease or None,
         wait_seconds=timeout_ms / 1000 if wait else 0.0,
-        subscription=subscription(text(query, "subscriptionMode", ""), text(query, "subscriptionFrom", "")),
+        subscription=subscription(
+            text(query, "subscriptionMode", ""), text(query, "subscriptionFrom", ""), flag(query, "conflation")
+        ),
     )
 
 
-def subscription(mode: str, start: str) -> Subscription:
+def subscription(mode: str, start: str, conflation: bool) -> Subscription:
     """`new` or from `now`: only what comes; a time: from then; anything else: everything."""
     if start and start != "now":
         try:
@@ -101,13 +114,13 @@ def subscription(mode: str, start: str) -> Subscription:
             ) from None
         if at.tzinfo is None:
             at = at.replace(tzinfo=UTC)
-        return Subscription("time", max(0, int(at.timestamp() * 1_000_000)))
-    return Subscription("new") if mode == "new" or start == "now" else Subscription()
+        return Subscription("time", max(0, int(at.timestamp() * 1_000_000)), conflation)
+    return Subscription("new" if mode == "new" or start == "now" else "all", conflation=conflation)
 
 
-def pop_answer(popped: Popped, *, named: bool = False) -> bytes:
+def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> bytes:
     """The answer joined from stored bytes: each message is its fragment and what only this pop knows. `named`: also
-    its queue."""
+    its queue. `more`: further keys of the answer."""
     lease = str(popped.lease) if popped.lease else ""
     queue, group = name_json(popped.queue), name_json(popped.group)
     end = f'"leaseId":"{lease}","consumerGroup":{group},"producerSub":null' + (f',"queue":{queue}}}' if named else "}")
@@ -121,10 +134,13 @@ def pop_answer(popped: Popped, *, named: bool = False) -> bytes:
                 suffix = f',"createdAt":"{timestamp(created_at)}{where}'.encode()
                 parts.append((suffix + b",").join(taken.fragments[start : start + count]) + suffix)
                 start += count
-    first = popped.lanes[0].lane
+    place = '"partition":"","partitionId":null'
+    if popped.lanes:
+        first = popped.lanes[0].lane
+        place = f'"partition":{name_json(first.name)},"partitionId":"{first.partition}"'
     head = (
-        f'{{"success":true,"queue":{queue},"partition":{name_json(first.name)},"partitionId":"{first.partition}",'
-        f'"leaseId":"{lease}","consumerGroup":{group},"partitionsClaimed":{len(popped.lanes)},"messages":['
+        f'{{"success":true,"queue":{queue},{place},"leaseId":"{lease}","consumerGroup":{group},'
+        f'"partitionsClaimed":{len(popped.lanes)}{more},"messages":['
     )
     return b"%b%b]}" % (head.encode(), b",".join(parts))
 

@@ -91,6 +91,7 @@ async def depth(app: App, request: Request) -> Response:
     query = read(request.query, DepthQuery)
     queue = await existing(app, request.params["queue"])
     store = app.engine.store
+    conflation = False
     if query.group is None:
         lanes = [(one.name, one.unfinished) for one in await store.statistics.partitions(queue.id, limit=10_000)]
         [counted] = await store.statistics.queues([queue.id])
@@ -99,6 +100,7 @@ async def depth(app: App, request: Request) -> Response:
         group = await store.groups.get(queue.id, check_name("group", query.group))
         if group is None:
             raise NotFound("Consumer group not found")
+        conflation = group.subscription.conflation
         found = await store.groups.lanes(group.id, limit=10_000)
         lanes = [(lane.name, lane.head - lane.committed - lane.skipped) for lane in found]
         pending = next((one.lag for one in await store.statistics.groups([queue.id]) if one.group_id == group.id), 0)
@@ -108,8 +110,8 @@ async def depth(app: App, request: Request) -> Response:
         group=query.group,
         pending=pending,
         partitions_pending=len(owing),
-        conflation=False,
-        effective_pending=pending,
+        conflation=conflation,
+        effective_pending=len(owing) if conflation else pending,
         partitions=owing,
         capacity=queue.options.max_size or None,
     )

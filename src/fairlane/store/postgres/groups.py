@@ -26,7 +26,7 @@ def group_of(row: asyncpg.Record) -> Group:
         id=row["id"],
         queue_id=row["queue_id"],
         name=row["name"],
-        subscription=Subscription(row["mode"], row["from_at"]),
+        subscription=Subscription(row["mode"], row["from_at"], row["conflation"]),
         created_at=row["created_at"],
         seeding=row["seeding"],
     )
@@ -58,6 +58,7 @@ class Groups:
                 name,
                 subscription.mode,
                 subscription.from_at,
+                subscription.conflation,
                 self._database.time(),
                 self._shards[0],
             )

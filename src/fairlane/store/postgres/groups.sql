@@ -1,9 +1,9 @@
 -- name: get
-SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.created_at, g.seed_shard IS NOT NULL AS seeding
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.created_at, g.seed_shard IS NOT NULL AS seeding
 FROM fairlane.groups g WHERE g.queue_id = $1 AND g.name = $2;
 
 -- name: list
-SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.created_at, g.seed_shard IS NOT NULL AS seeding
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.created_at, g.seed_shard IS NOT NULL AS seeding
 FROM fairlane.groups g WHERE g.queue_id = $1 ORDER BY g.name COLLATE "C";
 
 -- name: lock_queue
@@ -13,9 +13,9 @@ SELECT (q.options ->> 'max_size')::bigint AS max_size FROM fairlane.queues q WHE
 SELECT g.queue_id FROM fairlane.groups g WHERE g.id = $1;
 
 -- name: make
-INSERT INTO fairlane.groups (queue_id, name, mode, from_at, created_at, seed_shard, seed_after)
-VALUES ($1, $2, $3, $4, coalesce($5, clock_timestamp()), $6, '')
-RETURNING id, queue_id, name, mode, from_at, created_at, true AS seeding;
+INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, created_at, seed_shard, seed_after)
+VALUES ($1, $2, $3, $4, $5, coalesce($6, clock_timestamp()), $7, '')
+RETURNING id, queue_id, name, mode, from_at, conflation, created_at, true AS seeding;
 
 -- name: seeding
 SELECT g.queue_id, g.mode, coalesce(g.from_at, g.created_at) AS from_at, g.seed_shard, g.seed_after

@@ -109,7 +109,8 @@ def _subscribe(db: apsw.Connection, now: int, queue_id: int, name: str, subscrip
         return None
     group = _get(db, queue_id, name)
     if group is None:
-        row = first(db, SQL["insert"], queue_id, name, subscription.mode, subscription.from_at, now)
+        begun = (subscription.mode, subscription.from_at, subscription.conflation)
+        row = first(db, SQL["insert"], queue_id, name, *begun, now)
         seed_step(db, row[0], now)
         recount_depth(db, queue_id)
         group = _get(db, queue_id, name)

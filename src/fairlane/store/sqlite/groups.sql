@@ -1,26 +1,26 @@
 -- name: get
-select id, queue_id, name, mode, from_at, created_at, seeding
+select id, queue_id, name, mode, from_at, conflation, created_at, seeding
 from groups
 where queue_id = ? and name = ?
 
 -- name: by_id
-select id, queue_id, name, mode, from_at, created_at, seeding from groups where id = ?
+select id, queue_id, name, mode, from_at, conflation, created_at, seeding from groups where id = ?
 
 -- name: list
-select id, queue_id, name, mode, from_at, created_at, seeding
+select id, queue_id, name, mode, from_at, conflation, created_at, seeding
 from groups
 where queue_id = ?
 order by name
 
 -- name: seeding
-select id, queue_id, name, mode, from_at, created_at, seeding
+select id, queue_id, name, mode, from_at, conflation, created_at, seeding
 from groups
 where queue_id = ? and seeding > 0
 
 -- name: insert
-insert into groups (queue_id, name, mode, from_at, created_at, seeding)
-values (?, ?, ?, ?, ?, 1)
-returning id, queue_id, name, mode, from_at, created_at, seeding
+insert into groups (queue_id, name, mode, from_at, conflation, created_at, seeding)
+values (?, ?, ?, ?, ?, ?, 1)
+returning id, queue_id, name, mode, from_at, conflation, created_at, seeding
 
 -- name: set_seeding
 update groups set seeding = ? where id = ?

@@ -65,7 +65,7 @@ where p.id = ?
 select transaction_id, position from message_keys where partition_id = ? and key in (?, ?)
 
 -- name: queue_of_pop
-select q.options, g.seeding, coalesce(q.paused_at, g.paused_at)
+select q.options, g.seeding, coalesce(q.paused_at, g.paused_at), g.conflation
 from groups g join queues q on q.id = g.queue_id
 where g.id = ? and q.id = ?
 

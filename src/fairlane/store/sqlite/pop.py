@@ -59,7 +59,7 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
         return PopResult([want.lanes for want in wants])
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
-    popping = _Popping(db, now, call, parse_options(queue[0]))
+    popping = _Popping(db, now, call, parse_options(queue[0]), conflating=bool(queue[3]))
     popping.run(deque(want for want in wants if want.open))
     lanes = [want.lanes for want in wants]
     return PopResult(lanes, next_at=None if all(lanes) else popping.next_at())
@@ -92,11 +92,14 @@ def lost(db: apsw.Connection, lane: LaneRow, now: int) -> None:
 
 
 class _Popping:
-    def __init__(self, db: apsw.Connection, now: int, call: PopCall, options: QueueOptions) -> None:
+    def __init__(
+        self, db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, *, conflating: bool
+    ) -> None:
         self._db = db
         self._now = now
         self._call = call
         self._options = options
+        self._conflating = conflating
         seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
         self._ends_at = now + seconds * 1_000_000
         self._expiring = timing.life(options) is not None
@@ -140,6 +143,8 @@ class _Popping:
                 lane.clear_lease()
             else:
                 lost(self._db, lane, self._now)
+        if self._conflating and not lane.parked and lane.paused_at is None:
+            self._pass_over(lane)
         more = False
         if self._expiring:
             _, more = timing.expire(self._db, lane, self._options, self._now)
@@ -153,6 +158,14 @@ class _Popping:
         else:
             self._claim(lane, want, attempts, upto)
         save(self._db, lane)
+
+    def _pass_over(self, lane: LaneRow) -> None:
+        """Move the cursor to the newest message that can be delivered."""
+        _, visible = timing.put_off(self._db, lane, self._options, self._now)
+        newest = visible - 1
+        while newest > lane.committed and next_skip(self._db, lane, newest) == newest:
+            newest -= 1
+        advance(self._db, lane, newest, self._options)
 
     def _attempts(self, lane: LaneRow) -> int:
         """Failed attempts of the first message; those that used theirs up are dead-lettered on the way unless they
@@ -183,7 +196,7 @@ class _Popping:
 
     def _claim(self, lane: LaneRow, want: _Want, attempts: int, visible: int) -> None:
         first_pos = lane.committed
-        most = 1 if first_pos < lane.probe_until else want.messages
+        most = 1 if self._conflating or first_pos < lane.probe_until else want.messages
         stop = min(visible, self._stop(lane) if lane.failing else lane.head)
         segments, upto, size = self._read(lane, min(stop, first_pos + most), want.bytes)
         want.messages -= upto - first_pos

@@ -21,13 +21,13 @@ SQL = statements.load("fairlane.store.sqlite", "groups.sql")
 QUEUES = statements.load("fairlane.store.sqlite", "queues.sql")
 
 
-def group_of(row: tuple[int, int, str, str, int | None, int, int]) -> Group:
-    id, queue_id, name, mode, from_at, created_at, seeding = row
+def group_of(row: tuple[int, int, str, str, int | None, int, int, int]) -> Group:
+    id, queue_id, name, mode, from_at, conflation, created_at, seeding = row
     return Group(
         id=id,
         queue_id=queue_id,
         name=name,
-        subscription=Subscription(mode, from_at),  # type: ignore[arg-type]  # only a Mode was stored
+        subscription=Subscription(mode, from_at, bool(conflation)),  # type: ignore[arg-type]  # only a Mode was stored
         created_at=created_at,
         seeding=seeding > 0,
     )

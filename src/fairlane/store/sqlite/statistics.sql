@@ -74,7 +74,7 @@ where d.replayed_at is null
 group by d.partition_id
 
 -- name: groups
-select g.id, g.queue_id, g.name, g.mode, g.from_at, g.created_at, g.seeding,
+select g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.created_at, g.seeding,
     count(c.partition_id), coalesce(sum(p.head > c.committed), 0), coalesce(sum(p.head - c.committed), 0),
     min(iif(p.head > c.committed, (select s.created_at from segments s
         where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)),

@@ -34,6 +34,7 @@ DECLARE
     t_end timestamptz;
     t_next timestamptz;
     o jsonb;
+    v_conflating boolean;
     v_limited boolean;
     v_delay interval;
     v_window interval;
@@ -90,7 +91,7 @@ DECLARE
     v_moved bigint[] := '{}';
     v_before bigint;
 BEGIN
-    SELECT q.options, coalesce(q.paused_at, g.paused_at) IS NOT NULL INTO o, v_paused
+    SELECT q.options, coalesce(q.paused_at, g.paused_at) IS NOT NULL, g.conflation INTO o, v_paused, v_conflating
     FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
     WHERE q.id = p_queue AND g.id = p_group;
     IF o IS NULL THEN
@@ -157,6 +158,22 @@ BEGIN
             VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t)
             ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
             SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at;
+        END IF;
+        IF v_conflating AND v_batch > 0 AND v_first < c.head - 1 AND NOT c.parked AND c.paused_at IS NULL THEN
+            -- Only the newest message counts that can be delivered.
+            v_stop := CASE WHEN c.last_at + v_delay > t
+                           THEN fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond')
+                           ELSE c.head END;
+            v_first := greatest(v_first, v_stop - 1);
+            IF v_failing THEN
+                WHILE v_first > c.committed AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_first) = v_first LOOP
+                    v_first := v_first - 1;
+                END LOOP;
+                DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                                                  AND f.group_id = p_group AND f.position < v_first;
+                DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
+                                               AND x.position < v_first AND x.group_id = p_group;
+            END IF;
         END IF;
         v_stop := c.head;
         IF v_life IS NOT NULL AND v_first < c.head THEN
@@ -236,7 +253,7 @@ BEGIN
                 CONTINUE;
             END IF;
         END IF;
-        v_upto := CASE WHEN v_first < v_probe THEN v_first + 1 ELSE least(v_stop, v_first + v_batch) END;
+        v_upto := CASE WHEN v_conflating OR v_first < v_probe THEN v_first + 1 ELSE least(v_stop, v_first + v_batch) END;
         IF (v_upto - v_first) * c.message_bytes_max > v_bytes THEN
             -- Messages may be large: take whole segments while they fit, and one message at least.
             SELECT coalesce(max(x.last), v_first + 1) INTO v_upto
