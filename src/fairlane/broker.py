@@ -10,6 +10,7 @@ import msgspec
 
 from fairlane.delivery import Batch, Delivery, batch_of, completed
 from fairlane.engine.ack import AckRequest
+from fairlane.engine.catalogue_watch import CATALOGUE
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.engine import Engine
 from fairlane.engine.halts import Place
@@ -199,6 +200,7 @@ class Broker:
         )
         self.engine.catalogue.forget(configured.id)
         self.engine.catalogue.remember(configured)
+        self.store.hint(CATALOGUE)
         return configured
 
     async def queues(self) -> list[Queue]:
@@ -209,6 +211,7 @@ class Broker:
         deleted = await self.store.queues.delete(self.tenant, queue)
         if known is not None:
             self.engine.catalogue.forget(known.id)
+        self.store.hint(CATALOGUE)
         return deleted
 
     async def depth(self, queue: str) -> int:

@@ -123,5 +123,10 @@ class Catalogue:
         self._partitions = {key: part for key, part in self._partitions.items() if key[0] != queue_id}
         self._by_id = {id: part for id, part in self._by_id.items() if part.queue_id != queue_id}
 
+    def forget_all(self) -> None:
+        """Drop all that may have changed since nobody looked."""
+        for memory in (self._queues, self._groups, self._partitions, self._by_id):
+            memory.clear()
+
     def forget_group(self, queue_id: int, name: str) -> None:
         self._groups.pop((queue_id, name), None)

@@ -13,6 +13,7 @@ from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.enqueue import Enqueuer, enqueue_acks
 from fairlane.engine.halts import Halter
@@ -88,7 +89,16 @@ class Engine:
         self._stopped = False
         self.processor.start()
         self._reseed = Reseed(store, self.announce)
-        store.listen(lambda queue_id: self.waiters.wake(queue_id, 100))
+        self._watch = CatalogueWatch(store, self.catalogue)
+        self._watch.start()
+        store.listen(self._heard)
+
+    def _heard(self, queue_id: int) -> None:
+        """A hint of another broker."""
+        if queue_id == CATALOGUE:
+            self._watch.look_soon()
+        else:
+            self.waiters.wake(queue_id, 100)
 
     def _check_running(self) -> None:
         if self._stopped:
@@ -234,6 +244,7 @@ class Engine:
         await self._waiting_acks.stop()
         await self.processor.stop()
         await self._reseed.stop()
+        await self._watch.stop()
         await self.switches.stop()
         await self.retention.stop()
 

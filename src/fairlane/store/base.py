@@ -89,6 +89,11 @@ class Queues(Protocol):
         """Partitions whose name is greater than `after`, by name."""
         ...
 
+    async def changes(self, since: int) -> tuple[int, List[int] | None]:
+        """The version of the catalogue, which rises when a queue is configured or deleted, and the queues that changed
+        after version `since`; None when that is too long ago to know."""
+        ...
+
     async def depth(self, queue_id: int) -> int:
         """Messages not yet finished by every group; all retained ones while there is no group."""
         ...

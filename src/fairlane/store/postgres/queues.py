@@ -19,6 +19,7 @@ from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "queues.sql")
 _PURGE_PARTITIONS = 200
+CHANGES_KEPT = 1000
 _TABLES = (
     *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
     *("traces", "trace_names", "stream_state", "trims", "expiries", "partitions"),
@@ -83,6 +84,7 @@ class Queues:
             if row["delay"] > options.delay_seconds or row["window"] > options.window_seconds:
                 for shard in self._shards:
                     await connection.fetch(SQL["wake"], shard, row["id"], self._database.time())
+            await self._changed(connection, row["id"])
             return True
 
         while not await self._database.transact(work):
@@ -101,11 +103,23 @@ class Queues:
             await connection.execute(SQL["delete_groups"], row["id"])
             await connection.execute(SQL["delete_data_keys"], row["id"])
             await connection.execute(SQL["to_purge"], row["id"])
+            await self._changed(connection, row["id"])
             return True
 
         existed = await self._database.transact(work)
         await self.purge()
         return existed
+
+    async def _changed(self, connection: asyncpg.Connection[Any], queue_id: int) -> None:
+        """Last in a transaction: until its commit other changes wait, so that versions rise in commit order."""
+        version = await connection.fetchval(SQL["next_version"])
+        await connection.execute(SQL["changed"], version, queue_id)
+        await connection.execute(SQL["forget_changes"], version - CHANGES_KEPT)
+
+    async def changes(self, since: int) -> tuple[int, List[int] | None]:
+        [row] = await self._database.read(SQL["version"], since)
+        version, found = row["version"], row["queue_ids"]
+        return version, found if len(found) == version - since else None
 
     async def purge(self) -> None:
         """Remove the rows of deleted queues, also of those that a broker which died was removing."""

@@ -117,3 +117,16 @@ SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 AN
 -- name: partitions
 SELECT p.shard, p.id, p.name::text, p.start, p.head, p.last_at, p.created_at FROM fairlane.partitions p
 WHERE p.shard = ANY ($1) AND p.queue_id = $2 AND p.name > $3 ORDER BY p.name LIMIT $4;
+
+-- name: next_version
+UPDATE fairlane.catalogue c SET version = c.version + 1 RETURNING c.version;
+
+-- name: changed
+INSERT INTO fairlane.catalogue_changes (version, queue_id) VALUES ($1, $2);
+
+-- name: forget_changes
+DELETE FROM fairlane.catalogue_changes x WHERE x.version <= $1;
+
+-- name: version
+SELECT c.version, ARRAY(SELECT x.queue_id FROM fairlane.catalogue_changes x WHERE x.version > $1 ORDER BY x.version) AS queue_ids
+FROM fairlane.catalogue c;

@@ -23,6 +23,7 @@ from fairlane.store.sqlite.seeding import recount_depth
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some milliseconds
+CHANGES_KEPT: Final = 1000
 _TABLES = (
     *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
     *("traces", "trace_names", "stream_state", "trims", "expiries"),
@@ -53,6 +54,7 @@ class Queues:
             old = queue.options
             if old.delay_seconds > options.delay_seconds or old.window_seconds > options.window_seconds:
                 db.execute(SQL["wake"], (queue.id, now))
+            _changed(db, queue.id)
             return msgspec.structs.replace(queue, options=options, namespace=namespace, task=task)
 
         return await self._database.write(work)
@@ -67,6 +69,7 @@ class Queues:
                 return False
             for statement in ("delete", "delete_groups", "delete_data_keys", "insert_purge"):
                 db.execute(SQL[statement], (queue.id,))
+            _changed(db, queue.id)
             return True
 
         deleted = await self._database.write(work)
@@ -106,6 +109,14 @@ class Queues:
 
         return await self._database.read(work)
 
+    async def changes(self, since: int) -> tuple[int, List[int] | None]:
+        def work(db: apsw.Connection, now: int) -> tuple[int, List[int] | None]:
+            version = int(value(db, SQL["version"]))
+            found = [queue_id for (queue_id,) in rows(db, SQL["changes"], since)]
+            return version, found if len(found) == version - since else None
+
+        return await self._database.read(work)
+
     async def depth(self, queue_id: int) -> int:
         def work(db: apsw.Connection, now: int) -> int | None:
             row = first(db, SQL["options_and_depth"], queue_id)
@@ -114,6 +125,11 @@ class Queues:
             return int(row[1] if parse_options(row[0]).max_size else value(db, SQL["count_depth"], queue_id))
 
         return _there(queue_id, await self._database.read(work))
+
+
+def _changed(db: apsw.Connection, queue_id: int) -> None:
+    version = value(db, SQL["changed"], queue_id)
+    db.execute(SQL["forget_changes"], (version - CHANGES_KEPT,))
 
 
 def _there(queue_id: int, answer: T | None) -> T:

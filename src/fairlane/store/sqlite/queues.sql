@@ -139,3 +139,15 @@ update queues set depth = ? where id = ?
 
 -- name: add_depth
 update queues set depth = depth + ? where id = ?
+
+-- name: changed
+insert into catalogue_changes (queue_id) values (?) returning version
+
+-- name: forget_changes
+delete from catalogue_changes where version <= ?
+
+-- name: version
+select coalesce((select seq from sqlite_sequence where name = 'catalogue_changes'), 0)
+
+-- name: changes
+select queue_id from catalogue_changes where version > ? order by version

@@ -1,0 +1,62 @@
+"""Tells a broker that queues were changed by another one, so that what it remembers of them is forgotten.
+
+The truth is a version in the store; a hint says that it rose, and every second it is looked at anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from fairlane.engine.catalogue import Catalogue
+from fairlane.errors import FairlaneError
+from fairlane.store.base import Store
+
+CATALOGUE = 0
+"""The hint for it, in the place of a queue's id."""
+LOOK_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class CatalogueWatch:
+    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._version: int | None = None
+        self._news = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="fairlane catalogue")
+
+    def look_soon(self) -> None:
+        self._news.set()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._news.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            try:
+                await self.look()
+            except FairlaneError as error:
+                log.debug("cannot look at the catalogue now: %s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
+            self._news.clear()
+
+    async def look(self) -> None:
+        """Forget what changed since the last look, all of it when that is not known."""
+        version, queue_ids = await self._store.queues.changes(self._version or 0)
+        if self._version is None or queue_ids is None:
+            self._catalogue.forget_all()
+        else:
+            for queue_id in queue_ids:
+                self._catalogue.forget(queue_id)
+        self._version = version
