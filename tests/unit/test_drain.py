@@ -1,0 +1,56 @@
+"""How fast something drains, and what a producer is told of it, by a clock of the test's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlane.engine.capacity import SECONDS_MAX, SECONDS_MIN, UNKNOWN_SECONDS, Capacity
+from fairlane.engine.drain import DrainRate
+from fairlane.store.values import Full
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def test_a_rate_is_not_known_before_something_was_seen() -> None:
+    assert DrainRate().rate == 0
+
+
+def test_a_rate_is_what_left_a_second_and_follows_changes() -> None:
+    drain = DrainRate()
+    drain.resume(0.0)
+    for second in range(1, 11):
+        drain.left(50, float(second))
+    assert drain.rate == pytest.approx(50)
+    for second in range(11, 60):
+        drain.left(10, float(second))
+    assert drain.rate == pytest.approx(10, rel=0.1)
+
+
+def test_time_in_which_nothing_was_there_does_not_count() -> None:
+    drain = DrainRate()
+    drain.resume(0.0)
+    drain.left(100, 1.0)
+    drain.resume(1000.0)
+    drain.left(100, 1001.0)
+    assert drain.rate == pytest.approx(100)
+
+
+def test_a_full_queue_tells_when_there_will_be_room() -> None:
+    clock = Clock()
+    capacity = Capacity(clock)
+    assert capacity.refusal(1, Full(100, 100), 1).retry_after == UNKNOWN_SECONDS
+    for _ in range(10):  # consumers finish 20 a second, and producers fill it up again
+        clock.at += 1
+        capacity.saw(1, 100, came=20)
+    refusal = capacity.refusal(1, Full(100, 100), 60)
+    assert refusal.retry_after == pytest.approx(3, rel=0.05)
+    assert (refusal.depth, refusal.capacity, refusal.code) == (100, 100, "QUEUE_FULL")
+    assert capacity.refusal(1, Full(100, 100), 1).retry_after == SECONDS_MIN
+    assert capacity.refusal(1, Full(100, 100), 1_000_000).retry_after == SECONDS_MAX
+    assert capacity.refusal(2, Full(100, 100), 60).retry_after == UNKNOWN_SECONDS, "each queue drains for itself"
