@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -16,7 +17,7 @@ from fairlane.engine.engine import Engine
 from fairlane.engine.halts import Place
 from fairlane.engine.pop import PopRequest
 from fairlane.engine.transact import AckStep, Outcome, Step
-from fairlane.errors import InvalidRequest, NotFound
+from fairlane.errors import InvalidRequest, NotFound, StoreUnavailable
 from fairlane.model.explanation import Explanation
 from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX
@@ -26,18 +27,33 @@ from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, DeadLetter, P
 from fairlane.model.queue import Queue, queue_options
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
+from fairlane.store.journal import Journal
+from fairlane.store.late import LateStore
 from fairlane.store.values import DeadFilter
 
+JOURNAL_BYTES_MAX = 1024**3
+_POSTGRES = ("postgresql://", "postgres://")
 _ALL = Subscription()
 _ANY = DeadFilter()
+
+log = logging.getLogger(__name__)
 
 
 class Broker:
     """The verbs of the queue. One event loop; any number of tasks."""
 
-    def __init__(self, store: Store, *, tenant: str = DEFAULT_TENANT, polls_max: int = POLLS_MAX) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        polls_max: int = POLLS_MAX,
+        journal: Journal | None = None,
+    ) -> None:
+        """With a `journal`, await `engine.start()` before the first call."""
         self.store = store
-        self.engine = Engine(store, polls_max=polls_max)
+        self.journal = journal
+        self.engine = Engine(store, polls_max=polls_max, journal=journal, tenant=tenant)
         self.tenant = tenant
 
     @classmethod
@@ -49,15 +65,27 @@ class Broker:
         clock: Clock | None = None,
         polls_max: int = POLLS_MAX,
         retention_interval: float = 10.0,
+        journal: str | None = None,
+        journal_bytes_max: int = JOURNAL_BYTES_MAX,
         **options: Any,
     ) -> AsyncIterator[Broker]:
         """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which up to `polls_max` pops
         may wait at once. Closing it answers everybody first. Every `retention_interval` seconds it deletes what the
-        rules of queues cover; 0 leaves that to others."""
-        store = await open_store(url, clock=clock, **options)
-        broker = cls(store, polls_max=polls_max)
+        rules of queues cover; 0 leaves that to others.
+
+        `journal` is a directory: pushes and acks that the store cannot take are kept there and applied later, and a
+        broker on PostgreSQL starts without its database."""
+        kept = await _open_journal(journal, journal_bytes_max) if journal is not None else None
+        try:
+            store = await _open_or_wait(url, clock, options, late=kept is not None)
+        except BaseException:
+            if kept is not None:
+                await kept.close()
+            raise
+        broker = cls(store, polls_max=polls_max, journal=kept)
         broker.engine.retention.start(retention_interval)
         try:
+            await broker.engine.start()
             yield broker
         finally:
             await broker.close()
@@ -65,6 +93,8 @@ class Broker:
     async def close(self) -> None:
         await self.engine.stop()
         await self.store.close()
+        if self.journal is not None:
+            await self.journal.close()
 
     async def push(
         self,
@@ -326,6 +356,24 @@ class Transaction:
             self.steps.append(AckStep(_ack_item(delivery, status, error, None, result), delivery.group))
 
 
+async def _open_journal(directory: str, bytes_max: int) -> Journal:
+    from fairlane.store.sqlite.journal import SqliteJournal
+
+    return await SqliteJournal.open(directory, bytes_max=bytes_max)
+
+
+async def _open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], *, late: bool) -> Store:
+    """The store; with `late` one that is opened later if PostgreSQL does not answer now."""
+    try:
+        return await open_store(url, clock=clock, **options)
+    except StoreUnavailable as error:
+        if not late or not url.startswith(_POSTGRES):
+            raise
+        log.error("starting without the database: %s", error)
+        why = str(error)
+    return cast(Store, LateStore("postgresql", lambda: open_store(url, clock=clock, **options), why))
+
+
 async def open_store(url: str, *, clock: Clock | None = None, encryption_key: str = "", **options: Any) -> Store:
     """The store a URL names. `encryption_key` seals the messages of encrypted queues; see `Keyring`."""
     from fairlane.store.sealed.install import install
@@ -348,7 +396,7 @@ async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store
         from fairlane.store.sqlite.store import SqliteStore
 
         return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
-    if url.startswith(("postgresql://", "postgres://")):
+    if url.startswith(_POSTGRES):
         from fairlane.store.postgres.store import PostgresStore
 
         return await PostgresStore.open(url, clock=clock, **options)

@@ -37,6 +37,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A file with such keys."""
     retention_interval_seconds: float = 10.0
     """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
+    journal: bool = True
+    """Keep pushes and acks below `data_dir` while the store does not answer."""
+    journal_bytes_max: int = 1024**3
 
 
 def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Settings:

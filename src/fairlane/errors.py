@@ -9,9 +9,11 @@
     |   |- TransactionRefused   one of its operations was refused; nothing was applied
     |   '- OperationFailed      what was accepted was given up on later; the operation says why
     |- Overloaded           try again after `retry_after` seconds
-    |   '- QueueFull        the queue is at its capacity
+    |   |- QueueFull        the queue is at its capacity
+    |   '- JournalFull      the store is away and the journal has no room either
     '- Unavailable          the store or the broker cannot answer now; retry
         |- StoreUnavailable
+        |   '- StoreFull    its disk has no room
         |- StoreUnsafe      the store would lose data: refused to start
         |- StoreCorrupt     stored bytes do not match their checksum
         |   '- SealError    a message cannot be sealed or opened: no key, another key, or changed bytes
@@ -85,6 +87,10 @@ class QueueFull(Overloaded):
         self.capacity = capacity
 
 
+class JournalFull(Overloaded):
+    code = "journal_full"
+
+
 class Unavailable(FairlaneError):
     code = "unavailable"
     retryable = True
@@ -92,6 +98,10 @@ class Unavailable(FairlaneError):
 
 class StoreUnavailable(Unavailable):
     code = "store_unavailable"
+
+
+class StoreFull(StoreUnavailable):
+    code = "store_full"
 
 
 class StoreUnsafe(Unavailable):

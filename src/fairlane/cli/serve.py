@@ -36,6 +36,10 @@ def serve(
     connections_max: Annotated[int | None, typer.Option(help="Connections of clients, in each process")] = None,
     polls_max: Annotated[int | None, typer.Option(help="Long polls that wait at once, in each process")] = None,
     allow_unsafe: Annotated[bool | None, typer.Option(help="Accept a store that may lose what it committed")] = None,
+    journal: Annotated[
+        bool | None, typer.Option(help="Keep pushes and acks below the data directory while the store is away")
+    ] = None,
+    journal_bytes_max: Annotated[int | None, typer.Option(help="Past this the journal refuses with 429")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings")] = None,
 ) -> None:
     """Run the broker. Every option can also be set as FAIRLANE_<NAME> in the environment."""

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -85,9 +86,15 @@ async def _serve(
 
 
 def _options(settings: Settings) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if settings.journal:
+        options = {
+            "journal": str(Path(settings.data_dir) / "journal"),
+            "journal_bytes_max": settings.journal_bytes_max,
+        }
     if settings.store.startswith("sqlite"):
-        return {}
-    return {
+        return options
+    return options | {
         "listen_url": settings.listen_url,
         "statement_cache": settings.statement_cache,
         "allow_unsafe": settings.allow_unsafe,

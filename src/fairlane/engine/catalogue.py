@@ -37,6 +37,8 @@ class Catalogue:
         self._by_id: dict[PartitionId, Partition] = {}
         self._groups: dict[tuple[int, str], Group] = {}
         self._names: dict[int, str] = {}
+        self._seen: dict[tuple[str, str], Queue] = {}
+        """As last seen, also after it was forgotten: all there is to go by while the store is away."""
         self._queue_of: dict[int, int] = {}
 
     async def queue(self, tenant: str, name: str, *, make: bool) -> Queue | None:
@@ -50,9 +52,23 @@ class Catalogue:
             self.remember(queue)
         return queue
 
+    def recall(self, tenant: str, name: str) -> Queue | None:
+        """The queue as it was last seen, however long ago; nobody is asked."""
+        return self._seen.get((tenant, name))
+
+    def recollect(self, queue: Queue) -> None:
+        """Take in what is known from elsewhere, for `recall` alone."""
+        self._seen.setdefault((queue.tenant, queue.name), queue)
+
+    def known_names(self, id: PartitionId) -> tuple[str | None, str | None]:
+        """Names of a partition's queue and of the partition itself, without asking."""
+        partition = self._by_id.get(id)
+        return (self._names.get(partition.queue_id), partition.name) if partition else (None, None)
+
     def remember(self, queue: Queue) -> None:
         _remember(self._queues, (queue.tenant, queue.name), (queue, time.monotonic() + _QUEUE_SECONDS))
         _remember(self._names, queue.id, queue.name)
+        _remember(self._seen, (queue.tenant, queue.name), queue)
 
     async def existing(self, tenant: str, name: str) -> Queue:
         queue = await self.queue(tenant, name, make=False)

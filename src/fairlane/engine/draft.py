@@ -14,7 +14,7 @@ from fairlane.store.values import NO_ID_TIME, Slice
 
 Address = tuple[str, str, str]
 """Tenant, queue and partition by name."""
-_UNDECIDED = PushOutcome(status="refused", transaction_id="")
+UNDECIDED = PushOutcome(status="refused", transaction_id="")
 
 
 class PushRequest(msgspec.Struct):
@@ -62,18 +62,35 @@ class Draft:
 
 
 class Flush:
-    """Requests on their way into the store. `outcomes` has a list for each request, or its error."""
+    """Requests on their way into the store. `outcomes` has a list for each request, or its error.
 
-    def __init__(self, requests: Sequence[PushRequest]) -> None:
+    `in_order`: a part that does not fit holds back what comes behind it in its partition. `dedup_least` is how many
+    seconds ids are looked back for at least, in queues that do so at all."""
+
+    def __init__(self, requests: Sequence[PushRequest], *, in_order: bool = False, dedup_least: int = 0) -> None:
         self.requests = requests
-        self.outcomes: list[list[PushOutcome] | Exception] = [[_UNDECIDED] * len(request.items) for request in requests]
+        self.in_order = in_order
+        self.dedup_least = dedup_least
+        self.abandoned = False
+        """Set by whoever will not wait longer: nothing more is sent."""
+        self.doubtful = False
+        """Whether the store may have applied what it was last given."""
+        self.partial: dict[int, list[PushOutcome]] = {}
+        """What was decided of a request before it failed."""
+        self.failed: list[Draft] = []
+        """What was on its way when it did."""
+        self.outcomes: list[list[PushOutcome] | Exception] = [[UNDECIDED] * len(request.items) for request in requests]
         self.drafts: dict[Address, Draft] = {}
 
     def fail(self, error: Exception) -> None:
         """The requests with messages still on their way get the error."""
         for draft in self.drafts.values():
             for request, _ in draft.owners:
+                answers = self.outcomes[request]
+                if type(answers) is list:
+                    self.partial[request] = answers
                 self.outcomes[request] = error
+        self.failed += self.drafts.values()
         self.drafts.clear()
 
     def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
+
+import msgspec
 
 from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.admission import Admission, Gauge, Kind, Load
@@ -17,6 +20,8 @@ from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.enqueue import Enqueuer, enqueue_acks
 from fairlane.engine.halts import Halter
+from fairlane.engine.journal_drain import JournalDrain
+from fairlane.engine.kept import push_lane
 from fairlane.engine.leases import Leases
 from fairlane.engine.operations import Operations
 from fairlane.engine.pop import Popped, Popper, PopRequest
@@ -24,19 +29,24 @@ from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
 from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
-from fairlane.engine.switchboard import Switchboard
+from fairlane.engine.shelter import Shelter
+from fairlane.engine.store_watch import StoreWatch
+from fairlane.engine.switchboard import PUSH_ASIDE, Switchboard
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters
 from fairlane.engine.waiting_acks import WaitingAcks
 from fairlane.engine.waiting_pushes import WaitingPushes
 from fairlane.engine.wide_pop import WidePopper
-from fairlane.errors import Overloaded, ShuttingDown
+from fairlane.errors import LaneWaiting, OutcomeUnknown, Overloaded, ShuttingDown, StoreUnavailable, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.limits import POLLS_MAX
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
 from fairlane.model.stream import StateChange
 from fairlane.store.base import Store
+from fairlane.store.journal import Journal
 from fairlane.store.operations import ClaimedLane
 from fairlane.store.values import Renewal
 from fairlane.telemetry import Operation, Telemetry
@@ -49,7 +59,14 @@ _FLUSHES_WAITING_MAX = 5
 class Engine:
     """Callers hand over checked values and wait; no caller touches the store. `stop` answers everybody."""
 
-    def __init__(self, store: Store, *, polls_max: int = POLLS_MAX) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        polls_max: int = POLLS_MAX,
+        journal: Journal | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> None:
         self.store = store
         self.telemetry = Telemetry()
         self.switches = Switchboard(store)
@@ -70,16 +87,21 @@ class Engine:
         self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
         self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry)
         self._transactor = Transactor(store, self._pusher, self._acker)
+        self.shelter: Shelter | None = None
+        self.journal_drain: JournalDrain | None = None
+        self._draining: asyncio.Task[None] | None = None
+        if journal is not None:
+            self._take_shelter(journal, tenant)
         flushes = store.flushes()
         self._pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
             self._push, BatchPolicy(flushes=flushes), weigh=_weigh_push
         )
         self._acks: Batcher[AckRequest, list[AckOutcome]] = Batcher(
-            self._acker.flush, BatchPolicy(flushes=flushes), weigh=lambda request: Weight(len(request.items))
+            self._ack, BatchPolicy(flushes=flushes), weigh=lambda request: Weight(len(request.items))
         )
         self._renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
         self._waiting_pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
-            self._pusher.enqueue, BatchPolicy(), weigh=_weigh_push
+            self._enqueue, BatchPolicy(), weigh=_weigh_push
         )
         self._waiting_acks: Batcher[AckRequest, list[AckOutcome]] = Batcher(
             self._enqueue_acks, BatchPolicy(), weigh=lambda request: Weight(len(request.items))
@@ -100,6 +122,31 @@ class Engine:
         else:
             self.waiters.wake(queue_id, 100)
 
+    def _take_shelter(self, journal: Journal, tenant: str) -> None:
+        self.shelter = Shelter(
+            journal,
+            StoreWatch(),
+            self.catalogue,
+            maintenance=lambda: self.switches.seen(PUSH_ASIDE),
+            clock_ms=self.store.id_time,
+        )
+        self.journal_drain = JournalDrain(
+            self.shelter, self.store, self._pusher, self._acker.flush, tenant=tenant, applied=self._announce
+        )
+
+    async def start(self) -> None:
+        """Take up what an earlier process left in the journal; needed only with one."""
+        if self.shelter is not None and self.journal_drain is not None:
+            self.shelter.hold(await self.shelter.journal.lanes())
+            for queue in await self.shelter.journal.catalogue():
+                self.catalogue.recollect(queue)
+            try:
+                async with asyncio.timeout(self.shelter.patience_seconds):
+                    await self.store.switches.on()
+            except (Unavailable, TimeoutError) as error:
+                self.shelter.watch.lost(str(error) or "it does not answer")
+            self._draining = asyncio.create_task(self.journal_drain.run(), name="fairlane drain")
+
     def _check_running(self) -> None:
         if self._stopped:
             raise ShuttingDown("the broker is stopping")
@@ -112,7 +159,10 @@ class Engine:
         return await self._timed(self.telemetry.push, len(request.items), batcher.submit(request))
 
     def _must_wait(self, kind: Kind) -> bool:
-        """Whether an operation is kept and applied later; Overloaded if it is not even that."""
+        """Whether an operation is kept and applied later; Overloaded if it is not even that. While the store is away
+        the journal decides."""
+        if self.shelter is not None and not self.shelter.watch.up:
+            return False
         load = self.load()
         decision = self.admission.decide(kind, load)
         if decision.verdict == "refuse":
@@ -131,7 +181,15 @@ class Engine:
         self.announce(queue_id, 1)
 
     async def _enqueue_acks(self, requests: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
-        return await enqueue_acks(requests, self.catalogue, self._enqueuer)
+        async def enqueue(some: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
+            return await enqueue_acks(some, self.catalogue, self._enqueuer)
+
+        return await (self.shelter.ack(requests, enqueue) if self.shelter is not None else enqueue(requests))
+
+    async def _enqueue(self, requests: list[PushRequest]) -> list[list[PushOutcome] | Exception]:
+        if self.shelter is not None:
+            return await self.shelter.push(requests, self._pusher.run_enqueue)
+        return await self._pusher.enqueue(requests)
 
     async def _timed(self, operation: Operation, items: int, work: Awaitable[T]) -> T:
         began = perf_counter()
@@ -144,9 +202,17 @@ class Engine:
         return outcome
 
     async def _push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception]:
-        outcomes = await self._pusher.flush(requests)
+        if self.shelter is not None:
+            outcomes = await self.shelter.push(requests, self._pusher.run)
+        else:
+            outcomes = await self._pusher.flush(requests)
         self._announce()
         return outcomes
+
+    async def _ack(self, requests: list[AckRequest]) -> Sequence[list[AckOutcome] | Exception]:
+        if self.shelter is not None:
+            return await self.shelter.ack(requests, self._acker.flush)
+        return await self._acker.flush(requests)
 
     def _got_messages(self, queue_id: int, owners: Sequence[tuple[int, int]]) -> None:
         self._ready[queue_id] = self._ready.get(queue_id, 0) + 1
@@ -170,10 +236,29 @@ class Engine:
         self._check_running()
         self._must_wait("pop")
         try:
+            if self.shelter is not None:
+                return await self._pop_when_up(request, self.shelter, self._popper.pop)
             return await self._popper.pop(request)
         except Exception:
             self.telemetry.pop.errors += 1
             raise
+
+    async def _pop_when_up(
+        self, request: PopRequest, shelter: Shelter, pop: Callable[[PopRequest], Awaitable[Popped]]
+    ) -> Popped:
+        """A poll that waits, waits for the store as well; one that does not is told at once that it is away."""
+        watch, give_up_at = shelter.watch, perf_counter() + request.wait_seconds
+        while True:
+            if not watch.up and not await watch.wait_back(give_up_at - perf_counter()):
+                raise StoreUnavailable(f"the store does not answer: {watch.why}")
+            left = max(0.0, give_up_at - perf_counter()) if request.wait_seconds else 0.0
+            try:
+                async with asyncio.timeout(None if left else 2 * shelter.patience_seconds):
+                    return await pop(msgspec.structs.replace(request, wait_seconds=left))
+            except TimeoutError:
+                watch.lost("a pop got no answer in time")
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                watch.lost(str(error))
 
     async def ack(self, request: AckRequest) -> list[AckOutcome]:
         self._check_running()
@@ -207,8 +292,20 @@ class Engine:
         """Release a lease whose holder went away before it knew of it. Returns at once."""
         self._popper.give_back(lease)
 
+    def _check_lanes(self, tenant: str, steps: Sequence[Step]) -> None:
+        """A transaction is never kept for later, so it cannot go behind what is."""
+        if self.shelter is None or not self.shelter.lanes:
+            return
+        for step in steps:
+            if isinstance(step, PushItem) and self.shelter.holds(push_lane(tenant, step)):
+                raise LaneWaiting(
+                    f"earlier messages for partition {step.partition!r} of queue {step.queue!r} wait in the journal; "
+                    "try again soon"
+                )
+
     async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
         self._check_running()
+        self._check_lanes(tenant, steps)
         bundle = self._transactor.transact(tenant, steps)
         outcomes = await self._timed(self.telemetry.transaction, len(steps), bundle)
         self._announce()
@@ -217,6 +314,7 @@ class Engine:
     async def cycle(self, tenant: str, change: StateChange, steps: Sequence[Step], *, release: bool) -> list[Outcome]:
         """A transaction that changes the state of a stream as well."""
         self._check_running()
+        self._check_lanes(tenant, steps)
         commit = partial(self.store.streams.cycle, change)
         bundle = self._transactor.transact(tenant, steps, commit=commit, release=release)
         outcomes = await self._timed(self.telemetry.transaction, len(steps) + len(change.ops), bundle)
@@ -227,8 +325,14 @@ class Engine:
         """Pop from whichever queue with these labels has something."""
         self._check_running()
         self._must_wait("pop")
-        try:
+
+        async def pop(request: PopRequest) -> Popped:
             return await self._wide_popper.pop(request, namespace, task)
+
+        try:
+            if self.shelter is not None:
+                return await self._pop_when_up(request, self.shelter, pop)
+            return await pop(request)
         except Exception:
             self.telemetry.pop.errors += 1
             raise
@@ -245,8 +349,21 @@ class Engine:
         await self.processor.stop()
         await self._reseed.stop()
         await self._watch.stop()
+        await self._stop_draining()
         await self.switches.stop()
         await self.retention.stop()
+
+    async def _stop_draining(self) -> None:
+        """What the journal holds stays there. Flushes that nobody waits for have a moment more."""
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.wait([self._draining])
+        if self.shelter is not None and self.shelter.left_behind:
+            await asyncio.wait(self.shelter.left_behind, timeout=1.0)
+            for task in list(self.shelter.left_behind):
+                task.cancel()
+            if self.shelter.left_behind:
+                await asyncio.wait(self.shelter.left_behind)
 
     def load(self) -> Load:
         """What admission decides by, as of now."""

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import chain
 
+import msgspec
+
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
@@ -14,7 +16,7 @@ from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnkn
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import BufferReason, PushOutcome
-from fairlane.model.queue import Partition, Queue
+from fairlane.model.queue import Partition, Queue, QueueOptions
 from fairlane.store.base import Store
 from fairlane.store.values import Behind, Duplicate, Duplicates, Full, PushResult, Slice, Stored
 
@@ -46,17 +48,22 @@ class Pusher:
         self._ids = Uuid7(store.id_time)
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
-        flush = Flush(requests)
+        return await self.run(Flush(requests))
+
+    async def run(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
         await self.draft(flush)
         pauses = iter(_UNKNOWN_PAUSES)
         for _ in range(_ROUNDS_MAX):
             drafts = list(flush.drafts.values())
-            if not drafts:
+            if not drafts or flush.abandoned:
                 return flush.outcomes
+            doubtful, flush.doubtful = flush.doubtful, True
             try:
                 results = await self._store.messages.push([draft.slice for draft in drafts])
+                flush.doubtful = False
                 await self.apply(flush, drafts, results)
             except OutcomeUnknown as error:
+                flush.doubtful = True
                 pause = next(pauses, None)
                 if pause is None or not all(draft.slice.options.dedup_seconds for draft in drafts):
                     flush.fail(error)
@@ -64,20 +71,25 @@ class Pusher:
                 await asyncio.sleep(pause)
                 doubt(drafts)
             except FairlaneError as error:
+                flush.doubtful = doubtful and flush.doubtful
                 flush.fail(error)
         flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
         return flush.outcomes
 
     async def enqueue(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
+        return await self.run_enqueue(Flush(requests))
+
+    async def run_enqueue(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
         """Keep all of it as operations."""
-        flush = Flush(requests)
         await self.draft(flush)
         try:
             for _ in range(_ROUNDS_MAX):
                 drafts = list(flush.drafts.values())
-                if not drafts:
+                if not drafts or flush.abandoned:
                     return flush.outcomes
+                flush.doubtful = True
                 await self._wait(flush, drafts, "system_busy")
+                flush.doubtful = False
             flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
         except FairlaneError as error:
             flush.fail(error)
@@ -100,7 +112,10 @@ class Pusher:
                 homes = {}
                 refused |= {(tenant, name, label): error for label in labels}
             lanes[tenant, name] = {
-                label: Draft((tenant, name, label), Slice(partition.id, queue.id, queue.options, [], [], [], [], []))
+                label: Draft(
+                    (tenant, name, label),
+                    Slice(partition.id, queue.id, _options(queue, flush.dedup_least), [], [], [], [], []),
+                )
                 for label, (queue, partition) in homes.items()
             }
         for number, request in enumerate(flush.requests):
@@ -200,6 +215,14 @@ class Pusher:
         part.partition, part.queue_id, part.options = partition.id, queue.id, queue.options
 
 
+def _options(queue: Queue, dedup_least: int) -> QueueOptions:
+    """Of a queue, looking back for ids that long at least."""
+    options = queue.options
+    if 0 < options.dedup_seconds < dedup_least:
+        return msgspec.structs.replace(options, dedup_seconds=dedup_least)
+    return options
+
+
 def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, None]]:
     """The partitions that requests name, by tenant and queue, in the order they come."""
     wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
@@ -255,7 +278,7 @@ def _make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacit
     room = capacity - depth
     out: dict[Address, list[int]] = defaultdict(list)
     for (_, address), offsets in sorted(parts.items()):
-        if len(offsets) <= room:
+        if len(offsets) <= room and not (flush.in_order and address in out):
             room -= len(offsets)
         else:
             out[address] += offsets

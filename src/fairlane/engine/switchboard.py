@@ -10,6 +10,8 @@ from fairlane.errors import FairlaneError
 from fairlane.store.base import Store
 
 POP_PAUSED = "pop_maintenance"
+PUSH_ASIDE = "push_maintenance"
+"""Pushes go to the journals of their brokers, and stay there."""
 _LOOK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,13 @@ class Switchboard:
             self._look_at = time.monotonic() + _LOOK_SECONDS
             self._looking = asyncio.create_task(self._look(), name="fairlane switches")
         return name in self._on
+
+    def seen(self, name: str) -> bool:
+        """As of the last look, without waiting for one."""
+        if time.monotonic() >= self._look_at and (self._looking is None or self._looking.done()):
+            self._look_at = time.monotonic() + _LOOK_SECONDS
+            self._looking = asyncio.create_task(self._look(), name="fairlane switches")
+        return self._on is not None and name in self._on
 
     async def turn(self, name: str, on: bool) -> None:
         await self._store.switches.turn(name, on)

@@ -62,6 +62,8 @@ class App:
 
     async def healthy(self) -> bool:
         """Whether the store answers in reasonable time."""
+        if self.engine.shelter is not None and not self.engine.shelter.watch.up:
+            return False
         try:
             await asyncio.wait_for(self.engine.store.switches.on(), _HEALTH_SECONDS)
         except (FairlaneError, TimeoutError):

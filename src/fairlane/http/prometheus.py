@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from fairlane.http.routes.status import journal_status
 from fairlane.http.wire_queues import counts_out
 from fairlane.telemetry import cpu_seconds, resident_bytes
 
@@ -65,6 +66,7 @@ async def exposition(app: App) -> bytes:
     out = Exposition({} if app.worker is None else {"worker": str(app.worker)})
     _process(out, app)
     _operations(out, app)
+    _load(out, app)
     await _waiting(out, app)
     await _queues(out, app)
     return out.body()
@@ -92,6 +94,32 @@ def _process(out: Exposition, app: App) -> None:
     out.one("http_requests_active", "gauge", "Requests being answered.", active)
     out.one("operations_pending", "gauge", "Operations handed over and not answered yet.", app.engine.pending)
     out.one("polls_waiting", "gauge", "Long polls parked until there is something.", len(app.engine.waiters))
+
+
+def _load(out: Exposition, app: App) -> None:
+    out.one("store_use", "gauge", "How much of the store admission counts as used, 0 to 1.", app.engine.load().use)
+    out.family(
+        "admission_decisions_total",
+        "counter",
+        "Operations executed, queued and refused for the load.",
+        [
+            ({"op": kind, "verdict": verdict}, count)
+            for kind, verdicts in app.engine.admission.decisions.items()
+            for verdict, count in verdicts.items()
+        ],
+    )
+    journal = journal_status(app)
+    if journal is None or app.engine.shelter is None:
+        return
+    out.one("store_up", "gauge", "1 while the store answers, 0 while pushes go to the journal.", int(journal.store_up))
+    out.one("store_outages_total", "counter", "How often it did not.", app.engine.shelter.watch.outages)
+    out.one("journal_messages", "gauge", "Messages and acks that wait in the journal.", journal.messages)
+    out.one("journal_lanes", "gauge", "Partitions they belong to.", journal.lanes)
+    out.one("journal_bytes", "gauge", "Size of the journal.", journal.bytes)
+    out.one("journal_bytes_max", "gauge", "Its limit; past it pushes are refused.", journal.bytes_max)
+    out.one("journal_failed", "gauge", "Entries the store refused for good.", journal.failed)
+    out.one("journal_oldest_seconds", "gauge", "Age of the oldest entry.", journal.oldest_seconds or 0.0)
+    out.one("journal_acks_lost_total", "counter", "Acks that came after their lease had ended.", journal.acks_lost)
 
 
 def _operations(out: Exposition, app: App) -> None:

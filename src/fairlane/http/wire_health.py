@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.http.wire_queues import Wire
-from fairlane.http.wire_status import EngineStatus
+from fairlane.http.wire_status import EngineStatus, JournalStatus
 
 
 class Alive(msgspec.Struct, kw_only=True):
@@ -15,6 +15,8 @@ class Alive(msgspec.Struct, kw_only=True):
 class Ready(msgspec.Struct, kw_only=True):
     status: str
     database: str
+    journal: JournalStatus | None = None
+    """What waits for the store; a broker without its store still takes pushes and acks."""
 
 
 class Worker(msgspec.Struct, kw_only=True):

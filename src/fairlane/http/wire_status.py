@@ -189,11 +189,43 @@ class Analytics(msgspec.Struct, kw_only=True):
     since_start_of_broker: str = msgspec.field(name="sinceStartOfBroker")
 
 
+class FailedEntry(Wire, rename="camel", kw_only=True):
+    """Messages that the store refused when they came from the journal."""
+
+    id: int
+    queue: str
+    partition: str
+    messages: int
+    error: str
+    accepted_at: str
+
+
+class JournalStatus(Wire, rename="camel", kw_only=True):
+    store_up: bool
+    why_not: str | None
+    """What the store said, while it is away."""
+    away_seconds: float
+    entries: int
+    messages: int
+    lanes: int
+    """Partitions whose pushes or acks wait here."""
+    bytes: int
+    bytes_max: int
+    failed: int
+    oldest_seconds: float | None
+    drain_rate: float
+    """Messages that left it a second, lately."""
+    acks_lost: int
+    """Acks whose lease had ended when the store was back."""
+
+
 class Buffers(Wire, rename="camel", kw_only=True):
     pending: int
     failed: int
     db_healthy: bool
     worker: int
+    journal: JournalStatus | None = None
+    failed_entries: list[FailedEntry] = msgspec.field(default_factory=list)
 
 
 class Connections(msgspec.Struct, kw_only=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fairlane.http.message import Request, Response, json_response
 from fairlane.http.prometheus import CONTENT_TYPE, exposition
 from fairlane.http.router import Route
-from fairlane.http.routes.status import engine_status
+from fairlane.http.routes.status import engine_status, journal_status
 from fairlane.http.wire_health import Alive, Cpu, Health, Memory, Metrics, Pool, Rate, Ready, Worker
 from fairlane.telemetry import cpu_seconds, resident_bytes
 
@@ -24,7 +24,8 @@ async def readyz(app: App, request: Request) -> Response:
     connected = await app.healthy()
     ready = connected and not app.draining
     status = "ready" if ready else "draining" if connected else "not ready"
-    answer = Ready(status=status, database="connected" if connected else "disconnected")
+    database = "connected" if connected else "disconnected"
+    answer = Ready(status=status, database=database, journal=journal_status(app))
     return json_response(answer, 200 if ready else 503, headers=() if ready else ((b"retry-after", b"1"),))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.switchboard import POP_PAUSED
+from fairlane.engine.switchboard import POP_PAUSED, PUSH_ASIDE
 from fairlane.http.message import Request, Response, error_response, json_response
 from fairlane.http.router import Route
+from fairlane.http.routes.status import journal_status
 from fairlane.http.wire import decode
 from fairlane.http.wire_health import (
     BufferStats,
@@ -30,23 +31,32 @@ async def show(app: App, request: Request) -> Response:
 
 async def _maintenance(app: App, message: str | None = None) -> Maintenance:
     healthy = await app.healthy()
+    journal = journal_status(app)
+    pending, failed = (journal.messages, journal.failed) if journal is not None else (0, 0)
     return Maintenance(
-        maintenance_mode=False,
+        maintenance_mode=await app.engine.switches.is_on(PUSH_ASIDE),
         pop_maintenance_mode=await app.engine.switches.is_on(POP_PAUSED),
-        buffered_messages=0,
+        buffered_messages=pending,
         buffer_healthy=healthy,
-        buffer_stats=BufferStats(pending_count=0, failed_count=0, db_healthy=healthy),
+        buffer_stats=BufferStats(pending_count=pending, failed_count=failed, db_healthy=healthy),
         message=message,
     )
 
 
 async def switch(app: App, request: Request) -> Response:
+    """Every broker of the store sees the switch within two seconds, this one at once."""
     body = decode(request.body, SwitchBody)
-    if body.enabled:
-        return error_response(
-            409, "not_available", "pushes cannot be kept aside: this broker has no journal to keep them in"
-        )
-    return json_response(await _maintenance(app, "Maintenance mode is off"))
+    shelter = app.engine.shelter
+    if shelter is None:
+        if body.enabled:
+            return error_response(
+                409, "not_available", "pushes cannot be kept aside: this broker has no journal to keep them in"
+            )
+        return json_response(await _maintenance(app, "Maintenance mode is off"))
+    await app.engine.switches.turn(PUSH_ASIDE, body.enabled)
+    shelter.added.set()
+    sentence = "Pushes are kept in the journal" if body.enabled else "Pushes are stored; what was kept is being drained"
+    return json_response(await _maintenance(app, sentence))
 
 
 async def show_pop(app: App, request: Request) -> Response:
@@ -95,7 +105,7 @@ ROUTES = [
         method="POST",
         path=f"{_SYSTEM}/maintenance",
         endpoint=switch,
-        summary="Keep pushes aside instead of storing them. Not available yet: 409.",
+        summary="Keep pushes in the journal; turned off, they are stored. 409 without a journal.",
         tag="maintenance",
         body=SwitchBody,
         answer=Maintenance,

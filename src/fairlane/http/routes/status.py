@@ -20,6 +20,8 @@ from fairlane.http.wire_status import (
     DeadCounts,
     EngineStatus,
     ErrorCounts,
+    FailedEntry,
+    JournalStatus,
     LeaseCounts,
     OperationStatus,
     Point,
@@ -34,12 +36,36 @@ from fairlane.http.wire_status import (
 )
 from fairlane.model.queue import Queue
 from fairlane.model.stats import QueueStats
+from fairlane.runtime.clock import wall_clock
+from fairlane.store.journal import Entry
 from fairlane.telemetry import Operation
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
 _HOUR = 3_600_000_000
+
+
+def journal_status(app: App) -> JournalStatus | None:
+    """None if this broker has no journal."""
+    shelter, drain = app.engine.shelter, app.engine.journal_drain
+    if shelter is None or drain is None:
+        return None
+    state, watch = shelter.journal.state(), shelter.watch
+    return JournalStatus(
+        store_up=watch.up,
+        why_not=None if watch.up else watch.why,
+        away_seconds=0.0 if watch.up else round(watch.away_seconds(), 3),
+        entries=state.entries,
+        messages=state.messages,
+        lanes=shelter.lanes,
+        bytes=state.bytes,
+        bytes_max=state.bytes_max,
+        failed=state.failed,
+        oldest_seconds=None if state.oldest_at is None else max(0.0, (wall_clock() - state.oldest_at) / 1e6),
+        drain_rate=round(drain.rate(), 1),
+        acks_lost=drain.acks_lost,
+    )
 
 
 async def span_of(app: App, query: SpanQuery, *, hours: int = 1) -> Span:
@@ -183,7 +209,24 @@ async def analytics(app: App, request: Request) -> Response:
 
 
 async def buffers(app: App, request: Request) -> Response:
-    return json_response(Buffers(pending=0, failed=0, db_healthy=await app.healthy(), worker=app.worker_id))
+    """What this broker keeps for its store."""
+    answer = Buffers(pending=0, failed=0, db_healthy=await app.healthy(), worker=app.worker_id)
+    journal = answer.journal = journal_status(app)
+    if journal is not None and app.engine.shelter is not None:
+        answer.pending, answer.failed = journal.messages, journal.failed
+        answer.failed_entries = [_failed(entry) for entry in await app.engine.shelter.journal.failed(limit=100)]
+    return json_response(answer)
+
+
+def _failed(entry: Entry) -> FailedEntry:
+    return FailedEntry(
+        id=entry.seq,
+        queue=entry.lane.name,
+        partition=entry.lane.partition,
+        messages=entry.messages,
+        error=entry.error or "",
+        accepted_at=timestamp(entry.created_at),
+    )
 
 
 async def engine(app: App, request: Request) -> Response:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import apsw
 
-from fairlane.errors import FairlaneError, OutcomeUnknown, StoreCorrupt, StoreUnavailable
+from fairlane.errors import FairlaneError, OutcomeUnknown, StoreCorrupt, StoreFull, StoreUnavailable
 
 _SENTENCES: list[tuple[type[apsw.Error], type[FairlaneError], str]] = [
     (apsw.BusyError, StoreUnavailable, "another program holds a lock on the database"),
     (apsw.LockedError, StoreUnavailable, "another program holds a lock on the database"),
-    (apsw.FullError, StoreUnavailable, "the disk is full"),
+    (apsw.FullError, StoreFull, "the disk is full"),
     (apsw.ReadOnlyError, StoreUnavailable, "the database cannot be written"),
     (apsw.CantOpenError, StoreUnavailable, "the database cannot be opened"),
     (apsw.PermissionsError, StoreUnavailable, "the database cannot be opened"),

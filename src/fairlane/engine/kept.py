@@ -1,0 +1,98 @@
+"""Pushes and acks as journal entries, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlane.engine.ack import AckRequest
+from fairlane.engine.draft import PushRequest
+from fairlane.model.ids import PartitionId
+from fairlane.model.message import PushItem
+from fairlane.model.outcome import AckItem, AckStatus
+from fairlane.store.journal import Entry, Lane, NewEntry
+
+
+class _Message(msgspec.Struct, array_like=True):
+    payload: bytes
+    transaction_id: str
+    trace_id: str | None
+    type: str | None
+    headers: dict[str, str] | None
+
+
+class _Ack(msgspec.Struct, array_like=True):
+    transaction_id: str
+    status: AckStatus
+    lease: str | None
+    error: str | None
+    delay_ms: int | None
+    result: bytes | None
+    position: int | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_messages = msgspec.msgpack.Decoder(list[_Message]).decode
+_decode_acks = msgspec.msgpack.Decoder(list[_Ack]).decode
+
+
+def push_lane(tenant: str, item: PushItem) -> Lane:
+    return Lane("push", tenant, item.queue, item.partition)
+
+
+def ack_lane(request: AckRequest, item: AckItem) -> Lane:
+    return Lane("ack", request.tenant, request.group, str(item.partition))
+
+
+def push_entry(lane: Lane, messages: Sequence[tuple[PushItem, str]]) -> NewEntry:
+    """Messages of one partition, each with its transactionId."""
+    kept = [
+        _Message(bytes(item.payload), transaction_id, item.trace_id, item.type, item.headers)
+        for item, transaction_id in messages
+    ]
+    return NewEntry(lane, len(kept), _encode(kept))
+
+
+def ack_entry(lane: Lane, items: Sequence[AckItem]) -> NewEntry:
+    kept = [
+        _Ack(item.transaction_id, item.status, item.lease, item.error, item.delay_ms, item.result, item.position)
+        for item in items
+    ]
+    return NewEntry(lane, len(kept), _encode(kept))
+
+
+def push_request(entry: Entry) -> PushRequest:
+    lane = entry.lane
+    items = [
+        PushItem(
+            queue=lane.name,
+            partition=lane.partition,
+            payload=message.payload,
+            transaction_id=message.transaction_id,
+            trace_id=message.trace_id,
+            type=message.type,
+            headers=message.headers,
+        )
+        for message in _decode_messages(entry.body)
+    ]
+    return PushRequest(lane.tenant, items)
+
+
+def ack_request(entry: Entry) -> AckRequest:
+    lane = entry.lane
+    partition = PartitionId.parse(lane.partition)
+    items = [
+        AckItem(
+            transaction_id=ack.transaction_id,
+            partition=partition,
+            status=ack.status,
+            lease=ack.lease,
+            error=ack.error,
+            delay_ms=ack.delay_ms,
+            result=ack.result,
+            position=ack.position,
+        )
+        for ack in _decode_acks(entry.body)
+    ]
+    return AckRequest(lane.tenant, lane.name, items)

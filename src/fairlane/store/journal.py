@@ -1,0 +1,109 @@
+"""The journal's contract: what a broker accepted while its store could not take it, in the order it came.
+
+A journal belongs to one process. It is not a store: it is read only to be emptied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from fairlane.model.queue import Queue
+
+ROW_BYTES = 100  # what an entry takes beside its body, about
+
+
+class Lane(NamedTuple):
+    """What is kept in order: the pushes to one partition, or the acks of one partition and group."""
+
+    kind: Literal["push", "ack"]
+    tenant: str
+    name: str
+    """Of the queue, or of the group."""
+    partition: str
+    """Its name, or its id for acks."""
+
+
+class NewEntry(NamedTuple):
+    lane: Lane
+    messages: int
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes, about."""
+        return len(self.body) + ROW_BYTES
+
+
+class Entry(msgspec.Struct, frozen=True):
+    seq: int
+    """Rises in the order in which entries were accepted."""
+    lane: Lane
+    messages: int
+    body: bytes
+    created_at: int
+    error: str | None = None
+    """Why it was given up on; such an entry is kept until somebody decides."""
+
+
+class JournalState(msgspec.Struct, frozen=True, kw_only=True):
+    entries: int
+    messages: int
+    """In those entries; both without the failed ones."""
+    bytes: int
+    """Of all entries, the failed ones as well."""
+    bytes_max: int
+    failed: int
+    oldest_at: int | None
+    """When the oldest entry that waits was accepted."""
+
+
+class Journal(Protocol):
+    async def append(self, entries: Sequence[NewEntry]) -> None:
+        """Keep the entries, all or none; durable when it returns, and in the order of the calls.
+
+        JournalFull if they do not fit, on the disk or below the limit; StoreUnavailable if the file cannot be
+        written."""
+        ...
+
+    async def read(self, kind: str, after: int, *, entries_max: int, bytes_max: int) -> list[Entry]:
+        """The next entries of a kind that wait, in order; at least one if there is any."""
+        ...
+
+    async def remove(self, entries: Sequence[Entry]) -> None:
+        """They are applied, or somebody gave them up."""
+        ...
+
+    async def fail(self, entry: Entry, error: str) -> None:
+        """Set one aside, with the reason."""
+        ...
+
+    async def failed(self, *, limit: int) -> list[Entry]:
+        """What was set aside, oldest first."""
+        ...
+
+    async def retry(self, entry: Entry) -> bool:
+        """Let an entry that was set aside wait again, behind what waits now; False if it is not there."""
+        ...
+
+    def room(self) -> int:
+        """Bytes that `append` would still take."""
+        ...
+
+    async def lanes(self) -> dict[Lane, int]:
+        """How many entries of each lane wait."""
+        ...
+
+    def state(self) -> JournalState:
+        """As of the last call, known without asking."""
+        ...
+
+    async def save_catalogue(self, queues: Sequence[Queue]) -> None:
+        """Keep what is known of queues, for a start without the store."""
+        ...
+
+    async def catalogue(self) -> list[Queue]: ...
+
+    async def close(self) -> None: ...

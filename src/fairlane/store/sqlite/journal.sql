@@ -1,0 +1,69 @@
+-- The journal's file. Not a store: entries are appended, read in order and removed.
+
+-- name: schema
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entries (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again, so that order survives an empty journal
+    kind TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,                    -- of the queue, or of the group for acks
+    partition TEXT NOT NULL,
+    messages INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    error TEXT                             -- set when it was given up on
+) STRICT;
+CREATE INDEX IF NOT EXISTS entries_waiting ON entries (kind, seq) WHERE error IS NULL; -- sizes, waiting
+CREATE TABLE IF NOT EXISTS catalogue (id INTEGER PRIMARY KEY CHECK (id = 1), queues BLOB NOT NULL) STRICT;
+
+-- name: append
+INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: sizes
+SELECT seq, length(body) FROM entries WHERE kind = ? AND seq > ? AND error IS NULL ORDER BY seq LIMIT ?;
+
+-- name: waiting
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error
+FROM entries WHERE kind = ? AND seq > ? AND seq <= ? AND error IS NULL ORDER BY seq;
+
+-- name: failed
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error
+FROM entries WHERE error IS NOT NULL ORDER BY seq LIMIT ?;
+
+-- name: remove
+DELETE FROM entries WHERE seq = ?;
+
+-- name: fail
+UPDATE entries SET error = ? WHERE seq = ?;
+
+-- name: retry
+INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at)
+SELECT kind, tenant, name, partition, messages, body, created_at FROM entries WHERE seq = ? AND error IS NOT NULL
+RETURNING kind, tenant, name, partition;
+
+-- name: lanes
+SELECT kind, tenant, name, partition, count(*) FROM entries WHERE error IS NULL GROUP BY kind, tenant, name, partition;
+
+-- name: measure
+SELECT count(*) FILTER (WHERE error IS NULL), coalesce(sum(messages) FILTER (WHERE error IS NULL), 0),
+       coalesce(sum(length(body)), 0), count(*) FILTER (WHERE error IS NOT NULL),
+       min(created_at) FILTER (WHERE error IS NULL)
+FROM entries;
+
+-- name: oldest
+SELECT created_at FROM entries WHERE error IS NULL ORDER BY seq LIMIT 1;
+
+-- name: all
+SELECT kind, tenant, name, partition, messages, body, created_at, error FROM entries ORDER BY seq;
+
+-- name: adopt
+INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: empty
+DELETE FROM entries;
+
+-- name: save_catalogue
+INSERT OR REPLACE INTO catalogue (id, queues) VALUES (1, ?);
+
+-- name: catalogue
+SELECT queues FROM catalogue;

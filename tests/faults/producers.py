@@ -1,0 +1,75 @@
+"""Producers that note what they were answered, and the check by SQL of what the store made of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import asyncpg
+import msgspec
+
+# Imported here, for a broker imports them when it opens, on the event loop of the test.
+import fairlane.store.postgres.store
+import fairlane.store.sealed.install
+import fairlane.store.sqlite.journal  # noqa: F401
+from fairlane.broker import Broker
+from fairlane.errors import FairlaneError
+
+QUEUE = "orders"
+
+
+class Producers:
+    """Each pushes numbers to a partition of its own, one after another, until told to stop."""
+
+    def __init__(self, broker: Broker, *, count: int, given_ids: bool) -> None:
+        self._broker = broker
+        self._given_ids = given_ids
+        self._stopping = False
+        self.accepted: dict[str, list[int]] = defaultdict(list)
+        """By partition, in the order of the answers."""
+        self.statuses: dict[str, int] = defaultdict(int)
+        self.errors: list[FairlaneError] = []
+        self._tasks = [asyncio.create_task(self._run(f"p{number}")) for number in range(count)]
+
+    async def _run(self, partition: str) -> None:
+        number = 0
+        while not self._stopping:
+            given = f"{partition}-{number}" if self._given_ids and number % 2 else None
+            try:
+                outcome = await self._broker.push(QUEUE, number, partition=partition, transaction_id=given)
+            except FairlaneError as error:
+                self.errors.append(error)
+            else:
+                self.statuses[outcome.status] += 1
+                self.accepted[partition].append(number)
+            number += 1
+            await asyncio.sleep(0.002)
+
+    async def stop(self) -> None:
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+
+
+async def stored(url: str) -> dict[str, list[int]]:
+    """What the database holds, by partition and in position order, read without the broker."""
+    connection = await asyncpg.connect(url)
+    try:
+        rows: list[Any] = await connection.fetch(
+            'SELECT "partition", data FROM fairlane.messages WHERE queue = $1 ORDER BY "partition", position', QUEUE
+        )
+    finally:
+        await connection.close()
+    found: dict[str, list[int]] = defaultdict(list)
+    for name, data in rows:
+        found[name].append(msgspec.json.decode(data))
+    return found
+
+
+async def drained(broker: Broker, *, seconds: float = 30.0) -> None:
+    """Wait until the store has all that was accepted, out of the journal and out of the operation queue."""
+    engine = broker.engine
+    assert engine.shelter is not None
+    async with asyncio.timeout(seconds):
+        while engine.shelter.lanes or not engine.shelter.watch.up or engine.processor.depth:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)

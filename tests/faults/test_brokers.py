@@ -1,0 +1,147 @@
+"""Real broker processes and their journals: started without a database, killed, and under maintenance."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.broker_process import BrokerProcess
+from tests.conftest import FreshDatabase
+from tests.faults.outages import crashed, revive
+from tests.faults.producers import QUEUE, stored
+from tests.postgres import PostgresServer, running_server
+
+SECONDS_MAX = 30
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with running_server(16) as server:
+        yield server
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def push(http: aiohttp.ClientSession, broker: BrokerProcess, number: int, partition: str = "a") -> Any:
+    item = {"queue": QUEUE, "partition": partition, "payload": number}
+    async with http.post(f"{broker.url}/api/v1/push", json={"items": [item]}) as answer:
+        [element] = await answer.json()
+        return answer.status, element
+
+
+async def get(http: aiohttp.ClientSession, broker: BrokerProcess, path: str) -> Any:
+    async with http.get(broker.url + path) as answer:
+        return answer.status, await answer.json() if answer.status != 204 else None
+
+
+async def until(http: aiohttp.ClientSession, broker: BrokerProcess, path: str, wanted: Any) -> None:
+    """Until `wanted(status, answer)`."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while not wanted(*await get(http, broker, path)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def until_stored(url: str, expected: dict[str, list[int]]) -> None:
+    """A push that met a busy store waits as an operation for a moment, so that SQL may see it a little later."""
+    give_up_at = time.monotonic() + SECONDS_MAX
+    while (found := await stored(url)) != expected and time.monotonic() < give_up_at:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    assert found == expected
+
+
+async def test_a_broker_killed_with_a_full_journal_applies_it_when_it_is_back(
+    server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    """Without its database from the first moment, killed in between, and never a word lost."""
+    url = await fresh_database(server)
+    broker = BrokerProcess(url, data_dir=tmp_path)
+    async with crashed(server):
+        await asyncio.to_thread(broker.start)
+        assert (await get(http, broker, "/livez"))[0] == 200
+        status, ready = await get(http, broker, "/readyz")
+        assert (status, ready["database"]) == (503, "disconnected")
+        for number in range(20):
+            status, element = await push(http, broker, number)
+            assert (status, element["status"], element["durability"]) == (202, "buffered", "journal")
+        assert (await get(http, broker, f"/api/v1/pop/queue/{QUEUE}"))[0] == 503
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+        status, buffers = await get(http, broker, "/api/v1/status/buffers")
+        assert (status, buffers["pending"], buffers["journal"]["storeUp"]) == (200, 20, False)
+        for number in range(20, 30):
+            assert (await push(http, broker, number))[0] == 202
+    try:
+        await until(http, broker, "/readyz", lambda status, answer: status == 200)
+        await until(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
+        assert (await push(http, broker, 30))[0] in (201, 202)
+        await until(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
+        async with http.get(f"{broker.url}/metrics") as answer:
+            metrics = await answer.text()
+        assert "fairlane_journal_messages 0" in metrics
+        assert "fairlane_store_up 1" in metrics
+        await until_stored(url, {"a": list(range(31))})
+    finally:
+        await asyncio.to_thread(broker.stop)
+
+
+async def test_a_broker_killed_while_it_drains_stores_nothing_twice(
+    server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    url = await fresh_database(server)
+    broker = BrokerProcess(url, data_dir=tmp_path)
+    await asyncio.to_thread(broker.start)
+    expected: dict[str, list[int]] = {}
+    await asyncio.to_thread(server.stop, signal.SIGQUIT)
+    for number in range(200):
+        partition = f"p{number % 4}"
+        assert (await push(http, broker, number, partition))[0] == 202
+        expected.setdefault(partition, []).append(number)
+    await revive(server)
+    for pause in (0.05, 0.1, 0.2):
+        await asyncio.sleep(pause)
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+    try:
+        await until(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
+        await until_stored(url, expected)
+    finally:
+        await asyncio.to_thread(broker.stop)
+
+
+async def test_maintenance_keeps_pushes_aside_and_stores_them_afterwards(
+    tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    broker = BrokerProcess(f"sqlite:///{tmp_path}/queue.db", data_dir=tmp_path / "data")
+    await asyncio.to_thread(broker.start)
+    path = f"{broker.url}/api/v1/system/maintenance"
+    try:
+        assert (await push(http, broker, 0))[0] == 201
+        async with http.post(path, json={"enabled": True}) as answer:
+            assert (answer.status, (await answer.json())["maintenanceMode"]) == (200, True)
+        for number in range(1, 6):
+            status, element = await push(http, broker, number)
+            assert (status, element["status"], element["reason"]) == (202, "buffered", "maintenance")
+        assert (await get(http, broker, "/api/v1/system/maintenance"))[1]["bufferedMessages"] == 5
+        _, popped = await get(http, broker, f"/api/v1/pop/queue/{QUEUE}?batch=10&autoAck=true")
+        assert [message["data"] for message in popped["messages"]] == [0]
+        await asyncio.sleep(1.2)
+        assert (await get(http, broker, f"/api/v1/pop/queue/{QUEUE}?batch=10&autoAck=true"))[0] == 204
+        async with http.post(path, json={"enabled": False}) as answer:
+            assert (await answer.json())["maintenanceMode"] is False
+        await until(http, broker, "/api/v1/system/maintenance", lambda _, answer: answer["bufferedMessages"] == 0)
+        _, popped = await get(http, broker, f"/api/v1/pop/queue/{QUEUE}?batch=10&autoAck=true")
+        assert [message["data"] for message in popped["messages"]] == [1, 2, 3, 4, 5]
+        assert (await push(http, broker, 6))[1].get("reason") != "maintenance"
+    finally:
+        await asyncio.to_thread(broker.stop)

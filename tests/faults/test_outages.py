@@ -1,0 +1,249 @@
+"""The store goes away under producers: every answer is honest, and SQL finds each message once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.errors import InvalidRequest, JournalFull, LaneWaiting, OutcomeUnknown, StoreUnavailable
+from fairlane.model.message import PushItem
+from tests.conftest import FreshDatabase
+from tests.faults.outages import crashed, frozen
+from tests.faults.producers import QUEUE, Producers, drained, stored
+from tests.postgres import PostgresServer, running_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """Of these tests alone: no other can stand to see it stopped."""
+    with running_server(18) as server:
+        yield server
+
+
+@pytest.fixture
+async def url(server: PostgresServer, fresh_database: FreshDatabase) -> str:
+    return await fresh_database(server)
+
+
+def check(producers: Producers, found: dict[str, list[int]]) -> None:
+    """Every accepted number once and in order; of the others those with an unknown outcome may be there."""
+    unknown = any(isinstance(error, OutcomeUnknown) for error in producers.errors)
+    for partition, accepted in producers.accepted.items():
+        if unknown:
+            assert [number for number in found[partition] if number in set(accepted)] == accepted
+            assert found[partition] == sorted(set(found[partition]))
+        else:
+            assert found[partition] == accepted
+
+
+@pytest.mark.parametrize("given_ids", [False, True], ids=["minted", "given"])
+async def test_a_frozen_store_loses_doubles_and_reorders_nothing(
+    server: PostgresServer, url: str, tmp_path: Path, given_ids: bool
+) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        producers = Producers(broker, count=16, given_ids=given_ids)
+        await asyncio.sleep(0.5)
+        with frozen(server):
+            await asyncio.sleep(4)
+        await asyncio.sleep(0.5)
+        await producers.stop()
+        await drained(broker)
+        assert producers.errors == []
+        assert producers.statuses["queued"] > 0
+        assert producers.statuses["buffered"] > 0
+    check(producers, await stored(url))
+
+
+async def test_a_crashed_store_loses_doubles_and_reorders_nothing(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        producers = Producers(broker, count=16, given_ids=True)
+        for _ in range(2):
+            await asyncio.sleep(0.5)
+            async with crashed(server):
+                await asyncio.sleep(1)
+        await asyncio.sleep(0.5)
+        await producers.stop()
+        await drained(broker)
+        assert producers.errors == []
+        assert producers.statuses["buffered"] > 0
+    check(producers, await stored(url))
+
+
+async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.push(QUEUE, 0)
+        with frozen(server):
+            first = await broker.push(QUEUE, 1)
+            assert (first.status, first.reason, first.durability) == ("buffered", "store_unavailable", "journal")
+            began = time.perf_counter()
+            for number in range(2, 22):
+                assert (await broker.push(QUEUE, number)).status == "buffered"
+            assert time.perf_counter() - began < 1.0
+            with pytest.raises(StoreUnavailable):
+                await broker.pop(QUEUE)
+            assert broker.engine.shelter is not None
+            assert broker.engine.shelter.journal.state().messages == 21
+        await drained(broker)
+        batch = await broker.pop(QUEUE, batch=100)
+        assert [int(bytes(message.data)) for message in batch] == list(range(22))
+
+
+async def test_a_poll_waits_for_the_store_to_come_back(server: PostgresServer, url: str, tmp_path: Path) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.push(QUEUE, 0)
+        async with crashed(server):
+            assert (await broker.push(QUEUE, 1)).status == "buffered"
+            waiting = asyncio.create_task(broker.pop(QUEUE, batch=10, wait=30))
+            await asyncio.sleep(0.3)
+            assert not waiting.done()
+        batch = await waiting
+        assert len(batch) >= 1
+
+
+async def test_acks_are_kept_and_applied(server: PostgresServer, url: str, tmp_path: Path) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        for number in range(4):
+            await broker.push(QUEUE, number)
+        batch = await broker.pop(QUEUE, batch=2)
+        async with crashed(server):
+            outcomes = await broker.ack(list(batch))
+            assert [(outcome.success, outcome.durability) for outcome in outcomes] == [(True, "journal")] * 2
+        await drained(broker)
+        rest = await broker.pop(QUEUE, batch=10, wait=10)
+        assert [int(bytes(message.data)) for message in rest] == [2, 3]
+        assert broker.engine.journal_drain is not None
+        assert broker.engine.journal_drain.acks_lost == 0
+
+
+async def test_an_ack_whose_lease_ended_meanwhile_is_counted_and_the_message_comes_again(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.push(QUEUE, 0)
+        batch = await broker.pop(QUEUE, lease_seconds=1)
+        with frozen(server):
+            [outcome] = await broker.ack(list(batch))
+            assert outcome.durability == "journal"
+            await asyncio.sleep(1.0)
+            again = asyncio.create_task(broker.pop(QUEUE, wait=20))
+        assert [int(bytes(message.data)) for message in await again] == [0]
+        await drained(broker)
+        assert broker.engine.journal_drain is not None
+        assert broker.engine.journal_drain.acks_lost == 1
+
+
+async def test_a_queue_without_dedup_is_told_that_the_outcome_is_unknown(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    """Kept in the journal as well, such a push could be stored twice."""
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.configure(QUEUE, dedup_seconds=0)
+        await broker.push(QUEUE, 0)
+        with frozen(server):
+            with pytest.raises(OutcomeUnknown, match="keeps no ids"):
+                await broker.push(QUEUE, 1)
+            assert (await broker.push(QUEUE, 2)).status == "buffered"
+        await drained(broker)
+        found = (await stored(url))["Default"]
+        assert found in ([0, 1, 2], [0, 2])
+
+
+async def test_what_the_catalogue_knows_is_checked_without_the_store(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.configure(QUEUE, ordering="fifo")
+        await broker.push(QUEUE, 0)
+        async with crashed(server):
+            assert (await broker.push(QUEUE, 1)).status == "buffered"
+            with pytest.raises(InvalidRequest, match="fifo"):
+                await broker.push(QUEUE, 2, partition="another")
+        await drained(broker)
+    assert await stored(url) == {"Default": [0, 1]}
+
+
+async def test_a_transaction_does_not_overtake_the_journal(server: PostgresServer, url: str, tmp_path: Path) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.push(QUEUE, 0)
+        async with crashed(server):
+            await broker.push(QUEUE, 1)
+            with pytest.raises((LaneWaiting, StoreUnavailable)):
+                async with broker.transaction() as transaction:
+                    transaction.push(QUEUE, 2)
+        await drained(broker)
+    assert await stored(url) == {"Default": [0, 1]}
+
+
+async def test_a_full_journal_refuses_and_keeps_what_it_has(server: PostgresServer, url: str, tmp_path: Path) -> None:
+    async with Broker.open(url, journal=str(tmp_path), journal_bytes_max=5_000) as broker:
+        await broker.push(QUEUE, 0)
+        async with crashed(server):
+            accepted = [0]
+
+            async def push_on() -> None:
+                for number in range(1, 1000):
+                    await broker.push(QUEUE, number)
+                    accepted.append(number)
+
+            with pytest.raises(JournalFull):
+                await push_on()
+        assert 1 < len(accepted) < 100
+        await drained(broker)
+    assert await stored(url) == {"Default": accepted}
+
+
+async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    async with Broker.open(url, journal=str(tmp_path / "a")) as broker, Broker.open(url) as other:
+        await broker.push(QUEUE, 0)
+        await broker.push("picky", 0)
+        async with crashed(server):
+            for number in range(1, 4):
+                await broker.push(QUEUE, number, partition="x")
+                await broker.push("picky", number, partition="x")
+            assert broker.engine.shelter is not None
+            broker.engine.switches._on = {"push_maintenance"}  # the drain must not begin before the queues changed
+            broker.engine.switches._look_at = time.monotonic() + 60
+        await other.delete_queue(QUEUE)
+        await other.configure("picky", ordering="fifo")
+        broker.engine.catalogue._queues.clear()  # as if the seconds had passed for which it is trusted
+        broker.engine.switches._on = set()
+        await drained(broker)
+        assert (await stored(url)) == {"x": [1, 2, 3]}
+        failed = await broker.engine.shelter.journal.failed(limit=10)
+        assert [entry.lane.name for entry in failed] == ["picky"] * 3
+        assert "fifo" in (failed[0].error or "")
+        assert broker.engine.shelter.journal.state().failed == 3
+
+
+async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.configure(QUEUE, max_size=3)
+        await broker.push(QUEUE, 0)
+        async with crashed(server):
+            items = [PushItem(queue=QUEUE, payload=str(number).encode()) for number in (1, 2, 3)]
+            assert {outcome.status for outcome in await broker.push_many(items)} == {"buffered"}
+            assert (await broker.push(QUEUE, 4)).status == "buffered"
+        assert broker.engine.shelter is not None
+        assert await broker.engine.shelter.watch.wait_back(20)
+        await asyncio.sleep(0.5)
+        assert await stored(url) == {"Default": [0]}, "three do not fit behind the one, and the fourth may not overtake"
+        got: list[int] = []
+        async with asyncio.timeout(20):
+            while len(got) < 5:
+                batch = await broker.pop(QUEUE, batch=10, wait=5)
+                got += [int(bytes(message.data)) for message in batch]
+                await broker.ack(list(batch))
+        assert got == [0, 1, 2, 3, 4]

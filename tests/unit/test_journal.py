@@ -1,0 +1,163 @@
+"""The journal's file: order, durability, its owner, what it adopts, and what happens when it is full."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlane.errors import JournalFull
+from fairlane.model.queue import Queue, QueueOptions
+from fairlane.store.journal import Entry, Lane, NewEntry
+from fairlane.store.sqlite.journal import SqliteJournal
+
+A = Lane("push", "t", "q", "a")
+B = Lane("push", "t", "q", "b")
+ACK = Lane("ack", "t", "g", "0-1")
+
+
+@contextlib.asynccontextmanager
+async def opened(directory: Path, bytes_max: int = 10**9) -> AsyncIterator[SqliteJournal]:
+    journal = await SqliteJournal.open(str(directory), bytes_max=bytes_max)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+async def read(journal: SqliteJournal, kind: str = "push", after: int = 0) -> list[Entry]:
+    return await journal.read(kind, after, entries_max=100, bytes_max=10**9)
+
+
+async def test_entries_come_back_in_the_order_they_were_accepted(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.append([NewEntry(A, 1, b"1"), NewEntry(B, 2, b"2")])
+        await journal.append([NewEntry(ACK, 1, b"ack")])
+        await journal.append([NewEntry(A, 1, b"3")])
+        found = await read(journal)
+        assert [(entry.lane, entry.body) for entry in found] == [(A, b"1"), (B, b"2"), (A, b"3")]
+        assert [entry.body for entry in await read(journal, "ack")] == [b"ack"]
+        assert await journal.lanes() == {A: 2, B: 1, ACK: 1}
+        assert (journal.state().entries, journal.state().messages) == (4, 5)
+        await journal.remove(found[:2])
+        assert [entry.body for entry in await read(journal)] == [b"3"]
+        assert (journal.state().entries, journal.state().messages) == (2, 2)
+
+
+async def test_a_read_is_bounded_by_bytes_but_never_empty_while_something_waits(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.append([NewEntry(A, 1, bytes(100)) for _ in range(5)])
+        assert len(await journal.read("push", 0, entries_max=10, bytes_max=250)) == 2
+        assert len(await journal.read("push", 0, entries_max=10, bytes_max=1)) == 1
+        assert len(await journal.read("push", 0, entries_max=3, bytes_max=10**6)) == 3
+
+
+async def test_a_full_journal_refuses_whole_and_takes_again_what_fits_later(tmp_path: Path) -> None:
+    async with opened(tmp_path, bytes_max=1_000) as journal:
+        await journal.append([NewEntry(A, 1, bytes(700))])
+        with pytest.raises(JournalFull, match="of 1000 bytes") as refusal:
+            await journal.append([NewEntry(A, 1, b"x"), NewEntry(A, 1, bytes(200))])
+        assert refusal.value.retry_after > 0
+        [only] = await read(journal)
+        await journal.remove([only])
+        await journal.append([NewEntry(A, 1, bytes(700))])
+        assert journal.state().entries == 1
+
+
+async def test_an_entry_that_failed_is_kept_apart_and_can_be_tried_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.append([NewEntry(A, 3, b"1"), NewEntry(A, 1, b"2")])
+        first, second = await read(journal)
+        await journal.fail(first, "no such thing")
+        assert await read(journal) == [second]
+        [failed] = await journal.failed(limit=10)
+        assert (failed.body, failed.error) == (b"1", "no such thing")
+        assert (journal.state().failed, journal.state().entries, journal.state().messages) == (1, 1, 1)
+        assert await journal.lanes() == {A: 1}
+        assert await journal.retry(failed)
+        assert not await journal.retry(failed)
+        assert [entry.body for entry in await read(journal)] == [b"2", b"1"]
+        assert (journal.state().failed, journal.state().entries, journal.state().messages) == (0, 2, 4)
+
+
+async def test_the_next_owner_finds_everything(tmp_path: Path) -> None:
+    queue = Queue(
+        id=1, tenant="t", name="q", namespace="", task="", options=QueueOptions(ordering="fifo"), created_at=1
+    )
+    async with opened(tmp_path) as journal:
+        await journal.append([NewEntry(A, 1, b"1")])
+        await journal.append([NewEntry(A, 1, b"2")])
+        await journal.fail((await read(journal))[0], "bad")
+        await journal.save_catalogue([queue])
+        state = journal.state()
+    async with opened(tmp_path) as journal:
+        assert journal.state() == state
+        assert [entry.body for entry in await read(journal)] == [b"2"]
+        assert await journal.catalogue() == [queue]
+
+
+async def test_each_process_has_a_file_of_its_own_and_the_next_adopts_what_others_left(tmp_path: Path) -> None:
+    async with opened(tmp_path) as first:
+        async with opened(tmp_path) as second:
+            await second.append([NewEntry(B, 1, b"left"), NewEntry(B, 1, b"behind")])
+            async with opened(tmp_path) as third:
+                assert await read(third) == [], "the owner of these entries lives"
+        await first.append([NewEntry(A, 1, b"mine")])
+    async with opened(tmp_path) as journal:
+        assert [entry.body for entry in await read(journal)] == [b"mine", b"left", b"behind"]
+        assert await journal.lanes() == {A: 1, B: 2}
+        async with opened(tmp_path) as another:
+            assert await read(another) == []
+
+
+WRITER = """
+import asyncio, sys
+from fairlane.store.journal import Lane, NewEntry
+from fairlane.store.sqlite.journal import SqliteJournal
+
+async def main():
+    journal = await SqliteJournal.open(sys.argv[1], bytes_max=10**9)
+    for number in range(10**9):
+        await journal.append([NewEntry(Lane("push", "t", "q", "a"), 1, str(number).encode())])
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_accepted_survives_kill_9(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, str(tmp_path), stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    said = b""
+    while said.count(b"\n") < 50:
+        said += await process.stdout.read(4096)
+    process.send_signal(signal.SIGKILL)
+    said += await process.stdout.read()
+    await process.wait()
+    accepted = [int(line) for line in said.decode().split("\n")[:-1]]
+    async with opened(tmp_path) as journal:
+        found = await journal.read("push", 0, entries_max=10**6, bytes_max=10**9)
+        assert [int(entry.body) for entry in found][: len(accepted)] == accepted
+        assert len(found) - len(accepted) in (0, 1)
+
+
+async def test_a_disk_that_is_full_refuses_and_harms_nothing(tmp_path: Path) -> None:
+    """SQLite's own answer to a file that cannot grow."""
+    async with opened(tmp_path) as journal:
+        await journal.append([NewEntry(A, 1, b"before")])
+        pages = await journal._writer.run(lambda db, _: db.pragma("page_count"))
+        await journal._writer.run(lambda db, _: db.pragma("max_page_count", pages + 2))
+        with pytest.raises(JournalFull, match="cannot grow"):
+            await journal.append([NewEntry(A, 1, bytes(1_000_000))])
+        await journal.append([NewEntry(A, 1, b"small")])
+        assert journal.state().entries == 2
+        await journal._writer.run(lambda db, _: db.pragma("max_page_count", 10**6))
+        await journal.append([NewEntry(A, 1, bytes(1_000_000))])
+    async with opened(tmp_path) as journal:
+        assert [len(entry.body) for entry in await read(journal)] == [6, 5, 1_000_000]
