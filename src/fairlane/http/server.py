@@ -153,6 +153,8 @@ class Connection(asyncio.Protocol):
         self._in_body = True
         self._head_bytes = 0
         self._body_began = self._loop.time()
+        if not self._headers and self._parser.get_http_version() == "0.9":
+            raise _Refused(error_response(400, "bad_request", "this is HTTP/0.9; use HTTP/1.1"))
         length = self._headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self._limits.body_bytes_max:
             raise _Refused(_too_large(self._limits))
