@@ -239,6 +239,8 @@ class Client:
     queues = _blocking(asynchronous.Client.queues)
     queue = _blocking(asynchronous.Client.queue)
     delete_queue = _blocking(asynchronous.Client.delete_queue)
+    leases = _blocking(asynchronous.Client.leases)
+    utilisation = _blocking(asynchronous.Client.utilisation)
     messages = _blocking(asynchronous.Client.messages)
     message = _blocking(asynchronous.Client.message)
     groups = _blocking(asynchronous.Client.groups)

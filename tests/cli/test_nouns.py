@@ -161,3 +161,17 @@ def test_retention_is_run_and_told_of(fairlane: Command, queue: str) -> None:
     )
     [line] = [line for line in fairlane("retention", "history", queue).out.splitlines() if queue in line]
     assert line.split()[-3:] == ["retention", "1", "1"]
+
+
+def test_leases_are_listed(fairlane: Command, queue: str) -> None:
+    from fairlane.blocking import Client
+
+    assert fairlane("queue", "leases", queue).err == "Nobody holds a lease.\n"
+    with Client(fairlane.url) as client:
+        client.push(queue, 1, partition="lane")
+        [held] = client.pop(queue)
+        [lease] = client.leases(queue, ending_within=400)
+        assert (lease.lease_id, lease.messages) == (held.lease, 1)
+        assert client.utilisation(queue).groups[0].partitions_leased == 1
+    [line] = [line for line in fairlane("queue", "leases").out.splitlines() if queue in line]
+    assert line.split()[1:4:2] == ["lane", "0/1"]

@@ -265,3 +265,33 @@ async def test_a_seek_end_leaves_no_lag(harness: Harness) -> None:
     assert (await group_stats(harness, queue.id, group.id)).lag == 0
     found = await stats(harness, queue.id)
     assert (found.total, found.unfinished, found.completed) == (3, 0, 3)
+
+
+async def test_live_leases_are_told_the_next_to_end_first_and_no_others(harness: Harness) -> None:
+    queue, other = await harness.queue(lease_seconds=60), await harness.queue(lease_seconds=60)
+    one, two = await harness.group(queue, "one"), await harness.group(queue, "two")
+    await harness.push(queue, [1, 2, 3, 4], partition="a")
+    await harness.push(other, [1])
+    await harness.pop(other)
+    began = harness.clock()
+    first = await harness.pop(queue, one, batch=3)
+    harness.clock.advance(10)
+    second = await harness.pop(queue, two, batch=1, lease_seconds=20)
+    await harness.ack(first, upto=1)
+    leases = harness.store.statistics.leases
+    found = await leases([queue.id])
+    assert [(lease.group, lease.first, lease.upto, lease.committed) for lease in found] == [
+        ("two", 0, 1, 0),
+        ("one", 0, 3, 1),
+    ]
+    assert [lease.lease for lease in found] == [second.lease, first.lease]
+    assert (found[1].queue_id, found[1].partition, found[1].partition_name) == (queue.id, first.lane.partition, "a")
+    assert (found[1].leased_at, found[1].ends_at) == (began, began + 60_000_000)
+    assert [lease.group for lease in await leases([queue.id], ends_before=harness.clock() + 30_000_000)] == ["two"]
+    assert [lease.group for lease in await leases([queue.id], group="one")] == ["one"]
+    assert [lease.group for lease in await leases([queue.id], limit=1)] == ["two"]
+    assert {lease.queue_id for lease in await leases([queue.id, other.id])} == {queue.id, other.id}
+    harness.clock.advance(20)
+    assert [lease.group for lease in await leases([queue.id])] == ["one"], "what ran out is no lease"
+    await harness.ack(first)
+    assert await leases([queue.id]) == []

@@ -38,6 +38,34 @@ def list_queues(server: Server = DEFAULT, json: AsJson = False) -> None:
 
 
 @app.command()
+def leases(
+    queue: Annotated[str | None, typer.Argument(metavar="QUEUE", help="Of this queue.", show_default=False)] = None,
+    within: Annotated[int | None, typer.Option(help="That end in so many seconds.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many.")] = 100,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """List live leases, the next to end first."""
+    with connected(server) as client:
+        found = client.leases(queue, ending_within=within, limit=limit)
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (
+            one.queue,
+            one.partition,
+            one.consumer_group,
+            f"{one.completed}/{one.messages}",
+            f"{one.seconds_held:.0f} s",
+            f"{one.seconds_remaining:.0f} s",
+        )
+        for one in found
+    ]
+    print_table(("queue", "partition", "group", "done", "held", "left"), rows, empty="Nobody holds a lease.")
+
+
+@app.command()
 def show(queue: Name, server: Server = DEFAULT, json: AsJson = False) -> None:
     """Show a queue and its partitions."""
     with connected(server) as client:

@@ -8,9 +8,9 @@ import msgspec
 
 from fairlane.client.family import Family
 from fairlane.client.transport import path_of
-from fairlane.client.views import QueueDetail, QueueSummary
+from fairlane.client.views import LeaseDetail, QueueDetail, QueueSummary, Utilisation
 from fairlane.client.wire import ConfigureBody, decode, encode, options_in, options_out
-from fairlane.model.limits import BATCH_ITEMS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
 from fairlane.model.names import check_count, check_name
 from fairlane.model.queue import QueueOptions
 
@@ -21,6 +21,10 @@ class _Configured(msgspec.Struct):
 
 class _Listed(msgspec.Struct):
     queues: list[QueueSummary]
+
+
+class _Leases(msgspec.Struct):
+    leases: list[LeaseDetail]
 
 
 class _Deleted(msgspec.Struct):
@@ -48,6 +52,30 @@ class Queues(Family):
         if after:
             query["after"] = check_name("after", after)
         return decode(await self._transport.ask("GET", _path(queue), query=query), QueueDetail)
+
+    async def leases(
+        self,
+        queue: str | None = None,
+        *,
+        group: str | None = None,
+        ending_within: int | None = None,
+        limit: int = 100,
+    ) -> list[LeaseDetail]:
+        """Live leases, the next to end first; with `ending_within` those that end in so many seconds unless they are
+        renewed."""
+        query: dict[str, str | int] = {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)}
+        if queue is not None:
+            query["queue"] = check_name("queue", queue)
+        if group is not None:
+            query["consumerGroup"] = check_name("group", group)
+        if ending_within is not None:
+            query["endingWithin"] = check_count("ending_within", ending_within, least=1, most=LEASE_SECONDS_MAX)
+        return decode(await self._transport.ask("GET", path_of("leases"), query=query), _Leases).leases
+
+    async def utilisation(self, queue: str) -> Utilisation:
+        """How much of a queue its consumers hold, its depth, and what room is left. Raises NotFound."""
+        path = path_of("queues", check_name("queue", queue), "utilisation")
+        return decode(await self._transport.ask("GET", path), Utilisation)
 
     async def delete_queue(self, queue: str) -> bool:
         """Delete a queue with all that is in it; whether it was there."""

@@ -173,3 +173,40 @@ class WentAt(Deleted, frozen=True, kw_only=True, rename="camel"):
     """The same, in one minute."""
 
     at: Micros
+
+
+class LeaseDetail(_View, frozen=True, kw_only=True, rename="camel"):
+    """A live lease in one partition."""
+
+    lease_id: str
+    queue: str
+    partition: str
+    partition_id: str
+    consumer_group: str
+    leased_at: Micros
+    expires_at: Micros
+    seconds_held: float = 0.0
+    seconds_remaining: float = 0.0
+    messages: int = 0
+    completed: int = 0
+
+
+class GroupUse(_View, frozen=True, kw_only=True, rename="camel"):
+    """`utilisation` is the share of the partitions with something to read that consumers hold now."""
+
+    consumer_group: str
+    partitions: int = 0
+    partitions_with_messages: int = 0
+    partitions_leased: int = 0
+    messages_leased: int = 0
+    pending: int = 0
+    utilisation: float = 0.0
+
+
+class Utilisation(_View, frozen=True, kw_only=True, rename="camel"):
+    queue: str
+    partitions: int = 0
+    depth: int = 0
+    capacity: int | None = None
+    remaining: int | None = None
+    groups: list[GroupUse] = msgspec.field(default_factory=list)

@@ -63,6 +63,12 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
 SEALED = b',"sealed":"'
 
 
+def may_be_sealed(body: bytes) -> bool:
+    """Whether a segment may hold sealed messages. All of its messages are sealed or none is, so that its last byte says
+    most of it: only a payload that is a string ends like a sealed one."""
+    return body[-1:] == b'"' and SEALED in body
+
+
 def split_data(fragment: bytes) -> tuple[bytes, bytes]:
     """A fragment in clear as what stands before its data, and its data."""
     data = bytes(_decode_fragment(fragment + b"}").data)

@@ -6,6 +6,7 @@ import msgspec
 
 from fairlane.model.group import Group
 from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,3 +95,18 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     leased_until: int | None
     """The position up to which a live lease reaches, None without one."""
     lease_ends_at: int | None
+
+
+class ActiveLease(msgspec.Struct, frozen=True, kw_only=True):
+    """A live lease in one partition: positions `first` to `upto` - 1, of which those below `committed` are done."""
+
+    queue_id: int
+    group: str
+    partition: PartitionId
+    partition_name: str
+    lease: LeaseId
+    first: int
+    upto: int
+    committed: int
+    leased_at: int
+    ends_at: int

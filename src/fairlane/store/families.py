@@ -11,9 +11,10 @@ from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from fairlane.model.ids import PartitionId
+from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import Paused
 from fairlane.model.retention import Retained, Step
-from fairlane.model.stats import GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
+from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.model.trace import Trace, TraceName
 from fairlane.store.values import ActivePartition, MessageHead, PushResult, Settled, Settlement, Slice, Upto
@@ -85,6 +86,13 @@ class Statistics(Protocol):
 
     async def lagging(self, queue_ids: Sequence[int], *, oldest_before: int, limit: int = 1000) -> List[LaggingLane]:
         """Lanes whose first unfinished message came before this time, oldest first."""
+        ...
+
+    async def leases(
+        self, queue_ids: Sequence[int], *, group: str | None = None, ends_before: int = NEVER_AT, limit: int = 1000
+    ) -> List[ActiveLease]:
+        """Live leases, of one group or of all, that end before this time unless they are renewed, the next to end
+        first."""
         ...
 
     async def standings(self, partitions: Sequence[PartitionId]) -> List[Standing]:

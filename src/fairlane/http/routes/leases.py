@@ -1,13 +1,17 @@
-"""POST /api/v1/lease/{leaseId}/extend."""
+"""Leases: keep one, give one back, see who holds what."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlane.errors import NotFound
 from fairlane.http.message import Request, Response, json_response
+from fairlane.http.query import name_or_none, read
 from fairlane.http.router import Route
+from fairlane.http.routes.queues import existing
 from fairlane.http.wire import ExtendBody, decode, timestamp_or_none
-from fairlane.model.limits import LEASE_SECONDS_MAX
+from fairlane.http.wire_leases import GroupUse, LeaseList, LeaseQuery, QueueUse, lease_out
+from fairlane.model.limits import LEASE_SECONDS_MAX, NEVER_AT
 from fairlane.model.names import check_count
 
 if TYPE_CHECKING:
@@ -38,7 +42,67 @@ async def release(app: App, request: Request) -> Response:
     return json_response({"leaseId": lease, "released": await app.engine.release(lease)})
 
 
+async def active(app: App, request: Request) -> Response:
+    query = read(request.query, LeaseQuery)
+    store = app.engine.store
+    queues = {
+        queue.id: queue.name for queue in await store.queues.list(app.tenant) if query.queue in (None, queue.name)
+    }
+    now = await store.now()
+    until = NEVER_AT if query.ending_within is None else now + query.ending_within * 1_000_000
+    group = name_or_none("consumerGroup", query.consumer_group)
+    found = await store.statistics.leases(list(queues), group=group, ends_before=until, limit=query.limit)
+    return json_response(LeaseList(leases=[lease_out(lease, queues[lease.queue_id], now) for lease in found]))
+
+
+async def utilisation(app: App, request: Request) -> Response:
+    queue = await existing(app, request.params["queue"])
+    store = app.engine.store
+    counted = await store.statistics.queues([queue.id])
+    if not counted:
+        raise NotFound("Queue not found")
+    depth, capacity = counted[0].unfinished, queue.options.max_size or None
+    groups = [
+        GroupUse(
+            consumer_group=one.group.name,
+            partitions=one.lanes,
+            partitions_with_messages=one.lagging,
+            partitions_leased=one.leases,
+            messages_leased=one.leased,
+            pending=one.lag,
+            utilisation=one.leases / one.lagging if one.lagging else 0.0,
+        )
+        for one in await store.statistics.groups([queue.id])
+    ]
+    answer = QueueUse(
+        queue=queue.name,
+        partitions=counted[0].partitions,
+        depth=depth,
+        capacity=capacity,
+        remaining=None if capacity is None else max(0, capacity - depth),
+        groups=sorted(groups, key=lambda one: one.consumer_group),
+    )
+    return json_response(answer)
+
+
 ROUTES = [
+    Route(
+        method="GET",
+        path="/api/v1/leases",
+        endpoint=active,
+        summary="Live leases, the next to end first: who holds what, since when, for how long.",
+        tag="queues",
+        query=LeaseQuery,
+        answer=LeaseList,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/queues/{queue}/utilisation",
+        endpoint=utilisation,
+        summary="How much of a queue its consumers hold, its depth, and what room is left.",
+        tag="queues",
+        answer=QueueUse,
+    ),
     Route(
         method="POST",
         path="/api/v1/lease/{leaseId}/extend",

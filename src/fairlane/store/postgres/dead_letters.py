@@ -153,7 +153,7 @@ def _again(part: Slice, message: bytes, vault: Vault | None) -> str:
     )
     id = uuid7()
     fragment = pack(id, id, item)
-    if vault and (clear != message or part.options.encryption_enabled):
+    if vault and vault.is_prepared(part.queue_id):
         fragment = vault.seal(part.queue_id, part.partition, fragment)
     part.fragments.append(fragment)
     part.transaction_ids.append(id)

@@ -9,7 +9,9 @@ from typing import Any
 import asyncpg
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.stats import GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
+from fairlane.model.lease import LeaseId
+from fairlane.model.limits import NEVER_AT
+from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.groups import group_of
 from fairlane.store.statements import load
@@ -107,6 +109,22 @@ class Statistics:
                 partition = PartitionId(fields.pop("shard"), fields.pop("id"))
                 found.append(LaggingLane(partition=partition, **fields))
         found.sort(key=lambda lane: (lane.oldest_at, lane.partition_name, lane.group))
+        return found[:limit]
+
+    async def leases(
+        self, queue_ids: Sequence[int], *, group: str | None = None, ends_before: int = NEVER_AT, limit: int = 1000
+    ) -> list[ActiveLease]:
+        found = []
+        for shard in self._shards:
+            rows = await self._database.read(
+                SQL["leases"], shard, list(queue_ids), group, min(ends_before, NEVER_AT), limit, self._database.time()
+            )
+            for row in rows:
+                fields = dict(row)
+                partition = PartitionId(shard, fields.pop("partition_id"))
+                lease = LeaseId(fields.pop("group_id"), fields.pop("lease"))
+                found.append(ActiveLease(partition=partition, **fields | {"lease": lease}))
+        found.sort(key=lambda one: (one.ends_at, one.partition, one.group))
         return found[:limit]
 
     async def standings(self, partitions: Sequence[PartitionId]) -> list[Standing]:

@@ -113,6 +113,16 @@ CROSS JOIN LATERAL (
 WHERE g.queue_id = ANY ($2) AND s.created_at < $3
 ORDER BY s.created_at, p.name, g.name COLLATE "C" LIMIT $4;
 
+-- name: leases
+SELECT g.queue_id, g.name AS "group", k.partition_id, p.name::text AS partition_name, k.group_id, k.lease, k.lease_start AS first,
+       k.lease_end AS upto, k.committed, k.leased_at, k.ready_at AS ends_at
+FROM fairlane.groups g
+JOIN fairlane.cursors k ON k.shard = $1 AND k.group_id = g.id AND k.ready_at > coalesce($6, clock_timestamp()) AND k.ready_at < $4
+     AND k.lease IS NOT NULL
+JOIN fairlane.partitions p ON p.shard = $1 AND p.id = k.partition_id
+WHERE g.queue_id = ANY ($2) AND ($3::text IS NULL OR g.name = $3)
+ORDER BY k.ready_at, k.partition_id, k.group_id LIMIT $5;
+
 -- name: standings
 SELECT k.partition_id, g.name AS "group", k.committed,
        CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,

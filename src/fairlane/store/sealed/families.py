@@ -12,7 +12,7 @@ import msgspec
 from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import DeadLetter
-from fairlane.model.segment import SEALED, Segment, checksum
+from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.stream import StateChange
 from fairlane.model.trace import Trace
 from fairlane.store import base, families
@@ -95,7 +95,7 @@ class SealedMessages(Over):
         for lanes in result.lanes:
             for lane in lanes:
                 for segment in lane.segments:
-                    if SEALED in segment.body:
+                    if may_be_sealed(segment.body):
                         lane.segments = await self._open(lane.partition, lane.segments, lane.first, lane.upto)
                         break
         return result
@@ -105,7 +105,7 @@ class SealedMessages(Over):
 
     async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
         segments = await self._family.read(partition, first, upto)
-        if not any(SEALED in segment.body for segment in segments):
+        if not any(may_be_sealed(segment.body) for segment in segments):
             return segments
         return await self._open(partition, segments, first, upto)
 

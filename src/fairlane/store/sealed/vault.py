@@ -70,6 +70,10 @@ class Vault:
             self._active[queue_id] = _Active(id, cipher, self._clock_ms() + KEY_SECONDS * 1000)
             self._sealed_queues.add(queue_id)
 
+    def is_prepared(self, queue_id: int) -> bool:
+        """Whether what is appended to the queue by a replay is sealed: the messages of a segment are all alike."""
+        return queue_id in self._active
+
     async def know(self, ids: Iterable[bytes]) -> None:
         """Unwrap the data keys of these ids that are not known yet, as far as that is possible."""
         missing = [id for id in set(ids) if id not in self._ciphers]

@@ -116,7 +116,7 @@ def _add(slice: Slice, letter: DeadLetter, vault: Vault | None) -> str:
     new_id = uuid7()
     item = PushItem(queue=letter.queue, payload=old.data, trace_id=old.trace_id, type=old.type, headers=headers)
     fragment = pack(new_id, new_id, item)
-    if vault and (clear != letter.message or slice.options.encryption_enabled):
+    if vault and vault.is_prepared(slice.queue_id):
         fragment = vault.seal(slice.queue_id, slice.partition, fragment)
     slice.fragments.append(fragment)
     slice.transaction_ids.append(new_id)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 import apsw
 import msgspec
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.stats import GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
+from fairlane.model.lease import LeaseId
+from fairlane.model.limits import NEVER_AT
+from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.store import statements
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.rows import rows
@@ -34,6 +37,15 @@ class Statistics:
     async def lagging(self, queue_ids: Sequence[int], *, oldest_before: int, limit: int = 1000) -> list[LaggingLane]:
         def work(db: apsw.Connection, now: int) -> list[LaggingLane]:
             return [_lagging(*row) for row in rows(db, SQL["lagging"], now, _json(queue_ids), oldest_before, limit)]
+
+        return await self._database.read(work)
+
+    async def leases(
+        self, queue_ids: Sequence[int], *, group: str | None = None, ends_before: int = NEVER_AT, limit: int = 1000
+    ) -> list[ActiveLease]:
+        def work(db: apsw.Connection, now: int) -> list[ActiveLease]:
+            bounds = (group, now, min(ends_before, NEVER_AT), limit)
+            return [_lease(*row) for row in rows(db, SQL["leases"], _json(queue_ids), *bounds)]
 
         return await self._database.read(work)
 
@@ -131,6 +143,22 @@ def _lagging(queue_id: int, group: str, id: int, name: str, *rest: Any) -> Laggi
         lag=lag,
         oldest_at=oldest_at,
         lease_ends_at=lease_ends_at,
+    )
+
+
+def _lease(queue_id: int, group: str, id: int, name: str, group_id: int, *rest: Any) -> ActiveLease:
+    token, first, upto, committed, leased_at, ends_at = rest
+    return ActiveLease(
+        queue_id=queue_id,
+        group=group,
+        partition=PartitionId(0, id),
+        partition_name=name,
+        lease=LeaseId(group_id, UUID(bytes=token)),
+        first=first,
+        upto=upto,
+        committed=committed,
+        leased_at=leased_at,
+        ends_at=ends_at,
     )
 
 

@@ -115,6 +115,16 @@ where x.oldest_at < ?3
 order by x.oldest_at, x.name, x.group_name
 limit ?4
 
+-- name: leases
+select g.queue_id, g.name, c.partition_id, p.name, c.group_id, c.lease, c.lease_start, c.lease_end, c.committed,
+    c.leased_at, c.ready_at
+from json_each(?1) j
+cross join groups g on g.queue_id = j.value and (?2 is null or g.name = ?2)
+cross join cursors c on c.group_id = g.id and c.ready_at > ?3 and c.ready_at < ?4 and c.lease is not null
+join partitions p on p.id = c.partition_id
+order by c.ready_at, c.partition_id, c.group_id
+limit ?5
+
 -- name: standings
 select c.partition_id, g.name, c.committed,
     iif(c.lease is not null and c.ready_at > ?1, c.lease_end, null),
