@@ -37,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A file with such keys."""
     retention_interval_seconds: float = 10.0
     """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
+    inflight_bytes_max: int = 256 * 1024 * 1024
+    """Of all requests together, in each process; past it they are refused before they are read."""
     journal: bool = True
     """Keep pushes and acks below `data_dir` while the store does not answer."""
     journal_bytes_max: int = 1024**3

@@ -270,3 +270,45 @@ async def test_a_draining_server_answers_what_is_in_flight_and_takes_nothing_new
             await asyncio.open_connection("127.0.0.1", port)
         service.release.set()
         assert b"connection: close" in await answer
+
+
+async def test_past_the_cap_of_bytes_a_request_is_refused_before_its_body_is_read() -> None:
+    async with serving(Limits(inflight_bytes_max=1_000)) as (server, service, port):
+        first = asyncio.create_task(
+            talk(
+                port, b"POST /wait HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 800\r\n\r\n" + b"a" * 800
+            )
+        )
+        await service.waiting.wait()
+        assert server.held_bytes == 800
+        # Its header alone is answered: nothing of the body was sent yet.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 300\r\n\r\n")
+        refused = await asyncio.wait_for(reader.read(), 5)
+        assert refused.startswith(b"HTTP/1.1 429")
+        assert b"retry-after: 1" in refused
+        writer.write(b"b" * 300)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        # What has no body, or a small one, is still served.
+        assert (await talk(port, b"GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).startswith(
+            b"HTTP/1.1 200"
+        )
+        service.release.set()
+        assert (await first).startswith(b"HTTP/1.1 200")
+        assert server.held_bytes == 0
+
+
+async def test_the_bytes_of_a_client_that_went_away_are_not_held() -> None:
+    async with serving(Limits(inflight_bytes_max=1_000)) as (server, _, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n" + b"a" * 500)
+        await writer.drain()
+        async with asyncio.timeout(5):
+            while server.held_bytes != 500:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            writer.close()
+            await writer.wait_closed()
+            while server.held_bytes != 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

@@ -39,6 +39,7 @@ def serve(
     journal: Annotated[
         bool | None, typer.Option(help="Keep pushes and acks below the data directory while the store is away")
     ] = None,
+    inflight_bytes_max: Annotated[int | None, typer.Option(help="Of all requests together, in each process")] = None,
     journal_bytes_max: Annotated[int | None, typer.Option(help="Past this the journal refuses with 429")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings")] = None,
 ) -> None:

@@ -73,7 +73,9 @@ async def _serve(
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         app = App(broker, worker=number)
         handler = Cors(app.handle, settings.cors_origin) if settings.cors_origin else app.handle
-        server = app.server = Server(handler, Limits(connections_max=settings.connections_max))
+        server = app.server = Server(
+            handler, Limits(connections_max=settings.connections_max, inflight_bytes_max=settings.inflight_bytes_max)
+        )
         ease_collector()
         await server.listen(sockets)
         ready()

@@ -21,6 +21,8 @@ from fairlane.http.message import Request, Response, error_response, serialise
 
 log = logging.getLogger(__name__)
 
+_LINGER_SECONDS = 5.0
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -39,6 +41,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float = 75.0
     write_seconds: float = 60.0
     connections_max: int = 10_000
+    inflight_bytes_max: int = 256 * 1024 * 1024
+    """Of the bodies of all requests that are being received or answered; past it a body is refused unread."""
     pipelined_max: int = 16
 
 
@@ -60,6 +64,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._header_bytes = 0
         self._body_bytes = 0
+        self._held_bytes = 0
         self._in_body = False
         self._closing = False
         self._writable = asyncio.Event()
@@ -86,6 +91,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.discard(self)
+        self._let_go(self._held_bytes)
         self._closing = True
         self._writable.set()
         if self._task is not None:
@@ -107,7 +113,8 @@ class Connection(asyncio.Protocol):
             self._refuse(
                 cause.response
                 if isinstance(cause, _Refused)
-                else error_response(400, "bad_request", f"this is not HTTP/1.1: {error}")
+                else error_response(400, "bad_request", f"this is not HTTP/1.1: {error}"),
+                linger=isinstance(cause, _Refused) and cause.linger,
             )
         else:
             if not self._in_body and self._head_bytes > self._limits.header_bytes_max:
@@ -158,6 +165,8 @@ class Connection(asyncio.Protocol):
         length = self._headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self._limits.body_bytes_max:
             raise _Refused(_too_large(self._limits))
+        if int(length) and self._server.held_bytes + int(length) > self._limits.inflight_bytes_max:
+            raise _Refused(_overloaded(), linger=True)
         if self._task is None:
             self.deadline = self._body_began + self._limits.body_seconds
         if self._headers.get(b"expect", b"").lower() == b"100-continue" and self._transport is not None:
@@ -167,6 +176,10 @@ class Connection(asyncio.Protocol):
         self._body_bytes += len(chunk)
         if self._body_bytes > self._limits.body_bytes_max:
             raise _Refused(_too_large(self._limits))
+        self._held_bytes += len(chunk)
+        self._server.held_bytes += len(chunk)
+        if self._server.held_bytes > self._limits.inflight_bytes_max:
+            raise _Refused(_overloaded(), linger=True)
         self._chunks.append(chunk)
 
     def on_message_complete(self) -> None:
@@ -199,6 +212,7 @@ class Connection(asyncio.Protocol):
                 response = await self._server.handler(request)
             finally:
                 self._server.active -= 1
+                self._let_go(len(request.body))
             if transport.is_closing():
                 if response.unsent is not None:
                     response.unsent()
@@ -218,10 +232,24 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(serialise(response, head_only=head_only, close=close))
 
-    def _refuse(self, response: Response) -> None:
-        """Answer what cannot be served, and hang up."""
+    def _let_go(self, count: int) -> None:
+        """So many bytes of this connection's bodies are no longer held."""
+        count = min(count, self._held_bytes)
+        self._held_bytes -= count
+        self._server.held_bytes -= count
+
+    def _refuse(self, response: Response, *, linger: bool = False) -> None:
+        """Answer what cannot be served, and hang up. With `linger` the client may first send on what it is sending,
+        and is not listened to: hung up on at once, it might lose the answer with the connection."""
         self._write(response, head_only=False, close=True)
-        self._shut()
+        if not linger or self._transport is None or not self._transport.can_write_eof():
+            self._shut()
+            return
+        self._chunks = []
+        self._let_go(self._held_bytes)
+        self._closing = True
+        self.deadline = self._loop.time() + _LINGER_SECONDS
+        self._transport.write_eof()
 
     def _shut(self) -> None:
         self._closing = True
@@ -256,12 +284,22 @@ class Connection(asyncio.Protocol):
 class _Refused(Exception):
     """Raised inside a parser's call; the parser hands it on as the cause of its own error."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, *, linger: bool = False) -> None:
         self.response = response
+        self.linger = linger
 
 
 def _long_header(limits: Limits) -> Response:
     return error_response(431, "header_too_large", f"the header may have {limits.header_bytes_max} bytes")
+
+
+def _overloaded() -> Response:
+    return error_response(
+        429,
+        "overloaded",
+        "the broker holds as many bytes of requests as it may; nothing of this one was read",
+        headers=((b"retry-after", b"1"),),
+    )
 
 
 def _too_large(limits: Limits) -> Response:
@@ -277,6 +315,8 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
         self.active = 0
+        self.held_bytes = 0
+        """Of bodies that are being received or answered."""
         self.draining = False
         self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
