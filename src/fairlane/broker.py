@@ -29,7 +29,7 @@ from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
 from fairlane.store.late import LateStore
-from fairlane.store.values import DeadFilter
+from fairlane.store.values import DeadFilter, Waiting
 
 JOURNAL_BYTES_MAX = 1024**3
 _POSTGRES = ("postgresql://", "postgres://")
@@ -106,20 +106,46 @@ class Broker:
         trace_id: str | None = None,
         type: str | None = None,
         headers: dict[str, str] | None = None,
+        deliver_at: int | None = None,
+        delay_ms: int | None = None,
     ) -> PushOutcome:
-        """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`."""
+        """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`.
+        With a time to come, or a delay, it is `scheduled`: kept aside until then."""
         item = _item(queue, data, partition, transaction_id, trace_id, type, headers)
-        check_items([item])
-        [outcome] = await self.engine.push(PushRequest(self.tenant, [item]))
+        item.deliver_at, item.delay_ms = deliver_at, delay_ms
+        timed = check_items([item])
+        [outcome] = await self.engine.push(PushRequest(self.tenant, [item], timed))
         if outcome.error is not None:
             raise outcome.error
         return outcome
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
         """Store many; one outcome per item. The items of one partition are stored together or refused together."""
-        check_items(items)
+        timed = check_items(items)
         check_payloads(items)
-        return await self.engine.push(PushRequest(self.tenant, items))
+        return await self.engine.push(PushRequest(self.tenant, items, timed))
+
+    async def scheduled(self, queue: str, *, limit: int = 100) -> list[Waiting]:
+        """Messages that wait for their time, next due first."""
+        check_count("limit", limit, least=1, most=COUNT_MAX)
+        return await self.engine.schedules.list(self.tenant, queue, limit=limit)
+
+    async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
+        """Forget a scheduled message; False if it does not wait (any more)."""
+        return await self.engine.schedules.cancel(self.tenant, queue, partition, transaction_id)
+
+    async def reschedule(
+        self,
+        queue: str,
+        transaction_id: str,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        deliver_at: int | None = None,
+        delay_ms: int | None = None,
+    ) -> int | None:
+        """Let a scheduled message be due at another time; that time, None if it does not wait (any more)."""
+        when = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
+        return await self.engine.schedules.reschedule(self.tenant, queue, partition, transaction_id, when)
 
     async def pop(
         self,

@@ -189,3 +189,20 @@ async def test_a_blocked_lane_is_explained_and_resumed(client: Client, queue: st
     assert (explained.reason, explained.error, explained.waiting) == ("blocked", "poison", 1)
     assert await client.resume_lanes(queue) == 1
     assert (await client.explain(queue, "p")).reason == "ready"
+
+
+async def test_a_message_is_scheduled_rescheduled_and_cancelled(client: Client, queue: str) -> None:
+    at = wall_clock() + 3_600_000_000
+    outcome = await client.push(queue, 1, transaction_id="it", deliver_at=at)
+    assert (outcome.status, outcome.deliver_at) == ("scheduled", at)
+    [listed] = (await client.scheduled(queue)).messages
+    assert (listed.transaction_id, listed.deliver_at) == ("it", at)
+    assert await client.reschedule(queue, "it", deliver_at=at + 1) == at + 1
+    assert await client.cancel(queue, "it")
+    assert not await client.cancel(queue, "it")
+    assert await client.reschedule(queue, "it", delay_ms=5) is None
+    [many] = await client.push_many([PushItem(queue=queue, payload=b"2", delay_ms=200)])
+    assert many.status == "scheduled"
+    assert [delivery.data for delivery in await client.pop(queue, wait=20)] == [2]
+    with pytest.raises(InvalidRequest):
+        await client.push(queue, 1, deliver_at=at, delay_ms=5)

@@ -97,4 +97,4 @@ async def test_a_long_poll_gets_a_delayed_message_when_it_is_due(harness: Harnes
     await broker.push(name, "late")
     batch = await poll
     assert [delivery.json() for delivery in batch] == ["late"]
-    assert 0.9 <= time.monotonic() - began < 1.7, "neither early nor at the next look of a poll that was not told"
+    assert 0.9 <= time.monotonic() - began < 1.95, "neither early nor at the next look of a poll that was not told"

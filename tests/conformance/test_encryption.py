@@ -18,7 +18,7 @@ from fairlane.store.base import Store
 from fairlane.store.sealed import vault
 from fairlane.store.sealed.install import install
 from fairlane.store.sealed.keyring import Keyring
-from fairlane.store.values import DeadFilter
+from fairlane.store.values import DeadFilter, Kept, Scheduled
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import keep, no_operations, work_off
 
@@ -237,3 +237,17 @@ async def test_operations_that_wait_are_sealed_and_applied_sealed(harness: Harne
     await work_off(harness, queue)
     assert all(CANARY.encode() not in body for body in await bodies(harness, queue))
     assert await harness.drain(queue) == [CANARY]
+
+
+async def test_what_waits_for_its_time_waits_sealed(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    partition = await harness.partition(queue)
+    part = Scheduled(harness.slice(queue, partition, [CANARY]), partition.name, [None], [1000])
+    [[kept]] = await harness.store.schedules.add([part])
+    assert isinstance(kept, Kept)
+    rows = await harness.place.sql("SELECT message FROM fairlane.scheduled WHERE partition_id = $1", partition.id.id)
+    assert [CANARY.encode() in bytes(row[0]) for row in rows] == [False]
+    harness.clock.advance(1)
+    assert (await harness.store.schedules.fire()).queues[queue.id] == 1
+    assert (await harness.pop(queue)).data == [CANARY]

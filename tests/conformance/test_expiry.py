@@ -144,3 +144,13 @@ async def test_what_is_delivered_at_once_expires_as_well(harness: Harness) -> No
     assert taken.data == ["young"]
     lane = await harness.lane(taken.group)
     assert (lane.committed, lane.expired, lane.ready_at) == (2, 1, None)
+
+
+async def test_a_broker_lets_messages_expire_in_queues_that_nobody_reads(harness: Harness) -> None:
+    queue = await harness.queue(ttl_seconds=10)
+    group = await harness.group(queue)
+    await harness.push(queue, [0, 1])
+    harness.clock.advance(10)
+    assert (queue.id, group.id) in await harness.store.messages.expiring()
+    await harness.broker.engine.timekeeper.expire()
+    assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 2

@@ -29,6 +29,7 @@ async def test_no_file_and_no_log_line_holds_the_canary(tmp_path: Path, caplog: 
         data = f'"{CANARY}"'.encode()
         trace = Trace(id=uuid7(), partition=again.partition_id, transaction_id=again.transaction_id, data=data)
         assert await broker.store.traces.add(trace)
+        assert (await broker.push("secrets", {"card": CANARY}, delay_ms=3_600_000)).status == "scheduled"
         await broker.push("plain", "control")
         assert _found(tmp_path, b"control"), "the search itself works, also in what is not checkpointed yet"
         assert _found(tmp_path, CANARY.encode()) == []

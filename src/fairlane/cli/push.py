@@ -45,6 +45,9 @@ def push(
     ] = None,
     type: Annotated[str | None, typer.Option("--type", help="What kind of message it is.", show_default=False)] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")] = None,
+    delay_ms: Annotated[
+        int | None, typer.Option(help="Deliver it after so many milliseconds.", show_default=False)
+    ] = None,
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
@@ -56,7 +59,9 @@ def push(
     """
     if (data is None) == (file is None):
         raise InvalidRequest("give the message as JSON, - to read it from the input, or --file")
-    blank = PushItem(queue=queue, payload=b"", partition=partition, type=type, headers=_headers(header))
+    blank = PushItem(
+        queue=queue, payload=b"", partition=partition, type=type, headers=_headers(header), delay_ms=delay_ms
+    )
     if file is not None:
         if id is not None:
             raise InvalidRequest("--id names one message; the lines of a file have ids of their own")
@@ -188,6 +193,7 @@ def _item(blank: PushItem, payload: bytes, id: str | None) -> PushItem:
         transaction_id=id,
         type=blank.type,
         headers=blank.headers,
+        delay_ms=blank.delay_ms,
     )
 
 

@@ -10,7 +10,7 @@ import typer
 from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
 from fairlane.errors import AlreadyExists, InvalidRequest, NotFound
-from fairlane.model.names import QUEUE_MODE
+from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
 from fairlane.model.queue import QueueOptions
 
 if TYPE_CHECKING:
@@ -172,6 +172,37 @@ def explain(
         print_json(explained)
     else:
         say(explained.sentence)
+
+
+@app.command()
+def scheduled(queue: Name, server: Server = DEFAULT, json: AsJson = False) -> None:
+    """List the next messages that wait for their time."""
+    with connected(server) as client:
+        page = client.scheduled(queue)
+    if json:
+        print_json(page)
+        return
+    rows = [(shown_time(one.deliver_at), one.partition, one.transaction_id) for one in page.messages]
+    print_table(("due", "partition", "id"), rows, empty="Nothing waits for its time.")
+
+
+@app.command()
+def cancel(
+    queue: Name,
+    id: Annotated[str, typer.Argument(metavar="ID", help="Its transactionId.", show_default=False)],
+    partition: Annotated[str, typer.Option("--partition", "-p", help="Its lane.")] = DEFAULT_PARTITION,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Forget a message that waits for its time."""
+    with connected(server) as client:
+        cancelled = client.cancel(queue, id, partition=partition)
+    if not cancelled:
+        raise NotFound(f"no message {id!r} waits in partition {partition!r} of {queue!r}")
+    if json:
+        print_json({"queue": queue, "partition": partition, "id": id, "cancelled": True})
+    else:
+        say(f"Message {id} of {queue} will not come.")
 
 
 def _part(queue: str, group: str | None, partition: str | None) -> str:

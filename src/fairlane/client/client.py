@@ -15,6 +15,7 @@ from fairlane.client.operations import QueuedOperation
 from fairlane.client.queues import Queues
 from fairlane.client.retention import Retention
 from fairlane.client.retries import Retries
+from fairlane.client.schedules import Schedules
 from fairlane.client.servers import Servers
 from fairlane.client.stored import Stored
 from fairlane.client.transactions import Transactions
@@ -38,7 +39,7 @@ class ClientOptions(TypedDict, total=False):
     token: str | None
 
 
-class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters, Halts, Retention):
+class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters, Halts, Schedules, Retention):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.
 
         async with Client("http://127.0.0.1:6632") as client:

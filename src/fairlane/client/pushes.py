@@ -13,7 +13,7 @@ from fairlane.client.batcher import Batcher, Weight
 from fairlane.client.operations import Operations, QueuedOperation
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
-from fairlane.client.wire import Item, PushBody, PushElement, PushRefusal, decode, encode
+from fairlane.client.wire import Item, PushBody, PushElement, PushRefusal, decode, encode, timestamp
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
@@ -42,15 +42,21 @@ class Pushes(Operations):
         trace_id: str | None = None,
         type: str | None = None,
         headers: dict[str, str] | None = None,
+        deliver_at: int | None = None,
+        delay_ms: int | None = None,
     ) -> PushOutcome:
         """Store one message and return when it is durable. Queue and partition are made when first named.
 
-        A known `transaction_id` is a `duplicate`. A busy broker keeps the message and stores it soon: then the outcome
-        is a `QueuedPush`, whose `wait` returns when it is stored; with `queued_operation="wait"` this call does. Raises
+        With `deliver_at` (microseconds since 1970) or `delay_ms` it is `scheduled`: kept aside until then. A known
+        `transaction_id` is a `duplicate`. A busy broker keeps the message and stores it soon: then the outcome is a
+        `QueuedPush`, whose `wait` returns when it is stored; with `queued_operation="wait"` this call does. Raises
         QueueFull when waiting did not help, and OutcomeUnknown when no answer came: pushing again with the same
         transaction_id stores it at most once.
         """
         item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+        if deliver_at is not None or delay_ms is not None:
+            PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
+            item.deliver_at, item.delay_ms = _moment(deliver_at), delay_ms
         [outcome] = await self._store([item])
         if outcome.error is not None:
             raise outcome.error
@@ -148,9 +154,15 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
                 trace_id=item.trace_id,
                 type=item.type,
                 headers=item.headers,
+                deliver_at=_moment(item.deliver_at),
+                delay_ms=item.delay_ms,
             )
         )
     return prepared
+
+
+def _moment(at: int | None) -> str | None:
+    return None if at is None else timestamp(at)
 
 
 def item_of(
@@ -200,7 +212,7 @@ def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:
 
 def _outcome(item: Item, element: PushElement) -> PushOutcome:
     status: Any = element.status
-    if status in ("queued", "duplicate", "buffered"):
+    if status in ("queued", "duplicate", "scheduled", "buffered"):
         depth, remaining = element.queue_depth, element.remaining_capacity
         return PushOutcome(
             status,
@@ -209,6 +221,7 @@ def _outcome(item: Item, element: PushElement) -> PushOutcome:
             None if element.partition_id is None else PartitionId.parse(element.partition_id),
             depth=None if remaining is None else depth,
             capacity=None if remaining is None else depth + remaining,
+            deliver_at=element.deliver_at,
             operation_id=element.operation_id,
             queue_position=element.queue_position,
             reason=cast(Any, element.reason),

@@ -98,6 +98,23 @@ class Explained(_View, frozen=True, kw_only=True, rename="camel"):
     error: str | None = None
 
 
+class ScheduledMessage(_View, frozen=True, kw_only=True, rename="camel"):
+    """A message that waits for its time."""
+
+    id: str
+    transaction_id: str
+    queue: str
+    partition: str
+    deliver_at: Micros
+
+
+class ScheduledPage(_View, frozen=True, kw_only=True, rename="camel"):
+    messages: list[ScheduledMessage]
+    """Next due first."""
+    next: str | None = None
+    """Where the next page begins; None on the last."""
+
+
 class DeadLetter(_View, frozen=True, kw_only=True, rename="camel"):
     """A message that a group gave up on."""
 

@@ -26,6 +26,8 @@ class Item(PushItem, rename="camel", omit_defaults=True, kw_only=True):
     partition: str = DEFAULT_PARTITION
     transaction_id: str
     trace_id: str | None = None
+    deliver_at: str | None = None  # type: ignore[assignment]
+    delay_ms: int | None = None
 
 
 class PushBody(msgspec.Struct):
@@ -45,6 +47,7 @@ class PushElement(Problem, kw_only=True):
     reason: str | None = None
     estimated_wait: float | None = msgspec.field(name="estimatedWait", default=None)
     durability: str | None = None
+    deliver_at: Micros | None = msgspec.field(name="deliverAt", default=None)
 
 
 class PushRefusal(msgspec.Struct):

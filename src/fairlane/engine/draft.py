@@ -20,6 +20,8 @@ UNDECIDED = PushOutcome(status="refused", transaction_id="")
 class PushRequest(msgspec.Struct):
     tenant: str
     items: Sequence[PushItem]
+    timed: bool = False
+    """Some items have a time to deliver them."""
 
 
 class Draft:

@@ -29,9 +29,11 @@ from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
 from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
+from fairlane.engine.schedule import Scheduler
 from fairlane.engine.shelter import Shelter
 from fairlane.engine.store_watch import StoreWatch
 from fairlane.engine.switchboard import PUSH_ASIDE, Switchboard
+from fairlane.engine.timekeeper import Timekeeper
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters
 from fairlane.engine.waiting_acks import WaitingAcks
@@ -81,6 +83,8 @@ class Engine:
         capacity = Capacity()
         self._enqueuer = Enqueuer(store, self.processor.kept, self.processor.estimate, capacity)
         self._pusher = Pusher(store, self.catalogue, self._got_messages, self._enqueuer.push, capacity)
+        self.timekeeper = Timekeeper(store, self._caught_up)
+        self.schedules = Scheduler(store, self.catalogue, self._pusher, self.timekeeper.wake)
         self._popper = Popper(
             store, self.catalogue, leases, self.waiters, telemetry=self.telemetry, switches=self.switches
         )
@@ -111,6 +115,7 @@ class Engine:
         self._stopped = False
         self.processor.start()
         self._reseed = Reseed(store, self.announce)
+        self.timekeeper.start()
         self._watch = CatalogueWatch(store, self.catalogue)
         self._watch.start()
         store.listen(self._heard)
@@ -155,8 +160,20 @@ class Engine:
         self._check_running()
         if not request.items:
             return []
+        if request.timed:
+            return await self._push_timed(request)
         batcher = self._waiting_pushes if self._must_wait("push") else self._pushes
         return await self._timed(self.telemetry.push, len(request.items), batcher.submit(request))
+
+    async def _push_timed(self, request: PushRequest) -> list[PushOutcome]:
+        """Keep what is to be delivered later aside, and push the rest."""
+        later = [index for index, item in enumerate(request.items) if self.schedules.is_later(item)]
+        rest = [index for index in range(len(request.items)) if index not in set(later)]
+        kept = self.schedules.add(request.tenant, [request.items[index] for index in later])
+        found = dict(zip(later, await self._timed(self.telemetry.push, len(later), kept), strict=True))
+        pushed = await self.push(PushRequest(request.tenant, [request.items[index] for index in rest]))
+        found |= zip(rest, pushed, strict=True)
+        return [found[index] for index in range(len(request.items))]
 
     def _must_wait(self, kind: Kind) -> bool:
         """Whether an operation is kept and applied later; Overloaded if it is not even that. While the store is away
@@ -346,6 +363,7 @@ class Engine:
         await self._renewals.stop()
         await self._waiting_pushes.stop()
         await self._waiting_acks.stop()
+        await self.timekeeper.stop()
         await self.processor.stop()
         await self._reseed.stop()
         await self._watch.stop()

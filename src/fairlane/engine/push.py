@@ -97,7 +97,7 @@ class Pusher:
 
     async def _wait(self, flush: Flush, drafts: Sequence[Draft], reason: BufferReason) -> None:
         for draft in await self._keep(flush, drafts, reason):
-            await self._move(draft)
+            await self.move(draft)
         flush.drafts = {address: draft for address, draft in flush.drafts.items() if draft.owners}
 
     async def draft(self, flush: Flush) -> None:
@@ -174,7 +174,7 @@ class Pusher:
             elif isinstance(result, Behind):
                 behind.append(draft)
             else:
-                await self._move(draft)
+                await self.move(draft)
         if behind:
             await self._wait(flush, behind, "maintaining_order")
         for queue_id, depth in depths.items():
@@ -202,7 +202,7 @@ class Pusher:
         del flush.drafts[draft.address]
         self._ready(part.queue_id, draft.owners)
 
-    async def _move(self, draft: Draft) -> None:
+    async def move(self, draft: Draft) -> None:
         """The queue was deleted or changed: look where its messages belong now."""
         part = draft.slice
         self._catalogue.forget(part.queue_id)

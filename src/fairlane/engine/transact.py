@@ -96,6 +96,8 @@ class Transactor:
                     )
                 items[step.group].append(step.item)
                 indexes[step.group].append(index)
+            elif step.deliver_at is not None or step.delay_ms is not None:
+                raise InvalidRequest(f"step {index}: a transaction cannot schedule; push without deliverAt and delayMs")
         return {group: AckRequest(tenant, group, some) for group, some in items.items()}, indexes
 
     async def _commit(

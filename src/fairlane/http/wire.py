@@ -22,6 +22,8 @@ class WireItem(PushItem, rename="camel", kw_only=True, gc=False):
     # Named again, for a base's fields keep the base's spelling.
     transaction_id: str | None = None
     trace_id: str | None = None
+    deliver_at: str | None = None  # type: ignore[assignment]
+    delay_ms: int | None = None
 
 
 class PushBody(msgspec.Struct):

@@ -11,14 +11,16 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.ids import is_uuid
 from fairlane.model.limits import (
     BATCH_ITEMS_MAX,
+    COUNT_MAX,
     HEADER_CHARS_MAX,
     HEADERS_MAX,
     JSON_DEPTH_MAX,
     MESSAGE_BYTES_MAX,
     REQUEST_BYTES_MAX,
+    SECONDS_MAX,
     TYPE_CHARS_MAX,
 )
-from fairlane.model.names import DEFAULT_PARTITION, check_name, is_known, is_plain, known_names
+from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name, is_known, is_plain, known_names
 
 
 class PushItem(msgspec.Struct, kw_only=True):
@@ -31,6 +33,10 @@ class PushItem(msgspec.Struct, kw_only=True):
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
+    deliver_at: int | None = None
+    """Keep it aside until then: microseconds since 1970."""
+    delay_ms: int | None = None
+    """Keep it aside for so long."""
 
     def check(self) -> None:
         """InvalidRequest when a store or a reader could not hold this item. The payload's syntax is the caller's to
@@ -51,6 +57,17 @@ class PushItem(msgspec.Struct, kw_only=True):
             raise InvalidRequest(f"payload must be JSON as bytes, not {type(self.payload).__name__}")
         if len(self.payload) > MESSAGE_BYTES_MAX:
             raise InvalidRequest(f"payload has {len(self.payload)} bytes; at most {MESSAGE_BYTES_MAX} are allowed")
+        if self.deliver_at is not None or self.delay_ms is not None:
+            self.check_time()
+
+    def check_time(self) -> None:
+        """InvalidRequest unless the time to deliver it, if it has one, is one."""
+        if self.deliver_at is not None and self.delay_ms is not None:
+            raise InvalidRequest("deliverAt and delayMs are two ways to say when; give one of them")
+        if self.deliver_at is not None:
+            check_count("deliverAt (microseconds since 1970)", self.deliver_at, least=0, most=COUNT_MAX)
+        if self.delay_ms is not None:
+            check_count("delayMs", self.delay_ms, least=0, most=SECONDS_MAX * 1000)
 
 
 def check_headers(headers: object) -> None:
@@ -82,18 +99,22 @@ def _is_plain_item(item: object) -> bool:
         and item.trace_id is None
         and item.type is None
         and item.headers is None
+        and item.deliver_at is None
+        and item.delay_ms is None
         and type(item.payload) is bytes
         and len(item.payload) <= MESSAGE_BYTES_MAX
     )
 
 
-def check_items(items: Sequence[PushItem]) -> None:
-    """InvalidRequest unless these items can be one request; it names the first bad item's index."""
+def check_items(items: Sequence[PushItem]) -> bool:
+    """InvalidRequest unless these items can be one request; it names the first bad item's index. Whether any of them
+    has a time to deliver it."""
     if not isinstance(items, Sequence):
         raise InvalidRequest("a push takes a list of PushItem")
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
     size = 0
+    timed = False
     for index, item in enumerate(items):
         if not _is_plain_item(item):
             if not isinstance(item, PushItem):
@@ -102,9 +123,11 @@ def check_items(items: Sequence[PushItem]) -> None:
                 item.check()
             except InvalidRequest as error:
                 raise InvalidRequest(f"item {index}: {error}") from None
+            timed = timed or item.deliver_at is not None or item.delay_ms is not None
         size += len(item.payload)
     if size > REQUEST_BYTES_MAX:
         raise InvalidRequest(f"a push may have {REQUEST_BYTES_MAX} bytes of payload, not {size}")
+    return timed
 
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

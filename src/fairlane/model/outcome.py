@@ -22,9 +22,10 @@ Durability = Literal["store", "journal"]
 
 class PushOutcome(msgspec.Struct, gc=False):
     """`error` is set when the item met something in the store (a full queue); then nothing was stored for it.
-    `buffered` is durable, and stored soon; then `durability` says where it is kept and `reason` why."""
+    `scheduled` is durable, and stored at `deliver_at`. `buffered` is durable, and stored soon; then `durability` says
+    where it is kept and `reason` why."""
 
-    status: Literal["queued", "duplicate", "buffered", "refused"]
+    status: Literal["queued", "duplicate", "scheduled", "buffered", "refused"]
     transaction_id: str
     message_id: str | None = None
     partition: PartitionId | None = None
@@ -32,6 +33,7 @@ class PushOutcome(msgspec.Struct, gc=False):
     depth: int | None = None
     capacity: int | None = None
     error: FairlaneError | None = None
+    deliver_at: int | None = None
     operation_id: str | None = None
     queue_position: int | None = None
     """Of what waits before it, in its lane."""

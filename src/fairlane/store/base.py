@@ -23,6 +23,7 @@ from fairlane.store.families import (
     DataKeys,
     Halts,
     Retention,
+    Schedules,
     Services,
     Statistics,
     Streams,
@@ -128,6 +129,10 @@ class Messages(Protocol):
     async def expire(self, queue_id: int, group_id: int) -> int:
         """Do what a pop would do with expired messages, in a bounded number of lanes that nobody has asked for
         for so long that their first message is expired for sure; how many there were, 0 when all is done."""
+        ...
+
+    async def expiring(self) -> List[tuple[int, int]]:
+        """(queue, group) of all groups of queues whose messages expire, of all tenants."""
         ...
 
     async def ack(self, settlements: Sequence[Settlement]) -> List[Settled]:
@@ -282,6 +287,8 @@ class Store(Protocol):
     def operations(self) -> Operations: ...
     @property
     def halts(self) -> Halts: ...
+    @property
+    def schedules(self) -> Schedules: ...
     @property
     def services(self) -> Services: ...
     @property

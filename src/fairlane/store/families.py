@@ -17,7 +17,21 @@ from fairlane.model.retention import Retained, Step
 from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.model.trace import Trace, TraceName
-from fairlane.store.values import ActivePartition, MessageHead, PushResult, Settled, Settlement, Slice, Upto
+from fairlane.store.values import (
+    ActivePartition,
+    Duplicate,
+    Fired,
+    Gone,
+    Kept,
+    MessageHead,
+    PushResult,
+    Scheduled,
+    Settled,
+    Settlement,
+    Slice,
+    Upto,
+    Waiting,
+)
 
 Buried = Literal["dead", "finished", "gone"]
 
@@ -252,4 +266,39 @@ class Retention(Protocol):
 
     async def history(self, queue_ids: Sequence[int], *, since: int, until: int) -> List[Retained]:
         """What went in this time, oldest first; kept for HISTORY_SECONDS."""
+        ...
+
+
+class Schedules(Protocol):
+    """Messages that are kept aside until they are due. They have no position before that, block nobody, and are no part
+    of the queue's depth; `created_at` is the time when they are appended."""
+
+    async def add(self, parts: Sequence[Scheduled]) -> List[List[Kept | Duplicate | Gone]]:
+        """Keep each message; one result for each, in order. An id that waits in the partition already is a duplicate,
+        and so is a given one that is stored there and younger than `dedup_seconds`. `Gone`: look again."""
+        ...
+
+    async def fire(self, *, limit: int = 1000) -> Fired:
+        """Append up to `limit` messages that are due, oldest first, in steps that are atomic: each comes once, whoever
+        else fires at the same time. One whose id was stored meanwhile is dropped. What does not fit into a full
+        queue waits a second; what has no queue any more is dropped."""
+        ...
+
+    async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
+        """Forget the message; False if it does not wait (any more)."""
+        ...
+
+    async def reschedule(
+        self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
+    ) -> int | None:
+        """Let the message be due at another time, or after a delay from now; that time, None if it does not wait
+        (any more)."""
+        ...
+
+    async def list(self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100) -> List[Waiting]:
+        """What waits, next due first; `after` is (due_at, message_id) of the last one seen."""
+        ...
+
+    async def next_in(self) -> int | None:
+        """Microseconds until the next message of any queue is due, below 0 if it is late; None if none waits."""
         ...

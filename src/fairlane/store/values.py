@@ -82,6 +82,39 @@ class Behind(msgspec.Struct, frozen=True):
 PushResult = Stored | Duplicates | Full | Gone | Behind
 
 
+class Scheduled(msgspec.Struct):
+    """Messages of one partition that wait for their time, each by itself: `slice` as for a push."""
+
+    slice: Slice
+    partition_name: str
+    due_at: list[int | None]
+    delay_ms: list[int]
+    """From now on, for those without a `due_at`."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The message is durable and waits."""
+
+    due_at: int
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What was appended, by queue, and how many messages were looked at: as many as allowed when there may be more."""
+
+    queues: dict[int, int]
+    count: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A scheduled message without its payload."""
+
+    partition: PartitionId
+    partition_name: str
+    transaction_id: str
+    message_id: str
+    due_at: int
+
+
 class Claim(msgspec.Struct, frozen=True):
     """One pop: up to `batch` messages in all from up to `partitions` lanes, under one lease token."""
 

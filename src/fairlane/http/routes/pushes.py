@@ -9,8 +9,9 @@ from fairlane.engine.draft import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.message import Request, Response
 from fairlane.http.problems import problem
+from fairlane.http.query import moment
 from fairlane.http.router import Route
-from fairlane.http.wire import PushBody, WireItem, decode
+from fairlane.http.wire import PushBody, WireItem, decode, timestamp
 from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX
 from fairlane.model.message import check_depth
 from fairlane.model.names import DEFAULT_PARTITION, is_plain, known_names
@@ -25,8 +26,8 @@ _SHALLOW_BYTES = 2 * JSON_DEPTH_MAX  # a payload that is no longer cannot be nes
 
 async def push(app: App, request: Request) -> Response:
     items = decode(request.body, PushBody).items
-    check_wire_items(items)
-    outcomes = await app.engine.push(PushRequest(app.tenant, items))
+    timed = check_wire_items(items)
+    outcomes = await app.engine.push(PushRequest(app.tenant, items, timed))
     elements = f"[{','.join(map(push_element, range(len(items)), items, outcomes))}]".encode()
     statuses = {outcome.status for outcome in outcomes}
     if "refused" in statuses:
@@ -47,8 +48,9 @@ def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Re
     return answer
 
 
-def check_wire_items(items: list[WireItem]) -> None:
-    """InvalidRequest names the item's index; nothing was stored."""
+def check_wire_items(items: list[WireItem]) -> bool:
+    """Whether some have a time to deliver them. InvalidRequest names the item's index; nothing was stored."""
+    timed = False
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
     for index, item in enumerate(items):
@@ -60,18 +62,24 @@ def check_wire_items(items: list[WireItem]) -> None:
             and item.trace_id is None
             and item.type is None
             and item.headers is None
+            and item.deliver_at is None
+            and item.delay_ms is None
             and len(item.payload) <= _SHALLOW_BYTES
         ):
             continue
         try:
             _check(item)
+            timed = timed or item.deliver_at is not None or item.delay_ms is not None
         except InvalidRequest as error:
             raise InvalidRequest(f"items[{index}]: {error}") from None
+    return timed
 
 
 def _check(item: WireItem) -> None:
     if item.partition is None:
         item.partition = DEFAULT_PARTITION
+    if item.deliver_at is not None:
+        item.deliver_at = moment("deliverAt", item.deliver_at)  # type: ignore[assignment]
     item.check()
     if len(item.payload) > _SHALLOW_BYTES:
         check_depth(bytes(item.payload))
@@ -123,6 +131,8 @@ def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
             answer |= {"queueDepth": outcome.depth, "remainingCapacity": _room(outcome), "pressure": _pressure(outcome)}
     else:
         answer |= {"message_id": outcome.message_id, "partition_id": str(outcome.partition)}
+        if outcome.deliver_at is not None:
+            answer["deliverAt"] = timestamp(outcome.deliver_at)
     return encode(answer | {"queueName": item.queue}).decode()
 
 

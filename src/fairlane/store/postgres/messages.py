@@ -122,6 +122,9 @@ class Messages:
     async def expire(self, queue_id: int, group_id: int) -> int:
         return await self._popper.expire(queue_id, group_id)
 
+    async def expiring(self) -> list[tuple[int, int]]:
+        return [(row[0], row[1]) for row in await self._database.read(SQL["expiring"])]
+
     async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
         async def run(shard: int, part: list[Settlement]) -> list[Settled]:
             arguments = ack.arguments(shard, part, self._database.time())

@@ -9,6 +9,10 @@ SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 -- name: ack
 SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
 
+-- name: expiring
+SELECT q.id, g.id FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
+WHERE greatest((q.options ->> 'ttl_seconds')::int, (q.options ->> 'max_wait_seconds')::int) > 0;
+
 -- name: renew
 SELECT * FROM fairlane.renew($1, $2, $3, $4, $5);
 

@@ -22,7 +22,7 @@ _PURGE_PARTITIONS = 200
 CHANGES_KEPT = 1000
 _TABLES = (
     *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
-    *("traces", "trace_names", "stream_state", "trims", "expiries", "partitions"),
+    *("traces", "trace_names", "stream_state", "trims", "expiries", "scheduled", "partitions"),
 )
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 

@@ -84,6 +84,9 @@ DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 -- name: purge_skips
 DELETE FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
+-- name: purge_scheduled
+DELETE FROM fairlane.scheduled x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
 -- name: purge_traces
 DELETE FROM fairlane.traces x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 

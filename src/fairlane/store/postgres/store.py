@@ -23,6 +23,7 @@ from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
 from fairlane.store.postgres.operations import Operations
 from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.retention import Retention
+from fairlane.store.postgres.schedules import Schedules
 from fairlane.store.postgres.services import Services
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
@@ -65,6 +66,7 @@ class PostgresStore:
         self.retention = Retention(database, shards, self.contents)
         self.data_keys = DataKeys(database)
         self.vault: Vault | None = None
+        self.schedules = Schedules(database, shards, self.messages)
 
     @classmethod
     async def open(

@@ -17,7 +17,19 @@ from fairlane.model.stream import StateChange
 from fairlane.model.trace import Trace
 from fairlane.store import base, families
 from fairlane.store.sealed.vault import BLOB, Vault, key_of
-from fairlane.store.values import DeadFilter, PopCall, PopResult, PushResult, Settled, Settlement, Slice
+from fairlane.store.values import (
+    DeadFilter,
+    Duplicate,
+    Gone,
+    Kept,
+    PopCall,
+    PopResult,
+    PushResult,
+    Scheduled,
+    Settled,
+    Settlement,
+    Slice,
+)
 
 
 class Locked(Segment, frozen=True):
@@ -131,6 +143,17 @@ class SealedMessages(Over):
                 ends = list(accumulate(map(len, clear)))
                 found.append(Segment(max(segment.first, first), segment.created_at, ends, body, checksum(body)))
         return found
+
+
+class SealedSchedules(Over):
+    """What waits is sealed as it will be stored, so that firing moves it as it is."""
+
+    _family: families.Schedules
+
+    async def add(self, parts: Sequence[Scheduled]) -> List[List[Kept | Duplicate | Gone]]:
+        slices = await self._sealed([part.slice for part in parts])
+        sealed = [msgspec.structs.replace(part, slice=slice) for part, slice in zip(parts, slices, strict=True)]
+        return await self._family.add(sealed)
 
 
 class SealedDeadLetters(Over):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.store.base import Store
-from fairlane.store.sealed.families import SealedDeadLetters, SealedGroups, SealedMessages, SealedStreams, SealedTraces
+from fairlane.store.sealed.families import (
+    SealedDeadLetters,
+    SealedGroups,
+    SealedMessages,
+    SealedSchedules,
+    SealedStreams,
+    SealedTraces,
+)
 from fairlane.store.sealed.keyring import Keyring
 from fairlane.store.sealed.operations import SealedOperations
 from fairlane.store.sealed.vault import Vault
@@ -22,5 +29,6 @@ async def install(store: Store, keyring: Keyring | None) -> None:
     opened.groups = SealedGroups(store.groups, vault, store)
     opened.traces = SealedTraces(store.traces, vault, store)
     opened.operations = SealedOperations(store.operations, vault, store)
+    opened.schedules = SealedSchedules(store.schedules, vault, store)
     opened.streams = SealedStreams(store.streams, vault, store)
     await vault.rewrap()

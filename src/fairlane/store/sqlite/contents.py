@@ -165,7 +165,7 @@ def _clear(db: apsw.Connection, queue_id: int, only: int | None) -> int | None:
     if value(db, QUEUES["exists"], queue_id) is None:
         return None
     cleared: int = value(db, SQL["count"], queue_id, only)
-    for step in ("cursors", "failures", "skips", "to_trim", "partitions", "to_expire"):
+    for step in ("cursors", "failures", "skips", "scheduled", "to_trim", "partitions", "to_expire"):
         db.execute(SQL[f"clear_{step}"], (queue_id, only))
     recount_depth(db, queue_id)
     return cleared

@@ -66,6 +66,10 @@ where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (
 delete from failures
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
+-- name: clear_scheduled
+delete from scheduled
+where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
+
 -- name: clear_skips
 delete from skips
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))

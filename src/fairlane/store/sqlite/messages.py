@@ -44,6 +44,9 @@ class Messages:
     async def expire(self, queue_id: int, group_id: int) -> int:
         return await self._database.write(lambda db, now: expire(db, now, queue_id, group_id))
 
+    async def expiring(self) -> list[tuple[int, int]]:
+        return await self._database.read(lambda db, now: rows(db, SQL["expiring"]))
+
     async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
         return await self._database.write(lambda db, now: [settle(db, now, each) for each in settlements])
 

@@ -144,6 +144,10 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: insert_result
 insert or replace into results (partition_id, group_id, position, created_at, result) values (?, ?, ?, ?, ?)
 
+-- name: expiring
+select q.id, g.id from queues q join groups g on g.queue_id = q.id
+where max(q.options ->> '$.ttl_seconds', q.options ->> '$.max_wait_seconds') > 0
+
 -- name: renew
 update cursors
 set ready_at = max(ready_at, ?1)

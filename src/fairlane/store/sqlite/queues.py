@@ -26,7 +26,7 @@ PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some millis
 CHANGES_KEPT: Final = 1000
 _TABLES = (
     *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
-    *("traces", "trace_names", "stream_state", "trims", "expiries"),
+    *("traces", "trace_names", "stream_state", "trims", "expiries", "scheduled"),
 )
 
 
@@ -86,8 +86,8 @@ class Queues:
             _log.warning("rows of deleted queues are left until the next start: %s", error)
 
     async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
-        born = await self._database.write(lambda db, now: _born(db, now, queue_id, names))
-        return _there(queue_id, born)
+        made = await self._database.write(lambda db, now: born(db, now, queue_id, names))
+        return _there(queue_id, made)
 
     async def partition(self, id: PartitionId) -> Partition | None:
         def work(db: apsw.Connection, now: int) -> Partition | None:
@@ -180,7 +180,8 @@ def _make(db: apsw.Connection, now: int, key: tuple[str, str], options: QueueOpt
     return _queue(value(db, SQL["insert"], *row), tenant, name, *labels, _text(options), now)
 
 
-def _born(db: apsw.Connection, now: int, queue_id: int, names: Sequence[str]) -> List[Partition] | None:
+def born(db: apsw.Connection, now: int, queue_id: int, names: Sequence[str]) -> List[Partition] | None:
+    """The named partitions, made where missing; None if the queue is gone."""
     if value(db, SQL["exists"], queue_id) is None:
         return None
     groups = [row[0] for row in rows(db, GROUPS["list"], queue_id)]

@@ -72,6 +72,9 @@ delete from dead_letters where rowid in (select rowid from dead_letters where pa
 -- name: purge_results
 delete from results where rowid in (select rowid from results where partition_id = ? limit ?)
 
+-- name: purge_scheduled
+delete from scheduled where rowid in (select rowid from scheduled where partition_id = ? limit ?)
+
 -- name: purge_skips
 delete from skips
 where (partition_id, position, group_id) in

@@ -19,6 +19,7 @@ from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.retention import Retention
+from fairlane.store.sqlite.schedules import Schedules
 from fairlane.store.sqlite.services import Services
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
@@ -44,6 +45,7 @@ class SqliteStore:
     services: families.Services
     retention: families.Retention
     data_keys: families.DataKeys
+    schedules: families.Schedules
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,6 +66,7 @@ class SqliteStore:
         self.retention = Retention(database, contents)
         self.data_keys = DataKeys(database)
         self.vault: Vault | None = None
+        self.schedules = Schedules(database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

@@ -1,0 +1,102 @@
+"""What happens because time passes: scheduled messages are appended, and messages that nobody reads expire.
+
+Every broker does it, and none leads: each step is small, atomic, and skips what another broker has in hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from fairlane.errors import FairlaneError, ShuttingDown
+from fairlane.store.base import Store
+
+_FIRE_STEP = 1000
+"""Messages appended in one transaction: it is short, and memory does not grow with what waits."""
+_FLOOR_SECONDS = 2.0
+"""Another broker may have scheduled something and died, so that each looks this often."""
+_BUSY_SECONDS = 0.05
+_AWAY_SECONDS = 2.0
+_EXPIRY_SECONDS = 30.0
+_EXPIRY_STEPS_MAX = 1000
+
+log = logging.getLogger(__name__)
+
+
+class Timekeeper:
+    """`fired(queue_id, count)` is called for messages that were appended."""
+
+    def __init__(self, store: Store, fired: Callable[[int, int], None]) -> None:
+        self._store = store
+        self._fired = fired
+        self._news = asyncio.Event()
+        self._stopping = False
+        self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
+        self._task: asyncio.Task[None] | None = None
+        self.fired = self.expired = 0
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="fairlane timekeeper")
+
+    def wake(self) -> None:
+        """There is something new to wait for."""
+        self._news.set()
+
+    async def stop(self) -> None:
+        """Finish the step that is being done; the rest is for whoever comes next."""
+        self._stopping = True
+        self._news.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            if not self._task.cancelled() and (error := self._task.exception()):
+                raise error
+
+    async def _run(self) -> None:
+        away = False
+        while not self._stopping:
+            try:
+                pause = await self.fire()
+                if time.monotonic() >= self._expire_at:
+                    await self.expire()
+                away = False
+            except ShuttingDown:
+                return
+            except FairlaneError as error:
+                if not away:
+                    log.warning("scheduled messages wait, for the store does not answer: %s", error)
+                away, pause = True, _AWAY_SECONDS
+            try:
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+            self._news.clear()
+
+    async def fire(self) -> float:
+        """Append all that is due; how many seconds to wait until there is more."""
+        while not self._stopping:
+            due_in = await self._store.schedules.next_in()
+            if due_in is None:
+                return _FLOOR_SECONDS
+            if due_in > 0:
+                return min(_FLOOR_SECONDS, max(0.001, due_in / 1e6))
+            fired = await self._store.schedules.fire(limit=_FIRE_STEP)
+            for queue_id, count in fired.queues.items():
+                self.fired += count
+                self._fired(queue_id, count)
+            if not fired.count:
+                return _BUSY_SECONDS  # another broker is at it
+        return _FLOOR_SECONDS
+
+    async def expire(self) -> None:
+        """Let messages expire in lanes that nobody reads."""
+        self._expire_at = time.monotonic() + _EXPIRY_SECONDS
+        for queue_id, group_id in await self._store.messages.expiring():
+            for _ in range(_EXPIRY_STEPS_MAX):
+                gone = await self._store.messages.expire(queue_id, group_id)
+                self.expired += gone
+                if not gone or self._stopping:
+                    break

@@ -1,0 +1,98 @@
+"""Scheduled messages: list, reschedule, cancel."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from fairlane.errors import InvalidRequest
+from fairlane.http.message import Request, Response, json_response
+from fairlane.http.query import moment, read
+from fairlane.http.router import Route
+from fairlane.http.wire import decode, timestamp_or_none
+from fairlane.http.wire_schedules import (
+    Cancelled,
+    RescheduleBody,
+    Rescheduled,
+    ScheduledList,
+    ScheduledQuery,
+    waiting_out,
+)
+from fairlane.model.message import PushItem
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+_PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
+
+
+async def list_scheduled(app: App, request: Request) -> Response:
+    query = read(request.query, ScheduledQuery)
+    name = request.params["queue"]
+    found = await app.engine.schedules.list(app.tenant, name, after=_after(query.after), limit=query.limit)
+    return json_response(waiting_out(name, found, query.limit))
+
+
+def _after(page: str) -> tuple[int, str] | None:
+    if not page:
+        return None
+    match = _PAGE.fullmatch(page)
+    if match is None:
+        raise InvalidRequest(f"after is {page!r:.80}; it must be `next` of the page before")
+    return int(match[1]), match[2]
+
+
+async def cancel(app: App, request: Request) -> Response:
+    place = request.params["queue"], request.params["partition"], request.params["transactionId"]
+    cancelled = await app.engine.schedules.cancel(app.tenant, *place)
+    return json_response(Cancelled(queue=place[0], partition=place[1], transaction_id=place[2], cancelled=cancelled))
+
+
+async def reschedule(app: App, request: Request) -> Response:
+    body = decode(request.body, RescheduleBody)
+    place = request.params["queue"], request.params["partition"], request.params["transactionId"]
+    at = None if body.deliver_at is None else moment("deliverAt", body.deliver_at)
+    when = PushItem(queue="", payload=b"", deliver_at=at, delay_ms=body.delay_ms)
+    due_at = await app.engine.schedules.reschedule(app.tenant, *place, when)
+    answer = Rescheduled(
+        queue=place[0],
+        partition=place[1],
+        transaction_id=place[2],
+        rescheduled=due_at is not None,
+        deliver_at=timestamp_or_none(due_at),
+    )
+    return json_response(answer)
+
+
+_ONE = "/api/v1/scheduled/{queue}/{partition}/{transactionId}"
+ROUTES = [
+    Route(
+        method="GET",
+        path="/api/v1/scheduled/{queue}",
+        endpoint=list_scheduled,
+        summary="Messages of a queue that wait for their time, next due first.",
+        tag="messages",
+        query=ScheduledQuery,
+        answer=ScheduledList,
+        statuses=(200, 404),
+    ),
+    Route(
+        method="POST",
+        path=_ONE,
+        endpoint=reschedule,
+        summary="Let a scheduled message be due at another time.",
+        tag="messages",
+        body=RescheduleBody,
+        answer=Rescheduled,
+        statuses=(200, 404),
+    ),
+    Route(
+        method="DELETE",
+        path=_ONE,
+        endpoint=cancel,
+        summary="Forget a scheduled message.",
+        tag="messages",
+        answer=Cancelled,
+        statuses=(200, 404),
+    ),
+]

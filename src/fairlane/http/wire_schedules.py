@@ -1,0 +1,76 @@
+"""Shapes of scheduled messages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.http.query import Limit
+from fairlane.http.wire import timestamp
+from fairlane.store.values import Waiting
+
+
+class Wire(msgspec.Struct, rename="camel", kw_only=True):
+    """camelCase on the wire."""
+
+
+class ScheduledQuery(Wire, rename="camel", kw_only=True):
+    after: str = ""
+    """`next` of the page before."""
+    limit: Limit = 100
+
+
+class ScheduledMessage(Wire, rename="camel", kw_only=True):
+    id: str
+    transaction_id: str
+    queue: str
+    partition: str
+    partition_id: str
+    deliver_at: str
+
+
+class ScheduledList(Wire, rename="camel", kw_only=True):
+    messages: list[ScheduledMessage]
+    """Next due first."""
+    next: str | None
+    """Where the next page begins; null on the last."""
+
+
+class RescheduleBody(Wire, rename="camel", kw_only=True):
+    """When: one of these."""
+
+    deliver_at: str | None = None
+    delay_ms: int | None = None
+
+
+class Rescheduled(Wire, rename="camel", kw_only=True):
+    queue: str
+    partition: str
+    transaction_id: str
+    rescheduled: bool
+    """False: the message does not wait any more, or never did."""
+    deliver_at: str | None
+
+
+class Cancelled(Wire, rename="camel", kw_only=True):
+    queue: str
+    partition: str
+    transaction_id: str
+    cancelled: bool
+
+
+def waiting_out(queue: str, found: list[Waiting], limit: int) -> ScheduledList:
+    last = found[-1] if len(found) == limit else None
+    return ScheduledList(
+        messages=[
+            ScheduledMessage(
+                id=one.message_id,
+                transaction_id=one.transaction_id,
+                queue=queue,
+                partition=one.partition_name,
+                partition_id=str(one.partition),
+                deliver_at=timestamp(one.due_at),
+            )
+            for one in found
+        ],
+        next=None if last is None else f"{last.due_at}.{last.message_id}",
+    )

@@ -1,0 +1,236 @@
+"""Scheduled messages: kept aside until they are due, appended once, and in nobody's way meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.queue import Queue
+from fairlane.store.base import Store
+from fairlane.store.values import DeadFilter, Duplicate, Fired, Gone, Kept, Scheduled
+from tests.conformance.harness import Harness
+
+
+async def schedule(
+    harness: Harness,
+    queue: Queue,
+    payloads: list[Any],
+    *,
+    seconds: float,
+    ids: list[str] | None = None,
+    lane: str = "p",
+) -> list[Kept | Duplicate | Gone]:
+    partition = await harness.partition(queue, lane)
+    slice = harness.slice(queue, partition, payloads, ids)
+    due_at = harness.clock() + round(seconds * 1_000_000)
+    [kept] = await harness.store.schedules.add([Scheduled(slice, lane, [due_at] * len(payloads), [0] * len(payloads))])
+    return kept
+
+
+async def fire(store: Store, limit: int = 1000) -> Fired:
+    return await store.schedules.fire(limit=limit)
+
+
+async def where(harness: Harness, queue: Queue, lane: str = "p") -> PartitionId:
+    return (await harness.partition(queue, lane)).id
+
+
+async def test_a_scheduled_message_is_appended_when_it_is_due_and_not_before(harness: Harness) -> None:
+    queue = await harness.queue()
+    [kept] = await schedule(harness, queue, ["later"], seconds=5)
+    assert kept == Kept(harness.clock() + 5_000_000)
+    assert await harness.store.queues.depth(queue.id) == 0
+    assert (await fire(harness.store)).queues.get(queue.id) is None
+    harness.clock.advance(4.999)
+    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert not await harness.pop(queue)
+    harness.clock.advance(0.001)
+    assert (await fire(harness.store)).queues[queue.id] == 1
+    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert (await harness.pop(queue)).data == ["later"]
+
+
+async def test_a_delay_counts_from_now_by_the_stores_clock(harness: Harness) -> None:
+    queue = await harness.queue()
+    partition = await harness.partition(queue, "p")
+    part = Scheduled(harness.slice(queue, partition, [0]), "p", [None], [1500])
+    assert await harness.store.schedules.add([part]) == [[Kept(harness.clock() + 1_500_000)]]
+
+
+async def test_a_scheduled_message_holds_up_nothing_in_its_lane(harness: Harness) -> None:
+    queue = await harness.queue()
+    await schedule(harness, queue, ["later"], seconds=5)
+    await harness.push(queue, ["now"], partition="p")
+    assert await harness.drain(queue) == ["now"]
+    harness.clock.advance(5)
+    await fire(harness.store)
+    assert await harness.drain(queue) == ["later"]
+
+
+async def test_due_messages_are_appended_in_the_order_they_are_due(harness: Harness) -> None:
+    queue = await harness.queue()
+    for seconds in (3, 1, 2):
+        await schedule(harness, queue, [seconds, seconds], seconds=seconds)
+    harness.clock.advance(3)
+    await fire(harness.store)
+    assert await harness.drain(queue) == [1, 1, 2, 2, 3, 3]
+
+
+async def test_firing_takes_bounded_steps_and_says_that_there_is_more(harness: Harness) -> None:
+    queue = await harness.queue()
+    await schedule(harness, queue, list(range(25)), seconds=1)
+    harness.clock.advance(1)
+    fired = [await fire(harness.store, 10) for _ in range(4)]
+    assert sum(one.queues.get(queue.id, 0) for one in fired) == 25
+    assert all(one.count <= 10 for one in fired)
+    assert sorted(await harness.drain(queue)) == list(range(25))
+
+
+async def test_brokers_that_fire_at_once_append_each_message_once(harness: Harness) -> None:
+    queue = await harness.queue()
+    for lane in ("a", "b", "c"):
+        await schedule(harness, queue, list(range(50)), seconds=1, lane=lane)
+    harness.clock.advance(1)
+    second = await harness.open_second()
+    fired = await asyncio.gather(*(fire(store, 20) for store in (harness.store, second) * 6))
+    assert sum(one.queues.get(queue.id, 0) for one in fired) == 150
+    assert sorted(await harness.drain(queue)) == sorted(list(range(50)) * 3)
+
+
+async def test_an_id_that_is_scheduled_or_stored_is_a_duplicate(harness: Harness) -> None:
+    queue = await harness.queue()
+    ids = ["order-1"]
+    await schedule(harness, queue, ["first"], seconds=5, ids=ids)
+    [again] = await schedule(harness, queue, ["second"], seconds=9, ids=ids)
+    assert isinstance(again, Duplicate)
+    assert again.transaction_id == "order-1"
+    [other] = await schedule(harness, queue, ["other lane"], seconds=9, ids=ids, lane="q")
+    assert isinstance(other, Kept)
+    harness.clock.advance(5)
+    await fire(harness.store)
+    [stored] = await schedule(harness, queue, ["third"], seconds=5, ids=ids)
+    assert isinstance(stored, Duplicate)
+    assert stored.message_id == again.message_id
+    assert await harness.drain(queue) == ["first"]
+
+
+async def test_a_message_pushed_meanwhile_under_the_same_id_comes_once(harness: Harness) -> None:
+    queue = await harness.queue()
+    await schedule(harness, queue, ["later", "too"], seconds=5, ids=["order-1", "order-2"])
+    await harness.push(queue, ["now"], partition="p", ids=["order-1"])
+    harness.clock.advance(5)
+    assert (await fire(harness.store)).queues[queue.id] == 1
+    assert await harness.drain(queue) == ["now", "too"]
+
+
+async def test_a_cancelled_message_never_comes(harness: Harness) -> None:
+    queue = await harness.queue()
+    await schedule(harness, queue, ["no", "yes"], seconds=5, ids=["no", "yes"])
+    partition = await where(harness, queue)
+    assert await harness.store.schedules.cancel(partition, "no")
+    assert not await harness.store.schedules.cancel(partition, "no")
+    harness.clock.advance(5)
+    await fire(harness.store)
+    assert not await harness.store.schedules.cancel(partition, "yes"), "it is too late"
+    assert await harness.drain(queue) == ["yes"]
+
+
+async def test_a_message_can_be_rescheduled_to_sooner_and_later(harness: Harness) -> None:
+    queue = await harness.queue()
+    await schedule(harness, queue, ["sooner", "later"], seconds=5, ids=["sooner", "later"])
+    partition = await where(harness, queue)
+    at = harness.clock()
+    assert await harness.store.schedules.reschedule(partition, "sooner", due_at=at + 1_000_000)
+    assert await harness.store.schedules.reschedule(partition, "later", due_at=at + 9_000_000)
+    assert not await harness.store.schedules.reschedule(partition, "nobody", due_at=at)
+    seen = []
+    for _ in range(9):
+        harness.clock.advance(1)
+        await fire(harness.store)
+        seen.append(await harness.drain(queue))
+    assert seen == [["sooner"], [], [], [], [], [], [], [], ["later"]]
+
+
+async def test_what_waits_is_listed_in_the_order_it_is_due(harness: Harness) -> None:
+    queue = await harness.queue()
+    for seconds in (3, 1, 2):
+        await schedule(harness, queue, [seconds], seconds=seconds, ids=[f"in {seconds}"], lane=f"lane {seconds}")
+    first = await harness.store.schedules.list(queue.id, limit=2)
+    assert [(one.transaction_id, one.partition_name) for one in first] == [("in 1", "lane 1"), ("in 2", "lane 2")]
+    after = (first[-1].due_at, first[-1].message_id)
+    assert [one.transaction_id for one in await harness.store.schedules.list(queue.id, after=after)] == ["in 3"]
+    assert await harness.store.schedules.next_in() is not None
+
+
+async def test_a_full_queue_takes_what_fits_and_the_rest_when_there_is_room(harness: Harness) -> None:
+    queue, other = await harness.queue(max_size=3), await harness.queue("other")
+    group = await harness.group(queue)
+    await schedule(harness, queue, list(range(5)), seconds=1)
+    await schedule(harness, other, ["other"], seconds=1)
+    harness.clock.advance(1)
+    fired = await fire(harness.store)
+    assert (fired.queues[queue.id], fired.queues[other.id]) == (3, 1)
+    assert await harness.store.queues.depth(queue.id) == 3
+    assert await harness.drain(queue, group) == [0, 1, 2]
+    harness.clock.advance(2)
+    assert (await fire(harness.store)).queues[queue.id] == 2
+    assert await harness.drain(queue, group) == [3, 4]
+
+
+async def test_what_waits_for_a_deleted_queue_goes_with_it(harness: Harness) -> None:
+    queue = await harness.queue()
+    await schedule(harness, queue, [0], seconds=1)
+    await harness.store.queues.delete(queue.tenant, queue.name)
+    harness.clock.advance(1)
+    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert await harness.store.schedules.list(queue.id) == []
+    [[gone]] = [await schedule_gone(harness, queue)]
+    assert isinstance(gone, Gone)
+
+
+async def schedule_gone(harness: Harness, queue: Queue) -> list[Kept | Duplicate | Gone]:
+    other = await harness.partition(await harness.queue("there"), "p")
+    slice = harness.slice(queue, other, [0])
+    slice.partition = PartitionId(other.id.shard, 2**40)
+    [kept] = await harness.store.schedules.add([Scheduled(slice, "p", [harness.clock()], [0])])
+    return kept
+
+
+async def test_what_waits_survives_and_expires_by_the_time_it_came(harness: Harness) -> None:
+    queue = await harness.queue(ttl_seconds=10)
+    await schedule(harness, queue, ["later"], seconds=3600)
+    await harness.reopen()
+    harness.clock.advance(3600)
+    await fire(harness.store)
+    assert await harness.drain(queue) == ["later"], "its life begins when it is due"
+    assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
+
+
+async def test_a_broker_delivers_on_time_and_wakes_who_waits(harness: Harness) -> None:
+    await harness.reopen(own_clock=True)
+    broker, queue = harness.broker, harness.name("timed")
+    poll = asyncio.create_task(broker.pop(queue, wait=20))
+    began = time.monotonic()
+    outcome = await broker.push(queue, "later", delay_ms=700, transaction_id="it")
+    assert outcome.status == "scheduled"
+    assert (await broker.push(queue, "again", delay_ms=700, transaction_id="it")).status == "duplicate"
+    [delivery] = await poll
+    took = time.monotonic() - began
+    assert (delivery.json(), delivery.transaction_id, delivery.id) == ("later", "it", outcome.message_id)
+    assert 0.65 <= took < 1.95
+
+
+async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
+    broker, queue = harness.broker, harness.name("timed")
+    at = harness.clock()
+    for name in ("a", "b"):
+        await broker.push(queue, name, transaction_id=name, deliver_at=at + 60_000_000)
+    assert (await broker.push(queue, "past", deliver_at=at - 1_000_000)).status == "queued"
+    assert await broker.cancel(queue, "a")
+    assert await broker.reschedule(queue, "b", deliver_at=at + 1_000_000)
+    assert [one.transaction_id for one in await broker.scheduled(queue)] == ["b"]
+    harness.clock.advance(1)
+    await harness.store.schedules.fire(limit=10)
+    assert [delivery.json() for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]
