@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -17,19 +18,27 @@ STORES = ("sqlite", "postgres")
 
 
 @pytest.fixture(scope="session")
-def sqlite_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with broker_process(f"sqlite:///{tmp_path_factory.mktemp('queen')}/queue.db") as broker:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file that gives brokers a key: a queue with `encryptionEnabled`, as clients ask for it, takes nothing without."""
+    path = tmp_path_factory.mktemp("settings") / "fairlane.toml"
+    path.write_text(f'encryption_key = "{secrets.token_hex(32)}"\n', encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def sqlite_broker(tmp_path_factory: pytest.TempPathFactory, settings: str) -> Iterator[BrokerProcess]:
+    with broker_process(f"sqlite:///{tmp_path_factory.mktemp('queen')}/queue.db", "--config", settings) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def postgres_broker(postgres18: PostgresServer) -> Iterator[BrokerProcess]:
+def postgres_broker(postgres18: PostgresServer, settings: str) -> Iterator[BrokerProcess]:
     async def make_database() -> None:
         async with postgres18.connect() as admin:
             await admin.execute("CREATE DATABASE queen_clients")
 
     asyncio.run(make_database())  # it goes with the server
-    with broker_process(postgres18.url("queen_clients")) as broker:
+    with broker_process(postgres18.url("queen_clients"), "--config", settings) as broker:
         yield broker
 
 
