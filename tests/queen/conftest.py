@@ -19,7 +19,7 @@ STORES = ("sqlite", "postgres")
 
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A file that gives brokers a key: a queue with `encryptionEnabled`, as clients ask for it, takes nothing without."""
+    """A file that gives brokers a key: a queue with `encryptionEnabled`, as clients ask for, takes nothing without."""
     path = tmp_path_factory.mktemp("settings") / "fairlane.toml"
     path.write_text(f'encryption_key = "{secrets.token_hex(32)}"\n', encoding="utf-8")
     return str(path)
