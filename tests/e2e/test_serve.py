@@ -48,7 +48,11 @@ async def test_the_start_says_what_runs_where_and_what_is_unsafe(start: StartBro
     [
         (["--workers", "2"], 2, "a SQLite file has one writer"),
         (["--cors-origin", "example.com/"], 2, "an origin is"),
-        (["--store", "postgresql://127.0.0.1:1/x", "--workers", "2"], 75, "cannot connect to the database"),
+        (
+            ["--store", "postgresql://127.0.0.1:1/x", "--workers", "2", "--no-journal"],
+            75,
+            "cannot connect to the database",
+        ),
     ],
     ids=["workers", "origin", "database"],
 )
