@@ -249,8 +249,6 @@ class Broker:
             elif given is not None and not isinstance(given, str):
                 raise InvalidRequest(f"{label} must be a string, not {type(given).__name__}")
         checked = queue_options(**options)
-        if checked.ordering == "unordered":
-            raise InvalidRequest("unordered queues are not available yet")
         configured = await self.store.queues.configure(
             self.tenant, queue, checked, namespace=namespace or "", task=task or ""
         )

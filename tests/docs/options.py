@@ -14,8 +14,12 @@ BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 # accepted and given back, and does nothing yet.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ordering": (
-        "`per_key`: order inside each partition; `fifo`: one partition, `Default`; `unordered` is refused for now",
-        ("test_a_caller_with_a_bad_partition_fails_alone",),
+        "`per_key`: order inside each partition; `fifo`: one partition, `Default`; `unordered`: many consumers share a"
+        " partition, see below",
+        (
+            "test_a_caller_with_a_bad_partition_fails_alone",
+            "test_consumers_share_a_partition_and_no_message_is_in_two_hands",
+        ),
     ),
     "lease_seconds": (
         "how long a consumer may keep what it popped; each pop may name its own",

@@ -8,12 +8,13 @@ import msgspec
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
+from fairlane.engine.verdicts import outcome_of, verdicts
 from fairlane.engine.waiters import Waiters
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome, Completed
 from fairlane.store.base import Store
-from fairlane.store.values import Bury, Nack, Settled, Settlement
+from fairlane.store.values import Bury, Nack, Settled, Settlement, Verdicts
 from fairlane.telemetry import Telemetry
 
 LOST = "the lease ended or is not this group's; the messages are delivered again"
@@ -29,7 +30,7 @@ class AckRequest(msgspec.Struct):
 class Plan(msgspec.Struct):
     """A settlement, and whose items it answers: `items` are (index in the request, position)."""
 
-    settlement: Settlement
+    settlement: Settlement | Verdicts
     items: list[tuple[int, int]]
     queue_id: int
 
@@ -83,7 +84,11 @@ class Acker:
                 unknown = [index for index in indexes if index not in found]
                 await self._refuse_unknown(outcomes, unknown, partition, lease)
             if found:
-                settlement = _settlement(request.items, found, in_transaction=in_transaction)
+                settlement: Settlement | Verdicts
+                if home.unordered:
+                    settlement = verdicts(request.items, found, in_transaction=in_transaction)
+                else:
+                    settlement = _settlement(request.items, found, in_transaction=in_transaction)
                 settlement.partition, settlement.group_id = partition, group_id
                 settlement.token = lease.token if lease else None
                 plans.append(Plan(settlement, list(found.items()), home.queue_id))
@@ -104,11 +109,11 @@ class Acker:
         """Position of each item that names a message of the lease, or one that was finished before."""
         given = _given(items, indexes)
         if len(given) == len(indexes):
-            held = await self._leases.holds(lease, partition) if lease else range(0)
+            spans = await self._leases.holds(lease, partition) if lease else []
             # Of a lease that ended the store says whether these were its last acks, repeated.
-            if not held or (min(given.values()) in held and max(given.values()) in held):
+            if not spans or any(min(given.values()) in held and max(given.values()) in held for held in spans):
                 return given
-            return {index: position for index, position in given.items() if position in held}
+            return {index: position for index, position in given.items() if any(position in held for held in spans)}
         found: dict[int, int] = {}
         leased = await self._leases.positions(lease, partition) if lease else {}
         for index in indexes:
@@ -125,6 +130,9 @@ class Acker:
         """Tell each item what became of it, and waiting polls that the lane may be ready."""
         settlement = plan.settlement
         counts = self._telemetry.queue(plan.queue_id)
+        if isinstance(settlement, Verdicts):
+            await self._answer_each(plan, settlement, settled, items, outcomes)
+            return
         if settled.state == "ok":
             counts.acks += len(plan.items)
             counts.failed += settlement.nack is not None and settlement.nack.charge
@@ -144,6 +152,30 @@ class Acker:
             self._waiters.wake(plan.queue_id, 1, group_id=settlement.group_id)
             self._store.hint(plan.queue_id)
 
+    async def _answer_each(
+        self,
+        plan: Plan,
+        said: Verdicts,
+        settled: Settled,
+        items: Sequence[AckItem],
+        outcomes: list[AckOutcome],
+    ) -> None:
+        counts = self._telemetry.queue(plan.queue_id)
+        if settled.state == "ok":
+            counts.acks += len(plan.items)
+            counts.failed += sum(nack.charge for nack in said.nacks)
+            counts.dead += len(settled.died)
+        plain = settled.state == "ok" and not (settled.lost or settled.finished or said.nacks or said.bury)
+        for index, position in plan.items:
+            if plain:
+                outcomes[index].success, outcomes[index].lease_released = True, settled.released
+                continue
+            outcome = outcomes[index] = outcome_of(items[index], position, settled)
+            if outcome.noop:
+                outcome.result = await self._store.groups.result(said.group_id, said.partition, position)
+        if settled.released:
+            self.released(plan)
+
     def resolve(
         self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: list[AckOutcome]
     ) -> Plan | None:
@@ -151,7 +183,10 @@ class Acker:
         came too late."""
         rest = _behind_a_late_nack(plan, settled, items)
         for index, position in plan.items:
-            outcomes[index] = _outcome(items[index], position, plan.settlement, settled)
+            if isinstance(plan.settlement, Verdicts):
+                outcomes[index] = outcome_of(items[index], position, settled)
+            else:
+                outcomes[index] = _outcome(items[index], position, plan.settlement, settled)
         return rest
 
     def released(self, plan: Plan) -> None:
@@ -193,7 +228,7 @@ def blank(items: Sequence[AckItem]) -> list[AckOutcome]:
 
 def _behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
     """A nack that came too late clamps nothing: what was said of the messages from the cursor on still counts."""
-    nack = plan.settlement.nack
+    nack = None if isinstance(plan.settlement, Verdicts) else plan.settlement.nack
     if nack is None or settled.state != "ok" or nack.position >= settled.before:
         return None
     rest = {index: position for index, position in plan.items if position >= settled.before}
@@ -213,14 +248,18 @@ def refuse(outcomes: list[AckOutcome], indexes: Sequence[int], code: str, error:
 
 def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
     now: dict[tuple[PartitionId, int], tuple[int, Plan]] = {}
+    each: list[tuple[int, Plan]] = []
     later = []
     for entry in waiting:
+        if isinstance(entry[1].settlement, Verdicts):
+            each.append(entry)
+            continue
         lane = (entry[1].settlement.partition, entry[1].settlement.group_id)
         if lane in now:
             later.append(entry)
         else:
             now[lane] = entry
-    return list(now.values()), later
+    return [*now.values(), *each], later
 
 
 def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> Settlement:

@@ -21,7 +21,7 @@ LaneKey = tuple[UUID, PartitionId]
 
 
 class _Batch:
-    """The messages of one lane of a lease, unpacked when first asked for."""
+    """Messages in a row of one lane of a lease, unpacked when first asked for."""
 
     __slots__ = ("_fragments", "_positions", "count", "first", "size")
 
@@ -43,40 +43,43 @@ class _Batch:
 class Leases:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._batches: OrderedDict[LaneKey, _Batch] = OrderedDict()
+        self._batches: OrderedDict[LaneKey, list[_Batch]] = OrderedDict()
         self._bytes = 0
 
     def remember(self, token: UUID, lane: Lane, fragments: list[bytes]) -> None:
         batch = _Batch(lane.first, fragments)
-        self._batches[token, lane.partition] = batch
+        self._batches.setdefault((token, lane.partition), []).append(batch)
         self._bytes += batch.size
         while self._bytes > _BYTES_MAX:
             _, old = self._batches.popitem(last=False)
-            self._bytes -= old.size
+            self._bytes -= sum(one.size for one in old)
 
     def forget(self, token: UUID, partition: PartitionId) -> None:
-        batch = self._batches.pop((token, partition), None)
-        if batch is not None:
+        for batch in self._batches.pop((token, partition), ()):
             self._bytes -= batch.size
 
-    async def holds(self, lease: LeaseId, partition: PartitionId) -> range:
+    async def holds(self, lease: LeaseId, partition: PartitionId) -> list[range]:
         """The positions that the lease was given in this lane; none if it does not hold the lane (any more)."""
-        batch = self._batches.get((lease.token, partition))
-        if batch is not None:
-            return range(batch.first, batch.first + batch.count)
-        for leased in await self._store.messages.leased(lease):
-            if leased.partition == partition:
-                return range(leased.first, leased.upto)
-        return range(0)
+        batches = self._batches.get((lease.token, partition))
+        if batches is not None:
+            return [range(batch.first, batch.first + batch.count) for batch in batches]
+        return [
+            range(leased.first, leased.upto)
+            for leased in await self._store.messages.leased(lease)
+            if leased.partition == partition
+        ]
 
     async def positions(self, lease: LeaseId, partition: PartitionId) -> dict[str, int]:
         """Position of each transactionId in the lane's batch; empty if the lease does not hold the lane (any more)."""
-        batch = self._batches.get((lease.token, partition))
-        if batch is None:
+        batches = self._batches.get((lease.token, partition))
+        if batches is None:
+            batches = []
             for leased in await self._store.messages.leased(lease):
                 fragments: list[bytes] = []
                 for segment in await self._store.messages.read(leased.partition, leased.first, leased.upto):
                     fragments += segment.fragments(leased.first, leased.upto)
                 if leased.partition == partition:
-                    batch = _Batch(leased.first, fragments)
-        return batch.positions() if batch is not None else {}
+                    batches.append(_Batch(leased.first, fragments))
+        if len(batches) == 1:
+            return batches[0].positions()
+        return {id: position for batch in batches for id, position in batch.positions().items()}

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -34,7 +35,7 @@ from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
 from fairlane.model.queue import Queue
 from fairlane.model.stream import STREAM_GROUPS
 from fairlane.store.base import Store
-from fairlane.store.values import Claim, Lane, Nack, PopCall, PopResult, Settlement
+from fairlane.store.values import Claim, Lane, Nack, PopCall, PopResult, Settlement, Verdicts
 from fairlane.telemetry import Telemetry
 
 _FLOOR_SECONDS = 2.0
@@ -271,9 +272,15 @@ class Popper:
         return Taken(lane, fragments, created_at)
 
     async def _set_aside(self, lane: Lane, lease: LeaseId, error: str) -> None:
-        nack = Nack(lane.first, charge=False, error=error, delay_ms=_CORRUPT_PAUSE_MS)
+        home = await self._catalogue.partition(lane.partition)
+        shared = home is not None and home.unordered
+        nacks = [
+            Nack(position, charge=False, error=error, delay_ms=_CORRUPT_PAUSE_MS)
+            for position in range(lane.first, lane.upto if shared else lane.first + 1)
+        ]
+        where: dict[str, Any] = {"partition": lane.partition, "group_id": lease.group_id, "token": lease.token}
         await self._store.messages.ack(
-            [Settlement(partition=lane.partition, group_id=lease.group_id, token=lease.token, upto=0, nack=nack)]
+            [Verdicts(**where, nacks=nacks) if shared else Settlement(**where, upto=0, nack=nacks[0])]
         )
 
     def give_back(self, lease: LeaseId) -> None:

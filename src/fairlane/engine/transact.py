@@ -22,7 +22,7 @@ from fairlane.errors import (
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
 from fairlane.store.base import Store
-from fairlane.store.values import Behind, Full, Nack, PushResult, Settled, Settlement, Slice, Stored
+from fairlane.store.values import Behind, Full, Nack, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
 _ROUNDS_MAX = 100
 _UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
@@ -35,7 +35,7 @@ class AckStep(msgspec.Struct):
     group: str
 
 
-Commit = Callable[[Sequence[Settlement], Sequence[Slice]], Awaitable[tuple[list[Settled], list[PushResult]]]]
+Commit = Callable[[Sequence[Settlement | Verdicts], Sequence[Slice]], Awaitable[tuple[list[Settled], list[PushResult]]]]
 Step = PushItem | AckStep
 Outcome = PushOutcome | AckOutcome
 
@@ -69,6 +69,9 @@ class Transactor:
         flat = [(group, plan) for group, some in plans.items() for plan in some]
         if release:
             for _, plan in flat:
+                if isinstance(plan.settlement, Verdicts):
+                    plan.settlement.release = True
+                    continue
                 plan.settlement.nack = Nack(plan.settlement.upto, charge=False, error="released", delay_ms=0)
         settled = await self._commit(commit or self._store.messages.transact, flush, flat, ack_indexes, push_indexes)
         outcomes: list[Outcome | None] = [None] * len(steps)
@@ -164,7 +167,16 @@ def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_i
         index = steps[plan.items[0][0]]
         if result.state != "ok" and not result.repeated:
             raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
-        late = {bury.position for bury in plan.settlement.bury if bury.position < result.before}
+        said = plan.settlement
+        if isinstance(said, Verdicts):
+            late = {bury.position for bury in said.bury}.intersection(result.finished)
+            if result.lost:
+                index = min(steps[item] for item, position in plan.items if position in result.lost)
+                raise TransactionRefused(
+                    f"rolled back: step {index}: the lease ended or is not this group's", index=index
+                )
+        else:
+            late = {bury.position for bury in said.bury if bury.position < result.before}
         if result.state == "ok" and late:
             index = min(steps[item] for item, position in plan.items if position in late)
             raise TransactionRefused(f"rolled back: step {index}: the message is already committed", index=index)

@@ -59,7 +59,7 @@ class Seek(msgspec.Struct, frozen=True):
 
 
 class LaneState(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition as one group sees it. Waiting = head - max(committed, leased_until) - skipped."""
+    """One partition as one group sees it. Waiting = head - max(committed, leased_until) - skipped - in_flight."""
 
     partition: PartitionId
     name: str
@@ -85,8 +85,11 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     """When the newest message of the partition came."""
     expired: int = 0
     """Messages of this lane that were dropped for this group because they were too old, ever."""
+    in_flight: int = 0
+    """Of an unordered queue: messages in consumers' hands now."""
     skipped: int = 0
-    """Messages above `committed` and a live lease that were deleted or dead-lettered by hand: no pop delivers them."""
+    """Messages above `committed` and a live lease that no pop delivers: deleted, dead-lettered by hand, or, of an
+    unordered queue, finished ahead of others."""
     oldest_at: int | None = None
     """When the message at `committed` came; None while there is nothing to read."""
 

@@ -83,6 +83,14 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             check_flag(name, getattr(self, name))
         if not isinstance(self.dead_letter_queue, bool):
             check_name("dead_letter_queue", self.dead_letter_queue)
+        if self.ordering == "unordered":
+            for name in _TIMED:
+                if getattr(self, name):
+                    raise InvalidRequest(
+                        f"{name} is for ordered queues; an unordered one may delay a message when it is retried"
+                    )
+            if self.on_exhausted != "dead_letter":
+                raise InvalidRequest("on_exhausted of an unordered queue is dead_letter: it has no order to halt for")
         return self
 
 
@@ -101,6 +109,7 @@ _SECONDS = (
     "completed_retention_seconds",
     "dead_letter_retention_seconds",
 )
+_TIMED = ("delay_seconds", "window_seconds", "ttl_seconds", "max_wait_seconds", "retention_seconds")
 _FLAGS = ("retry_jitter", "retention_enabled", "encryption_enabled", "dlq_after_max_retries")
 
 
@@ -112,6 +121,14 @@ def queue_options(**options: Any) -> QueueOptions:
             f"unknown queue option {unknown[0]!r:.80}; known are {', '.join(QueueOptions.__struct_fields__)}"
         )
     return QueueOptions(**options).check()
+
+
+TURNED = "a queue that has partitions stays ordered or unordered; delete it first, or use another name"
+
+
+def turns(before: QueueOptions, after: QueueOptions) -> bool:
+    """Whether this would make an ordered queue unordered, or the other way round."""
+    return (before.ordering == "unordered") != (after.ordering == "unordered")
 
 
 def labels_of(name: str) -> tuple[str, str]:
@@ -143,6 +160,8 @@ class Partition(msgspec.Struct, frozen=True):
     id: PartitionId
     queue_id: int
     name: str
+    unordered: bool = False
+    """Many consumers share it. It is so for as long as the partition is there."""
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True):

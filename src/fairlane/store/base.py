@@ -42,6 +42,7 @@ from fairlane.store.values import (
     Settled,
     Settlement,
     Slice,
+    Verdicts,
 )
 
 
@@ -135,7 +136,7 @@ class Messages(Protocol):
         """(queue, group) of all groups of queues whose messages expire, of all tenants."""
         ...
 
-    async def ack(self, settlements: Sequence[Settlement]) -> List[Settled]:
+    async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> List[Settled]:
         """Apply each settlement by itself, in order; a stale token applies nothing.
 
         With a token: it must be the lane's live lease. `upto` moves the cursor, never back; at the end of the
@@ -167,7 +168,7 @@ class Messages(Protocol):
         ...
 
     async def transact(
-        self, settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[list[Settled], list[PushResult]]:
         """All settlements, then all slices, in one transaction: every one applied, or none.
 

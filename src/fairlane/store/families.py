@@ -30,6 +30,7 @@ from fairlane.store.values import (
     Settlement,
     Slice,
     Upto,
+    Verdicts,
     Waiting,
 )
 
@@ -161,7 +162,7 @@ class Streams(Protocol):
         ...
 
     async def cycle(
-        self, change: StateChange, settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[List[Settled], List[PushResult]]:
         """`Messages.transact` with the change of state in the same transaction: all of it, or nothing.
 

@@ -17,7 +17,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationType
 from fairlane.model.queue import QueueOptions
-from fairlane.store.values import Full, Gone, PushResult, Settled, Settlement, Slice, Stored
+from fairlane.store.values import Full, Gone, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
 LANES_MAX = 50
 """Lanes of one claim."""
@@ -81,12 +81,12 @@ class Application(msgspec.Struct):
     results: Callable[[Stored | Settled | None], list[bytes]]
     """What is kept of each operation when they are applied. Called inside the transaction; it must not wait."""
     slice: Slice | None = None
-    settlement: Settlement | None = None
+    settlement: Settlement | Verdicts | None = None
 
     def applied_by(self, result: ApplyResult) -> bool:
         """Whether this result means that the operations are completed."""
         if isinstance(result, Settled):
-            nack = self.settlement.nack if self.settlement else None
+            nack = self.settlement.nack if isinstance(self.settlement, Settlement) else None
             return (result.state == "ok" or result.repeated) and (nack is None or nack.position >= result.before)
         return isinstance(result, Stored | Closed)
 

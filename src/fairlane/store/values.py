@@ -204,6 +204,23 @@ class Settlement(msgspec.Struct, kw_only=True):
     """Kept for the acked positions; see `Groups.results`."""
 
 
+class Verdicts(msgspec.Struct, kw_only=True):
+    """All that one call says of messages of one lane of an unordered queue, each for itself. Of one lane there may be
+    several in a call: its messages are in many hands."""
+
+    partition: PartitionId
+    group_id: int
+    token: UUID | None
+    """Of the lease it is fenced by; None: without a lease."""
+    done: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """Finished positions, as ranges: from the first to below the second."""
+    nacks: list[Nack] = msgspec.field(default_factory=list)
+    bury: list[Bury] = msgspec.field(default_factory=list)
+    results: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
+    release: bool = False
+    """Then give back what the lease still holds of this lane, without charge."""
+
+
 class Settled(msgspec.Struct, frozen=True):
     """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was ended by
     an ack, nack or release, the cursor stands at or past `upto`, and the settlement finishes messages and does
@@ -216,6 +233,18 @@ class Settled(msgspec.Struct, frozen=True):
     """The nacked message was dead-lettered."""
     released: bool = False
     repeated: bool = False
+    finished: list[int] = []
+    """Of verdicts: positions that were finished before, so that nothing was done for them."""
+    lost: list[int] = []
+    """Of verdicts: positions that are not this lease's (any more) and come again, or came to another."""
+    died: list[int] = []
+    """Of verdicts: positions that were dead-lettered."""
+
+
+def wholly(verdicts: Verdicts, settled: Settled) -> bool:
+    """Whether all that was said took effect, now or, of what was finished, in an earlier try."""
+    late = {nack.position for nack in verdicts.nacks} | {bury.position for bury in verdicts.bury}
+    return settled.state == "ok" and not settled.lost and late.isdisjoint(settled.finished)
 
 
 class Renewal(msgspec.Struct, frozen=True):

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import asyncpg
 
-from fairlane.store.values import Nack, Settled, Settlement
+from fairlane.store.values import Nack, Settled, Settlement, Verdicts, wholly
 
 _NO_TOKEN = UUID(int=0)
 _NO_NACK = Nack(-1, False, "")
-_STATES: dict[bytes, Literal["ok", "lost", "gone"]] = {b"o": "ok", b"l": "lost", b"g": "gone"}
+STATES: dict[bytes, Literal["ok", "lost", "gone"]] = {b"o": "ok", b"l": "lost", b"g": "gone"}
 
 
 def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) -> tuple[object, ...]:
@@ -45,12 +45,14 @@ def results(rows: Sequence[asyncpg.Record], count: int) -> list[Settled]:
     """The result of each of `count` settlements."""
     found = [Settled("gone")] * count
     for lane, state, before, after, dead, released, repeated in rows:
-        found[lane - 1] = Settled(_STATES[state], before, after, dead, released, repeated)
+        found[lane - 1] = Settled(STATES[state], before, after, dead, released, repeated)
     return found
 
 
-def applied(settlement: Settlement, settled: Settled) -> bool:
+def applied(settlement: Settlement | Verdicts, settled: Settled) -> bool:
     """Whether all that the settlement said took effect, now or in an earlier try."""
+    if isinstance(settlement, Verdicts):
+        return wholly(settlement, settled)
     if settled.state != "ok":
         return settled.repeated
     late = settlement.nack is not None and settlement.nack.position < settled.before

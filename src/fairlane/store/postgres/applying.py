@@ -9,9 +9,7 @@ from typing import Any
 import asyncpg
 
 from fairlane.store.operations import Application, ApplyResult, Closed, Lost
-from fairlane.store.postgres import ack
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.messages import SQL as MESSAGES
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
 from fairlane.store.values import Settled, Stored
@@ -72,8 +70,7 @@ class Applying:
         acks = [index for index in held if work[index].settlement is not None]
         if acks:
             settlements = [settlement for index in acks if (settlement := work[index].settlement) is not None]
-            arguments = ack.arguments(shard, settlements, self._database.time())
-            settled = ack.results(await connection.fetch(MESSAGES["ack"], *arguments), len(settlements))
+            settled = await self._messages.settle_shard(connection.fetch, shard, settlements)
             results = _put(results, acks, settled)
         return results
 

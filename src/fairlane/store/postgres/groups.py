@@ -135,6 +135,7 @@ class Groups:
                 expired=row["expired"],
                 last_at=row["last_at"],
                 skipped=row["skipped"],
+                in_flight=row["in_flight"],
                 oldest_at=row["oldest_at"],
             )
             for row in rows
@@ -177,7 +178,7 @@ class Groups:
                 ids = [row["id"] for row in await connection.fetch(SQL["partition_ids"], shard, queue_id)]
                 answer = await connection.execute(SQL["delete_cursors"], shard, ids, group_id)
                 deleted += int(answer.split()[-1])
-                for table in ("failures", "skips", "dead_letters", "results"):
+                for table in ("failures", "claims", "skips", "dead_letters", "results"):
                     await connection.execute(SQL[f"delete_{table}"], shard, ids, group_id)
             if limit:
                 await recount(connection, self._shards, queue_id)
@@ -206,7 +207,8 @@ class Groups:
     async def next_ready_at(self, group_id: int) -> int | None:
         found = []
         for shard in self._shards:
-            found += [row["ready_at"] for row in await self._database.read(SQL["next_ready_at"], shard, group_id)]
+            [[at]] = await self._database.read(SQL["next_ready_at"], shard, group_id)
+            found += [] if at is None else [at]
         return min(found, default=None)
 
     async def _queue_of(self, group_id: int) -> int | None:

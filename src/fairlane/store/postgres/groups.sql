@@ -33,12 +33,15 @@ SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed, k.parked, p.pa
        (SELECT count(*) FROM fairlane.skips x
         WHERE k.failing AND x.shard = p.shard AND x.partition_id = p.id AND x.group_id IN (0, k.group_id)
           AND x.position >= CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN greatest(k.committed, k.lease_end)
-                                 ELSE k.committed END) AS skipped,
+                                 ELSE greatest(k.committed, k.claimed) END)
+           + CASE WHEN k.claimed > k.committed THEN k.claimed - k.committed - h.open ELSE 0 END AS skipped,
+       coalesce(h.leased, 0) AS in_flight,
        CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,
        coalesce(f.attempts, 0) AS attempts, f.error
 FROM fairlane.partitions p
 JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id AND k.group_id = $3
 CROSS JOIN (SELECT coalesce($7, clock_timestamp()) AS now) t
+LEFT JOIN LATERAL fairlane.holdings(k.shard, k.partition_id, k.group_id, t.now) h ON k.claimed > 0
 LEFT JOIN fairlane.failures f ON f.shard = k.shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id
                              AND f.position = k.committed
 LEFT JOIN LATERAL (
@@ -58,6 +61,9 @@ SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 OR
 
 -- name: delete_cursors
 DELETE FROM fairlane.cursors x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
+
+-- name: delete_claims
+DELETE FROM fairlane.claims x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
 
 -- name: delete_failures
 DELETE FROM fairlane.failures x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
@@ -83,8 +89,12 @@ DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2) 
 SELECT r.result FROM fairlane.results r WHERE r.shard = $1 AND r.partition_id = $2 AND r.group_id = $3 AND r.position = $4;
 
 -- name: next_ready_at
-SELECT k.ready_at FROM fairlane.cursors k
-WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at < fairlane.never() ORDER BY k.ready_at LIMIT 1;
+SELECT least(
+    (SELECT k.ready_at FROM fairlane.cursors k
+     WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at < fairlane.never() ORDER BY k.ready_at LIMIT 1),
+    (SELECT f.due_at FROM fairlane.failures f
+     WHERE f.shard = $1 AND f.group_id = $2 AND f.due_at IS NOT NULL ORDER BY f.due_at LIMIT 1),
+    (SELECT c.ends_at FROM fairlane.claims c WHERE c.shard = $1 AND c.group_id = $2 ORDER BY c.ends_at LIMIT 1)) AS ready_at;
 
 -- name: asleep
 -- One snapshot: a push moves the head and wakes the lane in one commit, so whoever is found here was missed.
@@ -94,7 +104,7 @@ SELECT max(x.id) AS last,
        coalesce(array_agg(x.queue_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}') AS queues
 FROM (SELECT p.id, p.queue_id, p.head FROM fairlane.partitions p
       WHERE p.shard = $1 AND p.id > $2 ORDER BY p.id LIMIT $3) x
-LEFT JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = x.id AND k.ready_at IS NULL AND k.committed < x.head;
+LEFT JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = x.id AND k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head;
 
 -- name: rouse
 -- Whoever holds a cursor is about to decide about it: it is looked at again in the next round.

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import asyncpg
 import msgspec
@@ -16,7 +16,7 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, transaction_ids
-from fairlane.store.postgres import ack, push
+from fairlane.store.postgres import ack, push, verdicts
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.pop import Popper
 from fairlane.store.statements import load
@@ -33,6 +33,7 @@ from fairlane.store.values import (
     Settlement,
     Slice,
     Stored,
+    Verdicts,
 )
 
 SQL = load("fairlane.store.postgres", "messages.sql")
@@ -125,12 +126,27 @@ class Messages:
     async def expiring(self) -> list[tuple[int, int]]:
         return [(row[0], row[1]) for row in await self._database.read(SQL["expiring"])]
 
-    async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        async def run(shard: int, part: list[Settlement]) -> list[Settled]:
-            arguments = ack.arguments(shard, part, self._database.time())
-            return ack.results(await self._database.write(SQL["ack"], *arguments), len(part))
+    async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
+        async def run(shard: int, part: list[Settlement | Verdicts]) -> list[Settled]:
+            return await self.settle_shard(self._database.write, shard, part)
 
         return await _by_shard(settlements, _lane, run)
+
+    async def settle_shard(
+        self, run: Callable[..., Any], shard: int, part: Sequence[Settlement | Verdicts]
+    ) -> list[Settled]:
+        said = [one for one in part if isinstance(one, Verdicts)]
+        lanes = [one for one in part if not isinstance(one, Verdicts)] if said else cast(list[Settlement], part)
+        settled: list[Settled] = []
+        judged: list[Settled] = []
+        if lanes:
+            arguments = ack.arguments(shard, lanes, self._database.time())
+            settled = ack.results(await run(SQL["ack"], *arguments), len(lanes))
+        if not said:
+            return settled
+        rows = await run(SQL["settle"], *verdicts.arguments(shard, said, self._database.time()))
+        judged = verdicts.results(rows, len(said))
+        return [(judged if isinstance(one, Verdicts) else settled).pop(0) for one in part]
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         renewed = [0] * len(renewals)
@@ -186,7 +202,7 @@ class Messages:
 
     async def transact(
         self,
-        settlements: Sequence[Settlement],
+        settlements: Sequence[Settlement | Verdicts],
         slices: Sequence[Slice],
         *,
         begin: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
@@ -202,9 +218,8 @@ class Messages:
             nonlocal settled, pushed
             settled, pushed = [], [Gone()] * len(slices)
 
-            async def settle(shard: int, part: list[Settlement]) -> list[Settled]:
-                arguments = ack.arguments(shard, part, self._database.time())
-                return ack.results(await connection.fetch(SQL["ack"], *arguments), len(part))
+            async def settle(shard: int, part: list[Settlement | Verdicts]) -> list[Settled]:
+                return await self.settle_shard(connection.fetch, shard, part)
 
             async def append(shard: int, part: list[Slice]) -> list[PushResult]:
                 return await self.push_shard(connection.fetch, shard, part)
@@ -228,7 +243,7 @@ class Messages:
     async def lock(
         self,
         connection: asyncpg.Connection[Any],
-        settlements: Sequence[Settlement],
+        settlements: Sequence[Settlement | Verdicts],
         slices: Sequence[Slice],
         held: Sequence[PartitionId] = (),
     ) -> None:
@@ -264,7 +279,7 @@ def _partition(part: Slice) -> tuple[int, int]:
     return part.partition.id, 0
 
 
-def _lane(settlement: Settlement) -> tuple[int, int]:
+def _lane(settlement: Settlement | Verdicts) -> tuple[int, int]:
     return settlement.partition.id, settlement.group_id
 
 

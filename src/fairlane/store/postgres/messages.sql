@@ -13,6 +13,9 @@ SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 SELECT q.id, g.id FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
 WHERE greatest((q.options ->> 'ttl_seconds')::int, (q.options ->> 'max_wait_seconds')::int) > 0;
 
+-- name: settle
+SELECT * FROM fairlane.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+
 -- name: renew
 SELECT * FROM fairlane.renew($1, $2, $3, $4, $5);
 
@@ -23,7 +26,13 @@ SELECT fairlane.release($1, $2, $3, $4, $5);
 SELECT k.partition_id, k.lease_start, k.lease_end, k.committed, k.ready_at FROM fairlane.cursors k
 WHERE k.shard = $1 AND k.group_id = $2 AND k.ready_at > coalesce($4, clock_timestamp())
   AND k.ready_at < fairlane.never() AND k.lease = $3
-ORDER BY k.partition_id;
+UNION ALL
+SELECT c.partition_id, c.first_pos, c.upto, c.first_pos, c.ends_at FROM fairlane.claims c
+WHERE c.shard = $1 AND c.group_id = $2 AND c.ends_at > coalesce($4, clock_timestamp()) AND c.token = $3
+UNION ALL
+SELECT f.partition_id, f.position, f.position + 1, f.position, f.due_at FROM fairlane.failures f
+WHERE f.shard = $1 AND f.group_id = $2 AND f.due_at > coalesce($4, clock_timestamp()) AND f.token = $3
+ORDER BY 1, 2;
 
 -- name: read
 SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum FROM fairlane.segments s

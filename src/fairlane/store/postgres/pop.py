@@ -117,11 +117,14 @@ class Popper:
             return end
         if call.partition is None and call.claims[0].batch and end["seen"] is not None:
             self._floors.seen(key, floor, end["seen"], time.monotonic() - began)
+        last: tuple[int, PartitionId] | None = None
         for claim, lane in _lanes(shard, rows):
             index = indexes[claim - 1]
             result.lanes[index].append(lane)
             batch, lanes = left[index]
-            left[index] = (batch - (lane.upto - lane.first), lanes - 1)
+            # An unordered lane gives what failed before and what is new; it counts once.
+            left[index] = (batch - (lane.upto - lane.first), lanes - ((index, lane.partition) != last))
+            last = index, lane.partition
         for index in indexes:
             if min(left[index]) <= 0 or (call.partition is not None and result.lanes[index]):
                 del left[index]
@@ -130,13 +133,13 @@ class Popper:
 
 def _lanes(shard: int, rows: Sequence[asyncpg.Record]) -> list[tuple[int, Lane]]:
     found: list[tuple[int, Lane]] = []
-    last = -1
+    last = (-1, -1)
     for claim, partition, name, first, upto, attempts, ends_at, seg_first, at, checksum, ends, body, _ in rows:
         segment = Segment(seg_first, at, ends, body, checksum)
-        if partition == last:
+        if (partition, first) == last:
             found[-1][1].segments.append(segment)
             continue
-        last = partition
+        last = (partition, first)
         lane = Lane(
             partition=PartitionId(shard, partition),
             name=name,

@@ -11,9 +11,9 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from fairlane.errors import NotFound
+from fairlane.errors import Conflict, NotFound
 from fairlane.model.ids import PartitionId
-from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions, labels_of
+from fairlane.model.queue import TURNED, Partition, PartitionState, Queue, QueueOptions, labels_of, turns
 from fairlane.store.postgres.connection import Database
 from fairlane.store.statements import load
 
@@ -21,7 +21,7 @@ SQL = load("fairlane.store.postgres", "queues.sql")
 _PURGE_PARTITIONS = 200
 CHANGES_KEPT = 1000
 _TABLES = (
-    *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
+    *("segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
     *("traces", "trace_names", "stream_state", "trims", "expiries", "scheduled", "partitions"),
 )
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
@@ -74,6 +74,10 @@ class Queues:
             row = await connection.fetchrow(SQL["lock"], tenant, name)
             if row is None:
                 return False
+            if turns(_decode_options(row["options"]), options):
+                for shard in self._shards:
+                    if await connection.fetch(SQL["any_partition"], shard, row["id"]):
+                        raise Conflict(TURNED)
             text = msgspec.json.encode(options).decode()
             await connection.execute(SQL["configure"], row["id"], text, namespace, task)
             if options.max_size > 0 and row["max_size"] == 0:
@@ -150,7 +154,7 @@ class Queues:
                 SQL["born"], shard, queue_id, sorted(by_shard[shard]), self._database.time()
             )
             for row in rows:
-                found[row["name"]] = Partition(PartitionId(shard, row["id"]), queue_id, row["name"])
+                found[row["name"]] = Partition(PartitionId(shard, row["id"]), queue_id, row["name"], row["unordered"])
         if len(found) < len(set(names)):
             raise NotFound(f"queue {queue_id} is not there (any more)")
         return [found[name] for name in names]
@@ -161,12 +165,12 @@ class Queues:
 
     async def partition(self, id: PartitionId) -> Partition | None:
         rows = await self._database.read(SQL["partition"], id.shard, id.id)
-        return Partition(id, rows[0]["queue_id"], rows[0]["name"]) if rows else None
+        return Partition(id, rows[0]["queue_id"], rows[0]["name"], rows[0]["unordered"]) if rows else None
 
     async def named(self, queue_id: int, name: str) -> Partition | None:
         shard = self._shard_of(queue_id, name)
         rows = await self._database.read(SQL["named"], shard, queue_id, name)
-        return Partition(PartitionId(shard, rows[0]["id"]), queue_id, name) if rows else None
+        return Partition(PartitionId(shard, rows[0]["id"]), queue_id, name, rows[0]["unordered"]) if rows else None
 
     async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionState]:
         rows = await self._database.read(SQL["partitions"], self._shards, queue_id, after, limit)

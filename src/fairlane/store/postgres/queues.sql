@@ -17,7 +17,7 @@ SELECT t.id, $2, $3, $4, $5, coalesce($6, clock_timestamp()) FROM fairlane.tenan
 ON CONFLICT (tenant_id, name) DO NOTHING;
 
 -- name: lock
-SELECT q.id, (q.options ->> 'max_size')::bigint AS max_size, (q.options ->> 'delay_seconds')::int AS delay,
+SELECT q.id, q.options, (q.options ->> 'max_size')::bigint AS max_size, (q.options ->> 'delay_seconds')::int AS delay,
        (q.options ->> 'window_seconds')::int AS window
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
 WHERE t.name = $1 AND q.name = $2 FOR UPDATE OF q;
@@ -63,6 +63,9 @@ SELECT p.queue_id FROM fairlane.purges p ORDER BY p.deleted_at;
 -- name: to_purge_partitions
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id LIMIT $3 FOR UPDATE;
 
+-- name: any_partition
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 LIMIT 1;
+
 -- name: purge_segments
 DELETE FROM fairlane.segments x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
@@ -71,6 +74,9 @@ DELETE FROM fairlane.message_keys x WHERE x.shard = $1 AND x.partition_id = ANY 
 
 -- name: purge_cursors
 DELETE FROM fairlane.cursors x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_claims
+DELETE FROM fairlane.claims x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
 -- name: purge_failures
 DELETE FROM fairlane.failures x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
@@ -109,13 +115,17 @@ DELETE FROM fairlane.partitions x WHERE x.shard = $1 AND x.id = ANY ($2);
 DELETE FROM fairlane.purges p WHERE p.queue_id = $1;
 
 -- name: born
-SELECT b.id, b.name FROM fairlane.born($1, $2, $3, $4) b;
+SELECT b.id, b.name, q.options ->> 'ordering' = 'unordered' AS unordered
+FROM fairlane.born($1, $2, $3, $4) b CROSS JOIN fairlane.queues q WHERE q.id = $2;
 
 -- name: partition
-SELECT p.shard, p.id, p.queue_id, p.name::text FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = $2;
+SELECT p.shard, p.id, p.queue_id, p.name::text,
+       (SELECT q.options ->> 'ordering' = 'unordered' FROM fairlane.queues q WHERE q.id = p.queue_id) AS unordered
+FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = $2;
 
 -- name: named
-SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 AND p.name = $3;
+SELECT p.id, (SELECT q.options ->> 'ordering' = 'unordered' FROM fairlane.queues q WHERE q.id = p.queue_id) AS unordered
+FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 AND p.name = $3;
 
 -- name: partitions
 SELECT p.shard, p.id, p.name::text, p.start, p.head, p.last_at, p.created_at FROM fairlane.partitions p

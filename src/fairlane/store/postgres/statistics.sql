@@ -16,30 +16,36 @@ ORDER BY p.name;
 
 -- name: logs_of_queues
 SELECT x.queue_id AS id, count(*) AS partitions, sum(x.head - x.start)::bigint AS total,
-       sum(x.head - x.done)::bigint AS unfinished, sum(x.leased)::bigint AS leased,
+       sum(x.head - x.done + CASE WHEN x.shared THEN fairlane.in_flight($1, x.id, x.done) ELSE 0 END)::bigint AS unfinished,
+       sum(x.leased)::bigint AS leased,
        max(x.last_at) FILTER (WHERE x.head > 0) AS last_at
-FROM (SELECT p.queue_id, p.start, p.head, p.last_at, coalesce(min(k.committed), p.start) AS done,
-             coalesce(max(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL
-                          AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased
+FROM (SELECT p.id, p.queue_id, p.start, p.head, p.last_at, coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done,
+             bool_or(k.claimed > 0) AS shared,
+             coalesce(max(CASE WHEN k.claimed > 0 THEN h.leased ELSE k.lease_end - k.committed END) FILTER (
+                          WHERE k.claimed > 0 OR k.lease IS NOT NULL AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased
       FROM fairlane.partitions p
       LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
+      LEFT JOIN LATERAL fairlane.holdings($1, k.partition_id, k.group_id, coalesce($3, clock_timestamp())) h ON k.claimed > 0
       WHERE p.shard = $1 AND p.queue_id = ANY ($2) GROUP BY p.shard, p.id) x
 GROUP BY x.queue_id;
 
 -- name: logs_of_partitions
-SELECT p.id, 1::bigint AS partitions, p.head - p.start AS total, p.head - coalesce(min(k.committed), p.start) AS unfinished,
-       coalesce(max(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL
-                    AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased,
+SELECT p.id, 1::bigint AS partitions, p.head - p.start AS total, p.head - coalesce(min(greatest(k.committed, k.claimed)), p.start)
+           + CASE WHEN bool_or(k.claimed > 0) THEN fairlane.in_flight($1, p.id, min(greatest(k.committed, k.claimed))) ELSE 0 END
+           AS unfinished,
+       coalesce(max(CASE WHEN k.claimed > 0 THEN h.leased ELSE k.lease_end - k.committed END) FILTER (
+                    WHERE k.claimed > 0 OR k.lease IS NOT NULL AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased,
        NULL::timestamptz AS last_at
 FROM fairlane.partitions p
 LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
+LEFT JOIN LATERAL fairlane.holdings($1, k.partition_id, k.group_id, coalesce($3, clock_timestamp())) h ON k.claimed > 0
 WHERE p.shard = $1 AND p.id = ANY ($2) GROUP BY p.shard, p.id;
 
 -- name: holes_of_queues
 SELECT p.queue_id AS id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
 FROM fairlane.skips x
 JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-CROSS JOIN LATERAL (SELECT coalesce(min(k.committed), p.start) AS done FROM fairlane.cursors k
+CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.cursors k
                     WHERE k.shard = p.shard AND k.partition_id = p.id) d
 WHERE x.shard = $1 AND x.group_id = 0 AND x.position >= p.start AND p.queue_id = ANY ($2) GROUP BY p.queue_id;
 
@@ -47,7 +53,7 @@ WHERE x.shard = $1 AND x.group_id = 0 AND x.position >= p.start AND p.queue_id =
 SELECT p.id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
 FROM fairlane.skips x
 JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-CROSS JOIN LATERAL (SELECT coalesce(min(k.committed), p.start) AS done FROM fairlane.cursors k
+CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.cursors k
                     WHERE k.shard = p.shard AND k.partition_id = p.id) d
 WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = 0 AND x.position >= p.start GROUP BY p.id;
 
@@ -74,14 +80,16 @@ FROM fairlane.groups g WHERE g.queue_id = ANY ($1);
 
 -- name: groups
 SELECT k.group_id, count(*) AS lanes, count(*) FILTER (WHERE p.head > k.committed) AS lagging,
-       sum(p.head - k.committed)::bigint AS lag, min(s.created_at) AS oldest_at, sum(k.committed)::bigint AS finished,
-       count(*) FILTER (WHERE k.lease IS NOT NULL AND k.ready_at > t.now) AS leases,
-       coalesce(sum(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL AND k.ready_at > t.now), 0)::bigint AS leased,
+       sum(p.head - k.committed - CASE WHEN k.claimed > k.committed THEN k.claimed - k.committed - h.open ELSE 0 END)::bigint AS lag, min(s.created_at) AS oldest_at, sum(k.committed)::bigint AS finished,
+       count(*) FILTER (WHERE h.leased > 0 OR k.lease IS NOT NULL AND k.ready_at > t.now) AS leases,
+       coalesce(sum(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL AND k.ready_at > t.now), 0)::bigint
+           + coalesce(sum(h.leased), 0)::bigint AS leased,
        sum(k.dead)::bigint AS dead
 FROM fairlane.groups g
 JOIN fairlane.partitions p ON p.shard = $1 AND p.queue_id = g.queue_id
 JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = p.id AND k.group_id = g.id
 CROSS JOIN (SELECT coalesce($3, clock_timestamp()) AS now) t
+LEFT JOIN LATERAL fairlane.holdings($1, k.partition_id, k.group_id, t.now) h ON k.claimed > 0
 LEFT JOIN LATERAL (
     SELECT x.created_at FROM fairlane.segments x
     WHERE x.shard = $1 AND x.partition_id = p.id AND x.first_pos <= k.committed AND k.committed < p.head
@@ -92,20 +100,23 @@ WHERE g.queue_id = ANY ($2) GROUP BY k.group_id;
 SELECT k.group_id AS id, count(*) AS n
 FROM fairlane.skips x
 JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-JOIN fairlane.cursors k ON k.shard = x.shard AND k.partition_id = x.partition_id AND k.committed <= x.position
+JOIN fairlane.cursors k ON k.shard = x.shard AND k.partition_id = x.partition_id
+                       AND greatest(k.committed, k.claimed) <= x.position
                        AND x.group_id IN (0, k.group_id)
 WHERE x.shard = $1 AND p.queue_id = ANY ($2) GROUP BY k.group_id;
 
 -- name: lagging
 SELECT g.queue_id, g.name AS "group", p.shard, p.id, p.name::text AS partition_name,
-       p.head - k.committed - (SELECT count(*) FROM fairlane.skips x
-                               WHERE x.shard = $1 AND x.partition_id = p.id AND x.position >= k.committed
+       p.head - k.committed - CASE WHEN k.claimed > k.committed THEN k.claimed - k.committed - h.open ELSE 0 END
+           - (SELECT count(*) FROM fairlane.skips x
+                               WHERE x.shard = $1 AND x.partition_id = p.id AND x.position >= greatest(k.committed, k.claimed)
                                  AND x.group_id IN (0, g.id)) AS lag,
        s.created_at AS oldest_at,
        CASE WHEN k.lease IS NOT NULL AND k.ready_at > coalesce($5, clock_timestamp()) THEN k.ready_at END AS lease_ends_at
 FROM fairlane.groups g
 JOIN fairlane.partitions p ON p.shard = $1 AND p.queue_id = g.queue_id
 JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = p.id AND k.group_id = g.id AND k.committed < p.head
+LEFT JOIN LATERAL fairlane.holdings($1, k.partition_id, k.group_id, coalesce($5, clock_timestamp())) h ON k.claimed > 0
 CROSS JOIN LATERAL (
     SELECT x.created_at FROM fairlane.segments x
     WHERE x.shard = $1 AND x.partition_id = p.id AND x.first_pos <= k.committed

@@ -15,7 +15,7 @@ from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
-from fairlane.store.values import PushResult, Settled, Settlement, Slice
+from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
 
 SQL = load("fairlane.store.postgres", "streams.sql")
 
@@ -59,7 +59,7 @@ class Streams:
         return [StateRow(*row) for row in rows]
 
     async def cycle(
-        self, change: StateChange, settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[list[Settled], list[PushResult]]:
         async def begin(connection: asyncpg.Connection[Any]) -> None:
             if not await connection.fetch(SQL["share"], change.query_id):

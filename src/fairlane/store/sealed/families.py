@@ -29,6 +29,7 @@ from fairlane.store.values import (
     Settled,
     Settlement,
     Slice,
+    Verdicts,
 )
 
 
@@ -64,13 +65,13 @@ class Over:
         fragments = [seal(part.queue_id, part.partition, fragment) for fragment in part.fragments]
         return msgspec.structs.replace(part, fragments=fragments)
 
-    async def _noted(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
+    async def _noted(self, settlements: Sequence[Settlement | Verdicts]) -> Sequence[Settlement | Verdicts]:
         """Settlements with their results sealed, where the queue is."""
         if not any(one.results for one in settlements):
             return settlements
         return [await self._with_results_sealed(one) if one.results else one for one in settlements]
 
-    async def _with_results_sealed(self, settlement: Settlement) -> Settlement:
+    async def _with_results_sealed(self, settlement: Settlement | Verdicts) -> Settlement | Verdicts:
         results = [
             (position, await self._blob(settlement.partition, result, f"result {position}"))
             for position, result in settlement.results
@@ -112,7 +113,7 @@ class SealedMessages(Over):
                         break
         return result
 
-    async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
         return await self._family.ack(await self._noted(settlements))
 
     async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
@@ -122,7 +123,7 @@ class SealedMessages(Over):
         return await self._open(partition, segments, first, upto)
 
     async def transact(
-        self, settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[list[Settled], list[PushResult]]:
         return await self._family.transact(await self._noted(settlements), await self._sealed(slices))
 
@@ -218,6 +219,6 @@ class SealedStreams(Over):
     _family: families.Streams
 
     async def cycle(
-        self, change: StateChange, settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[List[Settled], List[PushResult]]:
         return await self._family.cycle(change, await self._noted(settlements), await self._sealed(slices))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import random
-
 import apsw
 
-from fairlane.model.limits import NEVER_AT, SECONDS_MAX
+from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
-from fairlane.store.sqlite.lanes import LaneRow, advance, bury, fail, load, next_skip, save
+from fairlane.store.sqlite.lanes import LaneRow, advance, backoff_ms, bury, fail, load, next_skip, save
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first
 from fairlane.store.sqlite.seeding import SQL as GROUPS
 from fairlane.store.sqlite.seeding import seed_partition
-from fairlane.store.values import Nack, Settled, Settlement
+from fairlane.store.sqlite.verdicts import judge
+from fairlane.store.values import Nack, Settled, Settlement, Verdicts
 
 
-def settle(db: apsw.Connection, now: int, settlement: Settlement) -> Settled:
+def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts) -> Settled:
+    if isinstance(settlement, Verdicts):
+        return judge(db, now, settlement)
     loaded = _load(db, now, settlement)
     if loaded is None:
         return Settled("gone")
@@ -115,13 +116,3 @@ class _Settling:
             if before <= position < lane.committed
         ]
         self._db.executemany(SQL["insert_result"], kept)
-
-
-def backoff_ms(options: QueueOptions, attempts: int) -> int:
-    """How long a lane sleeps after that many failed attempts of its message; not at all after none."""
-    if not attempts or not options.retry_delay_ms:
-        return 0
-    most = options.retry_delay_max_ms or SECONDS_MAX * 1000
-    # Beyond 2^40 any delay is past the longest there is.
-    delay = min(options.retry_delay_ms << min(attempts - 1, 40), most)
-    return int(delay * random.uniform(0.5, 1)) if options.retry_jitter else delay  # noqa: S311  # spreads load

@@ -16,13 +16,14 @@ from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store import statements
 from fairlane.store.families import Buried
-from fairlane.store.sqlite import lanes, log
+from fairlane.store.sqlite import claims, lanes, log
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LaneRow, parse_options
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, recount_depth, seed_partition
 from fairlane.store.sqlite.traces import forget_traces
-from fairlane.store.values import ActivePartition, MessageHead, Upto
+from fairlane.store.sqlite.verdicts import judge
+from fairlane.store.values import ActivePartition, Bury, MessageHead, Upto, Verdicts
 
 SQL = statements.load("fairlane.store.sqlite", "contents.sql")
 TRIM_ROWS: Final = 1_000  # deleted in one step: others wait for it some milliseconds
@@ -119,7 +120,9 @@ def _delete(db: apsw.Connection, now: int, partition_id: int, position: int) -> 
     if queue is None or not value(db, log.SQL["is_there"], partition_id, position):
         return False
     queue_id, options = queue[0], parse_options(queue[1])
-    if options.max_size and position >= value(db, SQL["first_open"], partition_id):
+    if options.ordering == "unordered":
+        claims.withdraw(db, partition_id, position)
+    elif options.max_size and position >= value(db, SQL["first_open"], partition_id):
         db.execute(ADD_DEPTH, (-1, queue_id))
     fragment = log.fragment_at(log.segment_at(db, partition_id, position), position)
     for statement in ("delete_skips_at", "delete_letters_at", "delete_failures_at", "delete_results_at"):
@@ -130,6 +133,9 @@ def _delete(db: apsw.Connection, now: int, partition_id: int, position: int) -> 
         loaded = lanes.load(db, partition_id, group_id)
         if loaded is not None:
             _pass(db, now, *loaded)
+    if options.ordering == "unordered":
+        claims.settle_down(db, partition_id)
+        recount_depth(db, queue_id)
     forget_traces(db, partition_id, ids_of(fragment)[1])
     return True
 
@@ -151,6 +157,13 @@ def _bury(db: apsw.Connection, now: int, key: tuple[int, int, int], error: str) 
     if loaded is None:
         return "gone"
     lane, options = loaded
+    if options.ordering == "unordered":
+        bury = Bury(position, error[:ERROR_CHARS_MAX])
+        held = judge(
+            db, now, Verdicts(partition=PartitionId(0, partition_id), group_id=group_id, token=None, bury=[bury])
+        )
+        if not held.lost:
+            return "dead" if held.died else "finished"
     if position < lane.committed or lanes.next_skip(db, lane, position) == position:
         return "finished"
     lanes.bury(db, lane, position, now, error=error[:ERROR_CHARS_MAX])
@@ -158,6 +171,8 @@ def _bury(db: apsw.Connection, now: int, key: tuple[int, int, int], error: str) 
     db.execute(SQL["insert_skip"], (partition_id, position, group_id, now))
     lane.failing = 1
     _pass(db, now, lane, options)
+    if options.ordering == "unordered":
+        recount_depth(db, lane.queue_id)
     return "dead"
 
 
@@ -165,7 +180,7 @@ def _clear(db: apsw.Connection, queue_id: int, only: int | None) -> int | None:
     if value(db, QUEUES["exists"], queue_id) is None:
         return None
     cleared: int = value(db, SQL["count"], queue_id, only)
-    for step in ("cursors", "failures", "skips", "scheduled", "to_trim", "partitions", "to_expire"):
+    for step in ("cursors", "failures", "claims", "skips", "scheduled", "to_trim", "partitions", "to_expire"):
         db.execute(SQL[f"clear_{step}"], (queue_id, only))
     recount_depth(db, queue_id)
     return cleared

@@ -58,7 +58,7 @@ where p.queue_id = ?1 and (?2 is null or p.id = ?2)
 
 -- name: clear_cursors
 update cursors
-set committed = (select p.head from partitions p where p.id = cursors.partition_id), ready_at = null, lease = null,
+set committed = (select p.head from partitions p where p.id = cursors.partition_id), claimed = 0, ready_at = null, lease = null,
     lease_start = null, lease_end = null, leased_at = null, last_lease = null, probe_until = 0, failing = 0
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
@@ -68,6 +68,10 @@ where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (
 
 -- name: clear_scheduled
 delete from scheduled
+where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
+
+-- name: clear_claims
+delete from claims
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
 -- name: clear_skips

@@ -12,6 +12,7 @@ from fairlane.errors import NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription, halt
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
+from fairlane.store.sqlite.claims import SQL as CLAIMS
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
@@ -87,7 +88,11 @@ class Groups:
         )
 
     async def next_ready_at(self, group_id: int) -> int | None:
-        return await self._database.read(lambda db, now: value(db, SQL["next_ready_at"], group_id, NEVER_AT))
+        def work(db: apsw.Connection, now: int) -> int | None:
+            there = value(db, SQL["by_id"], group_id) is not None
+            return value(db, CLAIMS["next_at"], group_id, None, -1, NEVER_AT) if there else None
+
+        return await self._database.read(work)
 
 
 def _asleep(db: apsw.Connection, after: int, limit: int) -> tuple[int | None, List[tuple[int, int, int]]]:
@@ -133,7 +138,7 @@ def _seek(db: apsw.Connection, now: int, group_id: int, seek: Seek, only: Partit
     for id, start, head, _ in partitions:
         target = _target(db, seek, (id, start, head))
         moves.append((target, now if target < head else None, id, group_id))
-    for forget in ("forget_failures", "forget_skips"):
+    for forget in ("forget_failures", "forget_claims", "forget_skips"):
         db.executemany(SQL[forget], [(id, group_id) for _, _, id, _ in moves])
     db.executemany(SQL["seek_cursor"], moves)
     recount_depth(db, queue_id)
@@ -154,7 +159,7 @@ def _delete(db: apsw.Connection, group_id: int, keep_subscription: bool) -> int:
         return 0
     queue_id = row[1]
     db.execute(SQL["begin_anew" if keep_subscription else "delete"], (group_id,))
-    for table in ("failures", "skips", "dead_letters", "results"):
+    for table in ("failures", "claims", "skips", "dead_letters", "results"):
         db.execute(SQL[f"delete_{table}"], (group_id, queue_id))
     db.execute(SQL["delete_cursors"], (group_id, queue_id))
     gone = db.changes()
@@ -176,6 +181,7 @@ def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any)
         attempts,
         error,
         skipped,
+        in_flight,
         oldest_at,
     ) = rest
     live = lease is not None and ready_at is not None and now < ready_at
@@ -195,5 +201,6 @@ def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any)
         expired=expired,
         last_at=last_at,
         skipped=skipped,
+        in_flight=in_flight,
         oldest_at=oldest_at,
     )

@@ -40,13 +40,20 @@ select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_
     f.attempts, f.error,
     (select count(*) from skips x
         where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
-            >= iif(c.lease is not null and c.ready_at > ?1, max(c.committed, c.lease_end), c.committed)),
+            >= iif(c.lease is not null and c.ready_at > ?1, max(c.committed, c.lease_end), max(c.committed, c.claimed)))
+        + iif(c.claimed > c.committed, c.claimed - c.committed - ((select coalesce(sum(m.upto - m.first_pos), 0) from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id)
+            + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+                and y.due_at is not null)), 0),
+    iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
+            where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > ?1)
+        + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+            and y.due_at > ?1 and y.token is not null), 0),
     iif(c.committed < p.head, (select s.created_at from segments s
         where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)
 from groups g
 join partitions p on p.queue_id = g.queue_id
 join cursors c on c.partition_id = p.id and c.group_id = g.id
-left join failures f on c.failing and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
+left join failures f on (c.failing or c.claimed > 0) and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
 where g.id = ?2 and p.name > ?3
 order by p.name
 limit ?4
@@ -56,24 +63,34 @@ select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_
     f.attempts, f.error,
     (select count(*) from skips x
         where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
-            >= iif(c.lease is not null and c.ready_at > ?1, max(c.committed, c.lease_end), c.committed)),
+            >= iif(c.lease is not null and c.ready_at > ?1, max(c.committed, c.lease_end), max(c.committed, c.claimed)))
+        + iif(c.claimed > c.committed, c.claimed - c.committed - ((select coalesce(sum(m.upto - m.first_pos), 0) from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id)
+            + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+                and y.due_at is not null)), 0),
+    iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
+            where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > ?1)
+        + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+            and y.due_at > ?1 and y.token is not null), 0),
     iif(c.committed < p.head, (select s.created_at from segments s
         where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)
 from groups g
 join cursors c on c.group_id = g.id
 join partitions p on p.id = c.partition_id
-left join failures f on c.failing and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
+left join failures f on (c.failing or c.claimed > 0) and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
 where g.id = ?2 and c.partition_id = ?3
 
 -- name: seek_cursor
 update cursors
-set committed = ?1, ready_at = ?2, lease = null, lease_start = null, lease_end = null, leased_at = null,
+set committed = ?1, claimed = 0, ready_at = ?2, lease = null, lease_start = null, lease_end = null, leased_at = null,
     last_lease = null, probe_until = 0,
     failing = exists (select 1 from skips where partition_id = ?3 and position >= ?1 and group_id = 0)
 where partition_id = ?3 and group_id = ?4
 
 -- name: forget_failures
 delete from failures where partition_id = ? and group_id = ?
+
+-- name: forget_claims
+delete from claims where partition_id = ? and group_id = ?
 
 -- name: forget_skips
 delete from skips where partition_id = ? and group_id = ?
@@ -89,6 +106,9 @@ update groups set mode = ?, from_at = ? where id = ?
 
 -- name: delete_cursors
 delete from cursors where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
+
+-- name: delete_claims
+delete from claims where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
 
 -- name: delete_failures
 delete from failures where group_id = ?1 and partition_id in (select id from partitions where queue_id = ?2)
@@ -120,7 +140,7 @@ select id from partitions where id > ? order by id limit ?
 -- name: asleep
 select c.partition_id, c.group_id, p.queue_id
 from partitions p cross join cursors c on c.partition_id = p.id
-where p.id > ? and p.id <= ? and c.ready_at is null and c.committed < p.head
+where p.id > ? and p.id <= ? and c.ready_at is null and max(c.committed, c.claimed) < p.head
 
 -- name: rouse
 update cursors set ready_at = ? where partition_id = ? and group_id = ? and ready_at is null

@@ -38,7 +38,7 @@ where g.id = ?1 and (?2 is null or p.id = ?2)
     and (c.parked or c.ready_at = ?3 and f.attempts > (q.options ->> '$.retry_limit'))
 
 -- name: forget_failure
-delete from failures where partition_id = ? and group_id = ? and position = ?
+delete from failures where partition_id = ? and group_id = ? and position = ? and due_at is null
 
 -- name: queue
 select paused_at from queues where id = ?

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from functools import lru_cache
 
 import apsw
 import msgspec
 
-from fairlane.model.limits import ERROR_CHARS_MAX
+from fairlane.model.limits import ERROR_CHARS_MAX, SECONDS_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import checksum
 from fairlane.store.sqlite.log import SQL, fragment_at, segment_at
@@ -149,3 +150,13 @@ def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: 
         ),
     )
     lane.dead += 1
+
+
+def backoff_ms(options: QueueOptions, attempts: int) -> int:
+    """How long a lane sleeps after that many failed attempts of its message; not at all after none."""
+    if not attempts or not options.retry_delay_ms:
+        return 0
+    most = options.retry_delay_max_ms or SECONDS_MAX * 1000
+    # Beyond 2^40 any delay is past the longest there is.
+    delay = min(options.retry_delay_ms << min(attempts - 1, 40), most)
+    return int(delay * random.uniform(0.5, 1)) if options.retry_jitter else delay  # noqa: S311  # spreads load

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,30 @@ def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> I
     cursor = db.execute(SQL["segments_between"], (partition_id, since, upto))
     for row in cursor:
         yield segment_of(row)
+
+
+def read_batch(
+    db: apsw.Connection, partition_id: int, position: int, upto: int, bytes_max: int
+) -> tuple[list[Segment], int, int]:
+    """The segments from `position` to `upto` or `bytes_max`, where that ends, and the messages' size."""
+    found: list[Segment] = []
+    size = 0
+    for segment in segments(db, partition_id, position, upto):
+        low, high = position - segment.first, min(len(segment.ends), upto - segment.first)
+        begin = segment.ends[low - 1] if low else 0
+        if size + segment.ends[high - 1] - begin > bytes_max:
+            fit = bisect_right(segment.ends, begin + bytes_max - size, low, high)
+            high = max(fit, low + 1) if not found else fit
+        if high <= low:
+            break
+        found.append(segment)
+        size += segment.ends[high - 1] - begin
+        position = segment.first + high
+        if size >= bytes_max:
+            break
+    if not found:
+        raise StoreCorrupt(f"position {position} of partition {partition_id} is missing from the log")
+    return found, position, size
 
 
 def segment_at(db: apsw.Connection, partition_id: int, position: int) -> Segment:

@@ -10,7 +10,7 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, ids_of
-from fairlane.store.sqlite import log
+from fairlane.store.sqlite import claims, log
 from fairlane.store.sqlite.ack import settle
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
@@ -28,6 +28,8 @@ from fairlane.store.values import (
     Settlement,
     Slice,
     Stored,
+    Verdicts,
+    wholly,
 )
 
 
@@ -47,7 +49,7 @@ class Messages:
     async def expiring(self) -> list[tuple[int, int]]:
         return await self._database.read(lambda db, now: rows(db, SQL["expiring"]))
 
-    async def ack(self, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
         return await self._database.write(lambda db, now: [settle(db, now, each) for each in settlements])
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
@@ -56,7 +58,8 @@ class Messages:
     async def release(self, lease: LeaseId, *, partition: PartitionId | None = None) -> int:
         def work(db: apsw.Connection, now: int) -> int:
             only = None if partition is None else partition.id
-            return len(rows(db, SQL["release"], now, lease.group_id, lease.token.bytes, only))
+            shared = claims.release(db, now, *lease, only)
+            return shared or len(rows(db, SQL["release"], now, lease.group_id, lease.token.bytes, only))
 
         if partition is not None and partition.shard != 0:
             return 0
@@ -65,7 +68,7 @@ class Messages:
     async def leased(self, lease: LeaseId) -> list[Leased]:
         def work(db: apsw.Connection, now: int) -> list[Leased]:
             found = rows(db, SQL["leased"], lease.group_id, now, lease.token.bytes)
-            return [Leased(PartitionId(0, id), *rest) for id, *rest in found]
+            return [Leased(PartitionId(0, id), *rest) for id, *rest in found] or claims.leased(db, now, *lease)
 
         return await self._database.read(work)
 
@@ -84,7 +87,7 @@ class Messages:
         return await self._database.read(lambda db, now: _find(db, partition.id, transaction_id))
 
     async def transact(
-        self, settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[list[Settled], list[PushResult]]:
         return await self._database.write(lambda db, now: transact(db, now, settlements, slices))
 
@@ -92,7 +95,7 @@ class Messages:
 def transact(
     db: apsw.Connection,
     now: int,
-    settlements: Sequence[Settlement],
+    settlements: Sequence[Settlement | Verdicts],
     slices: Sequence[Slice],
     *,
     also: Callable[[], None] = lambda: None,
@@ -110,7 +113,9 @@ def transact(
     return settled, pushed
 
 
-def _applied(settlement: Settlement, settled: Settled) -> bool:
+def _applied(settlement: Settlement | Verdicts, settled: Settled) -> bool:
+    if isinstance(settlement, Verdicts):
+        return wholly(settlement, settled)
     if settled.state != "ok":
         return settled.repeated
     positions = [item.position for item in settlement.bury]
@@ -122,6 +127,8 @@ def _applied(settlement: Settlement, settled: Settled) -> bool:
 def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
     lease, until = renewal.lease, now + renewal.seconds * 1_000_000
     ends = rows(db, SQL["renew"], until, lease.group_id, now, lease.token.bytes)
+    if not ends:
+        return claims.renew(db, now, renewal)
     return RenewOutcome(len(ends), min((at for (at,) in ends), default=None))
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from typing import Final
 
 import apsw
 import msgspec
 
-from fairlane.errors import StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT, POP_BYTES_MAX
 from fairlane.model.queue import QueueOptions
-from fairlane.model.segment import Segment
-from fairlane.store.sqlite import log, timing
+from fairlane.store.sqlite import claims, log, timing
 from fairlane.store.sqlite.lanes import (
     LEASE_EXPIRED,
     LaneRow,
@@ -59,7 +56,10 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
         return PopResult([want.lanes for want in wants])
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
-    popping = _Popping(db, now, call, parse_options(queue[0]), conflating=bool(queue[3]))
+    options = parse_options(queue[0])
+    if options.ordering == "unordered":
+        return claims.pop(db, now, call, options)
+    popping = _Popping(db, now, call, options, conflating=bool(queue[3]))
     popping.run(deque(want for want in wants if want.open))
     lanes = [want.lanes for want in wants]
     return PopResult(lanes, next_at=None if all(lanes) else popping.next_at())
@@ -198,7 +198,9 @@ class _Popping:
         first_pos = lane.committed
         most = 1 if self._conflating or first_pos < lane.probe_until else want.messages
         stop = min(visible, self._stop(lane) if lane.failing else lane.head)
-        segments, upto, size = self._read(lane, min(stop, first_pos + most), want.bytes)
+        segments, upto, size = log.read_batch(
+            self._db, lane.partition_id, first_pos, min(stop, first_pos + most), want.bytes
+        )
         want.messages -= upto - first_pos
         want.bytes -= size
         if self._call.auto_ack:
@@ -219,27 +221,6 @@ class _Popping:
                 segments=segments,
             )
         )
-
-    def _read(self, lane: LaneRow, upto: int, bytes_max: int) -> tuple[list[Segment], int, int]:
-        """The segments from the cursor to `upto` or `bytes_max`, where that ends, and the messages' size."""
-        found: list[Segment] = []
-        position, size = lane.committed, 0
-        for segment in log.segments(self._db, lane.partition_id, position, upto):
-            low, high = position - segment.first, min(len(segment.ends), upto - segment.first)
-            begin = segment.ends[low - 1] if low else 0
-            if size + segment.ends[high - 1] - begin > bytes_max:
-                fit = bisect_right(segment.ends, begin + bytes_max - size, low, high)
-                high = max(fit, low + 1) if not found else fit
-            if high <= low:
-                break
-            found.append(segment)
-            size += segment.ends[high - 1] - begin
-            position = segment.first + high
-            if size >= bytes_max:
-                break
-        if not found:
-            raise StoreCorrupt(f"position {position} of partition {lane.partition_id} is missing from the log")
-        return found, position, size
 
     def next_at(self) -> int | None:
         if self._more:

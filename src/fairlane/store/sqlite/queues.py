@@ -10,22 +10,22 @@ from typing import Any, Final, TypeVar
 import apsw
 import msgspec
 
-from fairlane.errors import NotFound, Unavailable
+from fairlane.errors import Conflict, NotFound, Unavailable
 from fairlane.model.ids import PartitionId
-from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions, labels_of
+from fairlane.model.queue import TURNED, Partition, PartitionState, Queue, QueueOptions, labels_of, turns
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES as SQL
 from fairlane.store.sqlite.seeding import SQL as GROUPS
-from fairlane.store.sqlite.seeding import recount_depth
+from fairlane.store.sqlite.seeding import count_depth, recount_depth
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some milliseconds
 CHANGES_KEPT: Final = 1000
 _TABLES = (
-    *("segments", "message_keys", "cursors", "failures", "skips", "dead_letters", "results"),
+    *("segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
     *("traces", "trace_names", "stream_state", "trims", "expiries", "scheduled"),
 )
 
@@ -48,6 +48,8 @@ class Queues:
             queue = _get(db, tenant, name)
             if queue is None:
                 return _make(db, now, (tenant, name), options, (namespace, task))
+            if turns(queue.options, options) and value(db, SQL["any_partition"], queue.id):
+                raise Conflict(TURNED)
             db.execute(SQL["configure"], (_text(options), namespace, task, queue.id))
             if options.max_size and not queue.options.max_size:
                 recount_depth(db, queue.id)
@@ -92,14 +94,14 @@ class Queues:
     async def partition(self, id: PartitionId) -> Partition | None:
         def work(db: apsw.Connection, now: int) -> Partition | None:
             row = first(db, SQL["partition"], id.id)
-            return Partition(PartitionId(0, row[0]), row[1], row[2]) if row else None
+            return Partition(PartitionId(0, row[0]), row[1], row[2], bool(row[3])) if row else None
 
         return await self._database.read(work) if id.shard == 0 else None
 
     async def named(self, queue_id: int, name: str) -> Partition | None:
         def work(db: apsw.Connection, now: int) -> Partition | None:
-            id = value(db, SQL["named"], queue_id, name)
-            return Partition(PartitionId(0, id), queue_id, name) if id is not None else None
+            row = first(db, SQL["named"], queue_id, name)
+            return Partition(PartitionId(0, row[0]), queue_id, name, bool(row[1])) if row else None
 
         return await self._database.read(work)
 
@@ -122,7 +124,8 @@ class Queues:
             row = first(db, SQL["options_and_depth"], queue_id)
             if row is None:
                 return None
-            return int(row[1] if parse_options(row[0]).max_size else value(db, SQL["count_depth"], queue_id))
+            options = parse_options(row[0])
+            return int(row[1]) if options.max_size else count_depth(db, queue_id, options)
 
         return _there(queue_id, await self._database.read(work))
 
@@ -182,8 +185,10 @@ def _make(db: apsw.Connection, now: int, key: tuple[str, str], options: QueueOpt
 
 def born(db: apsw.Connection, now: int, queue_id: int, names: Sequence[str]) -> List[Partition] | None:
     """The named partitions, made where missing; None if the queue is gone."""
-    if value(db, SQL["exists"], queue_id) is None:
+    queue = first(db, SQL["options_and_depth"], queue_id)
+    if queue is None:
         return None
+    unordered = parse_options(queue[0]).ordering == "unordered"
     groups = [row[0] for row in rows(db, GROUPS["list"], queue_id)]
     found = []
     for name in names:
@@ -191,7 +196,7 @@ def born(db: apsw.Connection, now: int, queue_id: int, names: Sequence[str]) -> 
         if id is None:
             id = value(db, SQL["insert_partition"], queue_id, name, now)
             db.executemany(GROUPS["insert_cursor"], [(id, group_id, 0, None) for group_id in groups])
-        found.append(Partition(PartitionId(0, id), queue_id, name))
+        found.append(Partition(PartitionId(0, id), queue_id, name, unordered))
     return found
 
 

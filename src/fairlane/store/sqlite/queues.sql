@@ -28,6 +28,9 @@ update cursors set ready_at = ?2
 where ready_at > ?2 and lease is null and not failing
     and partition_id in (select id from partitions where queue_id = ?1)
 
+-- name: any_partition
+select exists (select 1 from partitions where queue_id = ?)
+
 -- name: exists
 select 1 from queues where id = ?
 
@@ -62,6 +65,11 @@ where (partition_id, key) in (select partition_id, key from message_keys where p
 -- name: purge_cursors
 delete from cursors
 where (partition_id, group_id) in (select partition_id, group_id from cursors where partition_id = ? limit ?)
+
+-- name: purge_claims
+delete from claims
+where (partition_id, group_id, first_pos) in
+    (select partition_id, group_id, first_pos from claims where partition_id = ? limit ?)
 
 -- name: purge_failures
 delete from failures where rowid in (select rowid from failures where partition_id = ? limit ?)
@@ -107,12 +115,12 @@ select id from partitions where queue_id = ? and name = ?
 insert into partitions (queue_id, name, created_at) values (?, ?, ?) returning id
 
 -- name: partition
-select p.id, p.queue_id, p.name
+select p.id, p.queue_id, p.name, q.options ->> '$.ordering' = 'unordered'
 from partitions p join queues q on q.id = p.queue_id
 where p.id = ?
 
 -- name: named
-select p.id
+select p.id, q.options ->> '$.ordering' = 'unordered'
 from partitions p join queues q on q.id = p.queue_id
 where p.queue_id = ? and p.name = ?
 
@@ -132,7 +140,7 @@ select coalesce(sum(x.head - x.done
     - (select count(*) from skips s where s.partition_id = x.id and s.group_id = 0 and s.position >= x.done)), 0)
     + (select coalesce(sum(messages), 0) from operation_lanes where queue_id = ?1)
 from (
-    select p.id, p.head, coalesce((select min(c.committed) from cursors c where c.partition_id = p.id), p.start) as done
+    select p.id, p.head, coalesce((select min(max(c.committed, c.claimed)) from cursors c where c.partition_id = p.id), p.start) as done
     from partitions p
     where p.queue_id = ?1
 ) x

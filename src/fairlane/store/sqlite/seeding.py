@@ -11,7 +11,9 @@ from typing import Final
 import apsw
 
 from fairlane.model.group import Group, Subscription
+from fairlane.model.queue import QueueOptions
 from fairlane.store import statements
+from fairlane.store.sqlite import claims
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
@@ -74,4 +76,10 @@ def recount_depth(db: apsw.Connection, queue_id: int) -> None:
     """Count a limited queue anew: where cursors begin, jump or go, their growth cannot be added up."""
     row = first(db, QUEUES["options_and_depth"], queue_id)
     if row is not None and parse_options(row[0]).max_size:
-        db.execute(QUEUES["set_depth"], (value(db, QUEUES["count_depth"], queue_id), queue_id))
+        db.execute(QUEUES["set_depth"], (count_depth(db, queue_id, parse_options(row[0])), queue_id))
+
+
+def count_depth(db: apsw.Connection, queue_id: int, options: QueueOptions) -> int:
+    """Messages that some group has not finished, counted one by one."""
+    depth: int = value(db, QUEUES["count_depth"], queue_id)
+    return depth + (claims.open_of(db, "queues", f"[{queue_id}]")[queue_id] if options.ordering == "unordered" else 0)

@@ -17,8 +17,11 @@ limit ?
 select x.queue_id, count(*), sum(x.head - x.start), sum(x.head - x.done), sum(x.leased),
     max(iif(x.head > 0, x.last_at, null))
 from (
-    select p.queue_id, p.start, p.head, p.last_at, coalesce(min(c.committed), p.start) as done,
-        coalesce(max(iif(c.lease is not null and c.ready_at > ?1, c.lease_end - c.committed, 0)), 0) as leased
+    select p.queue_id, p.start, p.head, p.last_at, coalesce(min(max(c.committed, c.claimed)), p.start) as done,
+        coalesce(max(iif(c.lease is not null and c.ready_at > ?1, c.lease_end - c.committed, iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
+            where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > ?1)
+        + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+            and y.due_at > ?1 and y.token is not null), 0))), 0) as leased
     from partitions p left join cursors c on c.partition_id = p.id
     where p.queue_id in (select value from json_each(?2))
     group by p.id
@@ -26,8 +29,11 @@ from (
 group by x.queue_id
 
 -- name: logs_of_partitions
-select p.id, 1, p.head - p.start, p.head - coalesce(min(c.committed), p.start),
-    coalesce(max(iif(c.lease is not null and c.ready_at > ?1, c.lease_end - c.committed, 0)), 0), null
+select p.id, 1, p.head - p.start, p.head - coalesce(min(max(c.committed, c.claimed)), p.start),
+    coalesce(max(iif(c.lease is not null and c.ready_at > ?1, c.lease_end - c.committed, iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
+            where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > ?1)
+        + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+            and y.due_at > ?1 and y.token is not null), 0))), 0), null
 from json_each(?2) j
 cross join partitions p on p.id = j.value
 left join cursors c on c.partition_id = p.id
@@ -35,7 +41,7 @@ group by p.id
 
 -- name: holes_of_queues
 select p.queue_id, count(*), sum(s.position >= coalesce(
-    (select min(c.committed) from cursors c where c.partition_id = p.id), p.start))
+    (select min(max(c.committed, c.claimed)) from cursors c where c.partition_id = p.id), p.start))
 from skips s cross join partitions p
 where s.group_id = 0 and p.id = s.partition_id and s.position >= p.start
     and p.queue_id in (select value from json_each(?1))
@@ -43,7 +49,7 @@ group by p.queue_id
 
 -- name: holes_of_partitions
 select p.id, count(*), sum(s.position >= coalesce(
-    (select min(c.committed) from cursors c where c.partition_id = p.id), p.start))
+    (select min(max(c.committed, c.claimed)) from cursors c where c.partition_id = p.id), p.start))
 from json_each(?1) j
 cross join partitions p on p.id = j.value
 cross join skips s on s.partition_id = p.id
@@ -75,12 +81,20 @@ group by d.partition_id
 
 -- name: groups
 select g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.created_at, g.seeding,
-    count(c.partition_id), coalesce(sum(p.head > c.committed), 0), coalesce(sum(p.head - c.committed), 0),
+    count(c.partition_id), coalesce(sum(p.head > c.committed), 0), coalesce(sum(p.head - c.committed - iif(c.claimed > c.committed, c.claimed - c.committed - ((select coalesce(sum(m.upto - m.first_pos), 0) from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id)
+            + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+                and y.due_at is not null)), 0)), 0),
     min(iif(p.head > c.committed, (select s.created_at from segments s
         where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)),
     coalesce(sum(c.committed), 0),
-    coalesce(sum(c.lease is not null and c.ready_at > ?1), 0),
-    coalesce(sum(iif(c.lease is not null and c.ready_at > ?1, c.lease_end - c.committed, 0)), 0),
+    coalesce(sum(c.lease is not null and c.ready_at > ?1 or iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
+            where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > ?1)
+        + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+            and y.due_at > ?1 and y.token is not null), 0) > 0), 0),
+    coalesce(sum(iif(c.lease is not null and c.ready_at > ?1, c.lease_end - c.committed, iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
+            where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > ?1)
+        + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+            and y.due_at > ?1 and y.token is not null), 0))), 0),
     coalesce(sum(c.dead), 0)
 from groups g
 left join partitions p on p.queue_id = g.queue_id
@@ -93,16 +107,18 @@ select c.group_id, count(*)
 from skips s
 cross join cursors c
 cross join partitions p
-where c.partition_id = s.partition_id and c.committed <= s.position and s.group_id in (0, c.group_id)
+where c.partition_id = s.partition_id and max(c.committed, c.claimed) <= s.position and s.group_id in (0, c.group_id)
     and p.id = s.partition_id and p.queue_id in (select value from json_each(?))
 group by c.group_id
 
 -- name: lagging
 select x.queue_id, x.group_name, x.id, x.name, x.lag, x.oldest_at, x.lease_ends_at
 from (
-    select p.queue_id, g.name as group_name, p.id, p.name, p.head - c.committed
+    select p.queue_id, g.name as group_name, p.id, p.name, p.head - c.committed - iif(c.claimed > c.committed, c.claimed - c.committed - ((select coalesce(sum(m.upto - m.first_pos), 0) from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id)
+            + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+                and y.due_at is not null)), 0)
             - (select count(*) from skips s
-                where c.failing and s.partition_id = p.id and s.position >= c.committed and s.group_id in (0, g.id)) as lag,
+                where c.failing and s.partition_id = p.id and s.position >= max(c.committed, c.claimed) and s.group_id in (0, g.id)) as lag,
         (select s.created_at from segments s
             where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1) as oldest_at,
         iif(c.lease is not null and c.ready_at > ?1, c.ready_at, null) as lease_ends_at

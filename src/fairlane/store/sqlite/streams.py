@@ -17,7 +17,7 @@ from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
 from fairlane.store.sqlite.rows import first, value
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import PushResult, Settled, Settlement, Slice
+from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
 
 SQL = statements.load("fairlane.store.sqlite", "streams.sql")
 
@@ -56,7 +56,7 @@ class Streams:
         return await self._database.read(work) if partition.shard == 0 else []
 
     async def cycle(
-        self, change: StateChange, settlements: Sequence[Settlement], slices: Sequence[Slice]
+        self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[list[Settled], list[PushResult]]:
         def work(db: apsw.Connection, now: int) -> tuple[list[Settled], list[PushResult]] | None:
             if change.partition.shard or not value(db, SQL["exists"], change.query_id.bytes, change.partition.id):

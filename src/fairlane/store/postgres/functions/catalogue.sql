@@ -93,8 +93,9 @@ BEGIN
     END IF;
     DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids) AND f.group_id = p_group;
     DELETE FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = ANY (v_ids) AND s.group_id = p_group;
+    DELETE FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = ANY (v_ids) AND c.group_id = p_group;
     UPDATE fairlane.cursors k
-    SET committed = x.at, lease = NULL, last_lease = NULL, probe_until = 0,
+    SET committed = x.at, claimed = 0, lease = NULL, last_lease = NULL, probe_until = 0,
         failing = EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = x.id
                           AND s.position >= x.at AND s.group_id = 0),
         ready_at = CASE WHEN x.at < x.head THEN t END
@@ -111,11 +112,13 @@ END $$;
 -- wait in open operations, whose places are taken.
 CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
 LANGUAGE sql AS $$
-    SELECT coalesce(sum(p.head - m.done - h.holes), 0)::bigint
+    SELECT coalesce(sum(p.head - m.done - h.holes
+                        + CASE WHEN m.shared THEN fairlane.in_flight(p_shard, p.id, m.done) ELSE 0 END), 0)::bigint
          + (SELECT coalesce(sum(l.messages), 0)::bigint FROM fairlane.operation_lanes l
             WHERE l.shard = p_shard AND l.queue_id = p_queue)
     FROM fairlane.partitions p
-    CROSS JOIN LATERAL (SELECT coalesce(min(c.committed), p.start) AS done FROM fairlane.cursors c
+    CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS shared
+                        FROM fairlane.cursors c
                         WHERE c.shard = p_shard AND c.partition_id = p.id) m
     CROSS JOIN LATERAL (SELECT count(*) AS holes FROM fairlane.skips s
                         WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= m.done AND s.group_id = 0) h

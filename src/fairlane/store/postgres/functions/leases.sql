@@ -8,12 +8,37 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_t
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
     t_end timestamptz;
+    v_lanes int;
 BEGIN
     -- All cursors are locked in one order before the first is changed.
     PERFORM 1 FROM fairlane.cursors k JOIN unnest(p_groups, p_tokens) u(grp, token) ON k.group_id = u.grp AND k.lease = u.token
     WHERE k.shard = p_shard AND k.ready_at > t AND k.ready_at < fairlane.never() ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
+    PERFORM 1 FROM fairlane.cursors k
+    WHERE k.shard = p_shard AND (k.partition_id, k.group_id) IN (
+        SELECT c.partition_id, c.group_id FROM fairlane.claims c
+        JOIN unnest(p_groups, p_tokens) u(grp, token) ON c.group_id = u.grp AND c.token = u.token
+        WHERE c.shard = p_shard AND c.ends_at > t
+        UNION
+        SELECT f.partition_id, f.group_id FROM fairlane.failures f
+        JOIN unnest(p_groups, p_tokens) u(grp, token) ON f.group_id = u.grp AND f.token = u.token
+        WHERE f.shard = p_shard AND f.due_at > t)
+    ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
     FOR i IN 1 .. cardinality(p_tokens) LOOP
         t_end := t + make_interval(secs => p_seconds[i]);
+        v_lanes := coalesce(cardinality(fairlane.claimed_lanes(p_shard, p_groups[i], p_tokens[i], 0, t)), 0);
+        IF v_lanes > 0 THEN
+            RETURN QUERY
+            WITH claimed AS (
+                UPDATE fairlane.claims c SET ends_at = greatest(c.ends_at, t_end)
+                WHERE c.shard = p_shard AND c.group_id = p_groups[i] AND c.ends_at > t AND c.token = p_tokens[i]
+                RETURNING c.ends_at),
+            single AS (
+                UPDATE fairlane.failures f SET due_at = greatest(f.due_at, t_end)
+                WHERE f.shard = p_shard AND f.group_id = p_groups[i] AND f.due_at > t AND f.token = p_tokens[i]
+                RETURNING f.due_at)
+            SELECT v_lanes::bigint, least((SELECT min(c.ends_at) FROM claimed c), (SELECT min(f.due_at) FROM single f));
+            CONTINUE;
+        END IF;
         RETURN QUERY
         WITH renewed AS (
             UPDATE fairlane.cursors k SET ready_at = greatest(k.ready_at, t_end)
@@ -42,5 +67,38 @@ BEGIN
     -- The lane stays ready even if its batch was all there was: there is still that batch to read.
     UPDATE fairlane.cursors k SET ready_at = t, lease = NULL, last_lease = k.lease
     WHERE k.shard = p_shard AND k.group_id = p_group AND k.partition_id = ANY (v_ids);
+    IF v_ids IS NULL AND fairlane.hold_claims(p_shard, p_group, p_token, p_partition, t) > 0 THEN
+        v_ids := fairlane.claimed_lanes(p_shard, p_group, p_token, p_partition, t);
+        FOR i IN 1 .. coalesce(cardinality(v_ids), 0) LOOP
+            PERFORM fairlane.take_back(p_shard, v_ids[i], p_group, p_token, true, t);
+        END LOOP;
+    END IF;
     RETURN coalesce(cardinality(v_ids), 0);
+END $$;
+
+-- The lanes of an unordered queue in which a live lease holds messages; p_partition 0 means any.
+CREATE OR REPLACE FUNCTION fairlane.claimed_lanes(p_shard int, p_group bigint, p_token uuid, p_partition bigint, t timestamptz)
+RETURNS bigint[] LANGUAGE sql AS $$
+    SELECT array_agg(DISTINCT x.id ORDER BY x.id) FROM (
+        SELECT c.partition_id AS id FROM fairlane.claims c
+        WHERE c.shard = p_shard AND c.group_id = p_group AND c.ends_at > t AND c.token = p_token
+        UNION ALL
+        SELECT f.partition_id FROM fairlane.failures f
+        WHERE f.shard = p_shard AND f.group_id = p_group AND f.due_at > t AND f.token = p_token) x
+    WHERE p_partition IN (0, x.id);
+$$;
+
+-- Locks the cursors of those lanes; how many there are.
+CREATE OR REPLACE FUNCTION fairlane.hold_claims(p_shard int, p_group bigint, p_token uuid, p_partition bigint, t timestamptz)
+RETURNS int LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[] := fairlane.claimed_lanes(p_shard, p_group, p_token, p_partition, t);
+BEGIN
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.group_id = p_group
+    ORDER BY k.partition_id FOR UPDATE;
+    RETURN coalesce(cardinality(fairlane.claimed_lanes(p_shard, p_group, p_token, p_partition, t)), 0);
 END $$;

@@ -26,6 +26,7 @@ BEGIN
           ORDER BY k.partition_id FOR UPDATE OF k) x;
     DELETE FROM fairlane.failures f USING fairlane.cursors k
     WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids) AND f.group_id = p_group AND f.position = k.committed
+      AND f.due_at IS NULL
       AND k.shard = p_shard AND k.partition_id = f.partition_id AND k.group_id = p_group;
     UPDATE fairlane.cursors k
     SET parked = false, failing = fairlane.obstacles(p_shard, k.partition_id, p_group, k.committed),

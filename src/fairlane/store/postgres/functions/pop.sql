@@ -108,6 +108,11 @@ BEGIN
     IF v_limited THEN
         PERFORM 1 FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
     END IF;
+    IF o ->> 'ordering' = 'unordered' THEN
+        RETURN QUERY SELECT * FROM fairlane.claim(p_shard, p_queue, p_group, p_tokens, p_batch, p_lanes, p_auto_ack,
+            p_lease_seconds, p_partition, p_from, p_bytes_max, p_forgiving, p_now, o);
+        RETURN;
+    END IF;
     t := coalesce(p_now, clock_timestamp());
     t_end := t + make_interval(secs => CASE WHEN p_lease_seconds > 0 THEN p_lease_seconds
                                             ELSE (o ->> 'lease_seconds')::int END);

@@ -88,8 +88,9 @@ BEGIN
     t := coalesce(p_now, clock_timestamp());
     UPDATE fairlane.queues q SET depth = q.depth - 1
     WHERE q.id = v_queue AND (q.options ->> 'max_size')::bigint > 0
-      AND p_position >= coalesce((SELECT min(k.committed) FROM fairlane.cursors k
-                                  WHERE k.shard = p_shard AND k.partition_id = p_partition), 0);
+      AND fairlane.is_open(p_shard, p_partition, p_position);
+    PERFORM fairlane.take(p_shard, p_partition, k.group_id, NULL, p_position, p_position + 1, t) FROM fairlane.cursors k
+    WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.claimed > 0;
     DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position = p_position;
     DELETE FROM fairlane.failures x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position = p_position;
     DELETE FROM fairlane.dead_letters x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position = p_position;
@@ -101,6 +102,8 @@ BEGIN
     INSERT INTO fairlane.skips (shard, partition_id, position, group_id, created_at)
     VALUES (p_shard, p_partition, p_position, 0, t);
     PERFORM fairlane.step_over(p_shard, v_queue, p_partition, 0, t);
+    UPDATE fairlane.cursors k SET committed = fairlane.watermark(p_shard, p_partition, k.group_id, k.committed, k.claimed)
+    WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.claimed > k.committed;
     RETURN true;
 END $$;
 
@@ -123,6 +126,13 @@ BEGIN
         RETURN 'f';
     END IF;
     t := coalesce(p_now, clock_timestamp());
+    IF p_position < (SELECT k.claimed FROM fairlane.cursors k
+                     WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.group_id = p_group) THEN
+        RETURN (SELECT CASE WHEN s.died = '{}' THEN 'f' ELSE 'd' END
+                FROM fairlane.settle(p_shard, ARRAY[p_partition], ARRAY[p_group], ARRAY[NULL]::uuid[], ARRAY[false], ARRAY[1],
+                                     ARRAY['b'], ARRAY[p_position], ARRAY[p_position + 1], ARRAY[-1]::bigint[], ARRAY[p_error],
+                                     '{}', '{}', '{}', t) s);
+    END IF;
     PERFORM fairlane.bury(p_shard, v_queue, p_partition, p_group, p_position, p_error, t);
     UPDATE fairlane.cursors k SET dead = k.dead + 1
     WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.group_id = p_group;
@@ -151,10 +161,11 @@ BEGIN
     PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids)
     ORDER BY k.partition_id, k.group_id FOR UPDATE;
     UPDATE fairlane.cursors k
-    SET committed = p.head, ready_at = NULL, lease = NULL, last_lease = NULL, probe_until = 0, failing = false
+    SET committed = p.head, claimed = 0, ready_at = NULL, lease = NULL, last_lease = NULL, probe_until = 0, failing = false
     FROM fairlane.partitions p
     WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND p.shard = p_shard AND p.id = k.partition_id;
     DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = ANY (v_ids);
     v_cleared := v_cleared - (
         SELECT count(*) FROM fairlane.skips x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
         WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = 0 AND x.position >= p.start);

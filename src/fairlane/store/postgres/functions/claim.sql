@@ -1,0 +1,245 @@
+-- `pop` for an unordered queue, with the same arguments and rows; `o` are the queue's options, whose row the caller holds if it is limited.
+-- A lane serves one claim after the other. It is waited for only by who holds no other: a lane that is locked is not empty.
+CREATE OR REPLACE FUNCTION fairlane.claim(
+    p_shard int, p_queue bigint, p_group bigint, p_tokens uuid[], p_batch int[], p_lanes int[], p_auto_ack boolean,
+    p_lease_seconds int, p_partition bigint, p_from timestamptz, p_bytes_max bigint, p_forgiving boolean, p_now timestamptz,
+    o jsonb
+) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
+                 lease_ends_at timestamptz, seg_first bigint, at timestamptz, checksum bigint, ends int[], body bytea,
+                 seen timestamptz)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
+    t_end timestamptz := t + make_interval(secs => CASE WHEN p_lease_seconds > 0 THEN p_lease_seconds
+                                                        ELSE (o ->> 'lease_seconds')::int END);
+    t_next timestamptz;
+    v_limited boolean := (o ->> 'max_size')::bigint > 0;
+    v_retries int := (o ->> 'retry_limit')::int;
+    v_ids bigint[] := ARRAY[p_partition];
+    v_seen timestamptz;
+    v_claims int := CASE WHEN p_batch[1] = 0 THEN 0 ELSE cardinality(p_tokens) END;
+    v_claim int := 1;
+    v_batch int := p_batch[1];
+    v_left int := p_lanes[1];
+    v_bytes bigint := p_bytes_max;
+    v_got boolean := false;      -- holds a lane
+    v_has boolean := false;      -- the claim has messages
+    v_took boolean;              -- from this lane
+    v_full boolean;
+    v_empty bigint := 0;
+    v_front bigint;
+    v_upto bigint;
+    v_head bigint;
+    v_failing boolean;
+    v_ready timestamptz;
+    v_dead int;
+    v_freed bigint := 0;
+    f_first bigint[];            -- ranges of this lane that are finished
+    f_upto bigint[];
+    c record;
+    p record;
+    s record;
+    l_claim int[] := '{}';       -- ranges taken
+    l_partition bigint[] := '{}';
+    l_name text[] := '{}';
+    l_first bigint[] := '{}';
+    l_upto bigint[] := '{}';
+    l_attempts int[] := '{}';
+BEGIN
+    IF p_partition = 0 THEN
+        SELECT array_agg(y.id ORDER BY y.at, y.id), min(y.ready_at) INTO v_ids, v_seen
+        FROM (SELECT x.id, min(x.at) AS at, min(x.ready_at) AS ready_at FROM (
+                  (SELECT k.partition_id AS id, k.ready_at AS at, k.ready_at FROM fairlane.cursors k
+                   WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at <= t AND k.ready_at >= p_from
+                   ORDER BY k.ready_at LIMIT least(1000, (SELECT sum(n) FROM unnest(p_lanes) n)))
+                  UNION ALL
+                  (SELECT f.partition_id, f.due_at, NULL FROM fairlane.failures f
+                   WHERE f.shard = p_shard AND f.group_id = p_group AND f.due_at <= t ORDER BY f.due_at LIMIT 1000)
+                  UNION ALL
+                  (SELECT m.partition_id, m.ends_at, NULL FROM fairlane.claims m
+                   WHERE m.shard = p_shard AND m.group_id = p_group AND m.ends_at <= t ORDER BY m.ends_at LIMIT 1000)) x
+              GROUP BY x.id) y;
+    END IF;
+    <<rounds>>
+    FOR v_round IN 1 .. 2 LOOP
+        FOR i IN 1 .. coalesce(cardinality(v_ids), 0) LOOP
+            EXIT rounds WHEN v_claim > v_claims;
+            IF v_round = 1 AND p_partition = 0 THEN
+                SELECT k.* INTO c FROM fairlane.cursors k
+                WHERE k.shard = p_shard AND k.partition_id = v_ids[i] AND k.group_id = p_group FOR UPDATE SKIP LOCKED;
+            ELSE
+                SELECT k.* INTO c FROM fairlane.cursors k
+                WHERE k.shard = p_shard AND k.partition_id = v_ids[i] AND k.group_id = p_group FOR UPDATE;
+            END IF;
+            CONTINUE WHEN NOT FOUND;
+            v_got := true;
+            SELECT x.head, x.start, x.name, x.message_bytes_max, x.paused_at INTO p FROM fairlane.partitions x
+            WHERE x.shard = p_shard AND x.id = c.partition_id;
+            IF c.parked OR p.paused_at IS NOT NULL THEN
+                UPDATE fairlane.cursors k SET ready_at = fairlane.never()
+                WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group AND k.ready_at <= t;
+                CONTINUE;
+            END IF;
+            PERFORM fairlane.take_back(p_shard, c.partition_id, p_group, NULL, p_forgiving, t);
+            v_front := greatest(c.committed, c.claimed);
+            v_failing := c.failing;
+            v_dead := 0;
+            f_first := '{}';
+            f_upto := '{}';
+            LOOP
+                EXIT WHEN v_claim > v_claims;
+                v_took := false;
+                v_full := false;
+                FOR s IN SELECT f.position, f.attempts, f.alone FROM fairlane.failures f
+                         WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.due_at <= t
+                           AND f.token IS NULL ORDER BY f.position LIMIT v_batch
+                LOOP
+                    IF s.position < p.start THEN
+                        DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                                                          AND f.group_id = p_group AND f.position = s.position;
+                        CONTINUE;
+                    END IF;
+                    IF s.attempts > v_retries THEN
+                        PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, s.position, NULL, t);
+                        v_dead := v_dead + 1;
+                        f_first := f_first || s.position;
+                        f_upto := f_upto || s.position + 1;
+                        CONTINUE;
+                    END IF;
+                    CONTINUE WHEN s.alone AND v_has;
+                    IF p_auto_ack THEN
+                        DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                                                          AND f.group_id = p_group AND f.position = s.position;
+                        f_first := f_first || s.position;
+                        f_upto := f_upto || s.position + 1;
+                    ELSE
+                        UPDATE fairlane.failures f SET token = p_tokens[v_claim], due_at = t_end
+                        WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
+                          AND f.position = s.position;
+                    END IF;
+                    l_claim := l_claim || v_claim;
+                    l_partition := l_partition || c.partition_id;
+                    l_name := l_name || p.name::text;
+                    l_first := l_first || s.position;
+                    l_upto := l_upto || s.position + 1;
+                    l_attempts := l_attempts || s.attempts;
+                    v_batch := v_batch - 1;
+                    v_bytes := v_bytes - p.message_bytes_max;
+                    v_took := true;
+                    v_has := true;
+                    v_full := s.alone OR v_batch <= 0 OR v_bytes <= 0;
+                    EXIT WHEN v_full;
+                END LOOP;
+                IF NOT v_full AND v_failing THEN
+                    -- Messages that are not delivered are passed; those that this group gave up on are finished now.
+                    WHILE v_front < p.head AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) = v_front LOOP
+                        IF EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
+                                   AND x.position = v_front AND x.group_id = p_group) THEN
+                            f_first := f_first || v_front;
+                            f_upto := f_upto || v_front + 1;
+                        END IF;
+                        v_front := v_front + 1;
+                    END LOOP;
+                    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
+                                                   AND x.group_id = p_group AND x.position < v_front;
+                END IF;
+                IF NOT v_full AND v_front < p.head THEN
+                    v_upto := least(p.head, v_front + v_batch, CASE WHEN v_failing THEN
+                                    fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) END);
+                    IF (v_upto - v_front) * p.message_bytes_max > v_bytes THEN
+                        -- Messages may be large: take whole segments while they fit, and one message at least.
+                        SELECT coalesce(max(x.last), v_front + 1) INTO v_upto
+                        FROM (SELECT least(g.first_pos + g.n, v_upto) AS last,
+                                     sum(octet_length(g.body)) OVER (ORDER BY g.first_pos) AS bytes
+                              FROM fairlane.segments g
+                              WHERE g.shard = p_shard AND g.partition_id = c.partition_id AND g.first_pos < v_upto
+                                AND g.first_pos >= (SELECT max(y.first_pos) FROM fairlane.segments y WHERE y.shard = p_shard
+                                                    AND y.partition_id = c.partition_id AND y.first_pos <= v_front)) x
+                        WHERE x.bytes <= v_bytes;
+                    END IF;
+                    IF p_auto_ack THEN
+                        f_first := f_first || v_front;
+                        f_upto := f_upto || v_upto;
+                    ELSE
+                        INSERT INTO fairlane.claims (shard, partition_id, group_id, first_pos, upto, token, ends_at)
+                        VALUES (p_shard, c.partition_id, p_group, v_front, v_upto, p_tokens[v_claim], t_end);
+                    END IF;
+                    l_claim := l_claim || v_claim;
+                    l_partition := l_partition || c.partition_id;
+                    l_name := l_name || p.name::text;
+                    l_first := l_first || v_front;
+                    l_upto := l_upto || v_upto;
+                    l_attempts := l_attempts || 0;
+                    v_batch := v_batch - (v_upto - v_front)::int;
+                    v_bytes := v_bytes - (v_upto - v_front) * p.message_bytes_max;
+                    v_front := v_upto;
+                    v_took := true;
+                    v_has := true;
+                    v_full := v_batch <= 0 OR v_bytes <= 0;
+                END IF;
+                IF v_took AND NOT v_full THEN
+                    v_left := v_left - 1;
+                END IF;
+                EXIT WHEN NOT v_full AND v_left > 0;
+                v_claim := v_claim + 1;
+                v_batch := p_batch[v_claim];
+                v_left := p_lanes[v_claim];
+                v_bytes := p_bytes_max;
+                v_has := false;
+            END LOOP;
+            v_ready := t;
+            IF v_front >= p.head THEN
+                -- Only who holds the partition may declare a lane empty; otherwise it stays ready and is looked at again.
+                v_head := NULL;
+                IF c.ready_at IS NOT NULL THEN
+                    SELECT x.head INTO v_head FROM fairlane.partitions x
+                    WHERE x.shard = p_shard AND x.id = c.partition_id FOR NO KEY UPDATE SKIP LOCKED;
+                END IF;
+                v_ready := CASE WHEN c.ready_at IS NULL OR v_head <= v_front THEN NULL ELSE t END;
+                v_empty := v_empty + (v_ready IS NULL AND c.ready_at IS NOT NULL)::int;
+            END IF;
+            IF f_first <> '{}' AND v_limited THEN
+                v_freed := v_freed + fairlane.freed(p_shard, c.partition_id, p_group, f_first, f_upto);
+            ELSIF f_first <> '{}' AND EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.id = p_queue
+                                              AND (q.options ->> 'max_size')::bigint > 0) THEN
+                RAISE EXCEPTION 'queue % got a max_size meanwhile', p_queue USING ERRCODE = 'serialization_failure';
+            END IF;
+            UPDATE fairlane.cursors k
+            SET claimed = v_front, ready_at = v_ready, dead = k.dead + v_dead,
+                committed = fairlane.watermark(p_shard, c.partition_id, p_group, c.committed, v_front),
+                failing = v_failing AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) IS NOT NULL
+            WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group;
+            EXIT rounds WHEN v_round = 2;
+        END LOOP;
+        EXIT WHEN v_got;
+    END LOOP;
+    IF v_freed > 0 THEN
+        UPDATE fairlane.queues q SET depth = q.depth - v_freed WHERE q.id = p_queue;
+    END IF;
+
+    RETURN QUERY
+    SELECT l.claim, l.id, l.name, l.first, l.upto, l.attempts, t_end, g.first_pos, g.created_at, g.checksum, g.ends, g.body,
+           NULL::timestamptz
+    FROM unnest(l_claim, l_partition, l_name, l_first, l_upto, l_attempts) WITH ORDINALITY
+         l(claim, id, name, first, upto, attempts, i)
+    CROSS JOIN LATERAL (
+        SELECT x.first_pos, x.created_at, x.checksum, x.ends, x.body FROM fairlane.segments x
+        WHERE x.shard = p_shard AND x.partition_id = l.id AND x.first_pos < l.upto
+          AND x.first_pos >= (SELECT max(y.first_pos) FROM fairlane.segments y
+                              WHERE y.shard = p_shard AND y.partition_id = l.id AND y.first_pos <= l.first)
+    ) g
+    ORDER BY l.i, g.first_pos;
+
+    IF v_claim <= v_claims THEN
+        t_next := least(
+            (SELECT k.ready_at FROM fairlane.cursors k WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t
+             AND k.ready_at < fairlane.never() AND p_partition IN (0, k.partition_id) ORDER BY k.ready_at LIMIT 1),
+            (SELECT f.due_at FROM fairlane.failures f WHERE f.shard = p_shard AND f.group_id = p_group AND f.due_at > t
+             AND p_partition IN (0, f.partition_id) ORDER BY f.due_at LIMIT 1),
+            (SELECT m.ends_at FROM fairlane.claims m WHERE m.shard = p_shard AND m.group_id = p_group AND m.ends_at > t
+             AND p_partition IN (0, m.partition_id) ORDER BY m.ends_at LIMIT 1));
+    END IF;
+    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, v_empty, 0, NULL::timestamptz, 0::bigint, t_next, 0::bigint,
+                        NULL::int[], NULL::bytea, coalesce(v_seen, t);
+END $$;

@@ -1,0 +1,185 @@
+-- Settles messages of unordered lanes, each for itself. Lanes may come several times, under different tokens. An item is a range of
+-- positions and what is said of it: d done, n failed, r to be retried without a charge, b to be buried; all but d are of one position.
+-- `finished`: positions that were so before, `lost`: those that the token does not hold (any more), `died`: those dead-lettered.
+-- Whoever changes a lane holds its cursor. `ready_at` is not touched: it is about what was never handed out.
+CREATE OR REPLACE FUNCTION fairlane.settle(
+    p_shard int,
+    p_partitions bigint[],
+    p_groups bigint[],
+    p_tokens uuid[],           -- NULL: without a lease
+    p_release boolean[],       -- then give back what the token still holds
+    p_item_lane int[],
+    p_item_kind text[],
+    p_first bigint[],
+    p_upto bigint[],
+    p_delay_ms bigint[],       -- -1: the queue's backoff
+    p_errors text[],
+    p_result_lane int[],
+    p_result_at bigint[],
+    p_results bytea[],
+    p_now timestamptz
+) RETURNS TABLE (lane int, state "char", before bigint, released boolean, finished bigint[], lost bigint[], died bigint[])
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_limited bigint[];
+    v_done boolean[] := array_fill(false, ARRAY[cardinality(p_item_lane)]);
+    f_lane int[] := '{}';       -- ranges that are finished now
+    f_first bigint[] := '{}';
+    f_upto bigint[] := '{}';
+    v_took bigint[];
+    v_attempts int;
+    v_sleep bigint;
+    v_lane int;
+    c record;
+    r record;
+    x_lane int[] := '{}';       -- positions and what became of them: f finished before, l lost, d died, a again
+    x_at bigint[] := '{}';
+    x_kind text[] := '{}';
+BEGIN
+    v_limited := fairlane.limited_queues(p_shard, p_partitions);
+    PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
+    PERFORM 1 FROM fairlane.cursors k
+    JOIN (SELECT DISTINCT u.id, u.grp FROM unnest(p_partitions, p_groups) u(id, grp)) u ON u.id = k.partition_id AND u.grp = k.group_id
+    WHERE k.shard = p_shard ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
+    IF NOT fairlane.limited_queues(p_shard, p_partitions) <@ v_limited THEN
+        RAISE EXCEPTION 'a queue got a max_size meanwhile' USING ERRCODE = 'serialization_failure';
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+
+    -- The happy path: whole claims, all in one statement.
+    FOR r IN
+        DELETE FROM fairlane.claims m
+        USING unnest(p_item_lane, p_item_kind, p_first, p_upto) WITH ORDINALITY i(lane, kind, first, upto, n)
+        WHERE m.shard = p_shard AND m.partition_id = p_partitions[i.lane] AND m.group_id = p_groups[i.lane]
+          AND m.first_pos = i.first AND m.upto = i.upto AND m.token = p_tokens[i.lane] AND m.ends_at > t AND i.kind = 'd'
+        RETURNING i.n, i.lane, i.first, i.upto
+    LOOP
+        v_done[r.n] := true;
+        f_lane := f_lane || r.lane;
+        f_first := f_first || r.first;
+        f_upto := f_upto || r.upto;
+    END LOOP;
+
+    FOR i IN 1 .. cardinality(p_item_lane) LOOP
+        CONTINUE WHEN v_done[i];
+        v_lane := p_item_lane[i];
+        SELECT k.partition_id, k.group_id, greatest(k.committed, k.claimed) AS front, q.id AS queue_id, q.options AS o INTO c
+        FROM fairlane.cursors k
+        JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = k.partition_id
+        JOIN fairlane.queues q ON q.id = p.queue_id
+        WHERE k.shard = p_shard AND k.partition_id = p_partitions[v_lane] AND k.group_id = p_groups[v_lane];
+        CONTINUE WHEN NOT FOUND;
+        v_took := fairlane.take(p_shard, c.partition_id, c.group_id, p_tokens[v_lane], p_first[i], p_upto[i], t);
+        IF cardinality(v_took) < p_upto[i] - p_first[i] THEN
+            FOR r IN
+                SELECT g.pos, g.pos >= c.front
+                    OR EXISTS (SELECT 1 FROM fairlane.claims m WHERE m.shard = p_shard AND m.partition_id = c.partition_id
+                               AND m.group_id = c.group_id AND m.first_pos <= g.pos AND m.upto > g.pos)
+                    OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                               AND f.group_id = c.group_id AND f.position = g.pos AND f.due_at IS NOT NULL) AS open
+                FROM generate_series(p_first[i], p_upto[i] - 1) g(pos) WHERE NOT g.pos = ANY (v_took)
+            LOOP
+                x_lane := x_lane || v_lane;
+                x_at := x_at || r.pos;
+                x_kind := x_kind || CASE WHEN r.open THEN 'l' ELSE 'f' END;
+            END LOOP;
+        END IF;
+        CONTINUE WHEN v_took = '{}';
+        IF p_item_kind[i] = 'd' THEN
+            DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                                              AND f.group_id = c.group_id AND f.position = ANY (v_took);
+            f_lane := f_lane || array_fill(v_lane, ARRAY[cardinality(v_took)]);
+            f_first := f_first || v_took;
+            f_upto := f_upto || ARRAY(SELECT u + 1 FROM unnest(v_took) u);
+            CONTINUE;
+        END IF;
+        v_attempts := 0;
+        IF p_item_kind[i] IN ('n', 'r') THEN
+            INSERT INTO fairlane.failures AS f
+                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at)
+            VALUES (p_shard, c.partition_id, c.group_id, p_first[i], (p_item_kind[i] = 'n')::int, p_errors[i], t, t, t)
+            ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+            SET attempts = f.attempts + excluded.attempts, error = excluded.error, failed_at = excluded.failed_at,
+                first_failed_at = CASE WHEN f.attempts = 0 THEN excluded.failed_at ELSE f.first_failed_at END,
+                due_at = excluded.due_at, token = NULL, alone = false
+            RETURNING f.attempts INTO v_attempts;
+        END IF;
+        IF p_item_kind[i] = 'b' OR p_item_kind[i] = 'n' AND v_attempts > (c.o ->> 'retry_limit')::int THEN
+            PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_first[i], p_errors[i], t,
+                                  (p_item_kind[i] = 'b')::int);
+            f_lane := f_lane || v_lane;
+            f_first := f_first || p_first[i];
+            f_upto := f_upto || p_first[i] + 1;
+            x_kind := x_kind || 'd'::text;
+        ELSE
+            v_sleep := greatest(p_delay_ms[i], 0);
+            IF p_item_kind[i] = 'n' AND p_delay_ms[i] < 0 THEN
+                v_sleep := least((c.o ->> 'retry_delay_ms')::bigint * 2 ^ least(v_attempts - 1, 40),
+                                 nullif((c.o ->> 'retry_delay_max_ms')::bigint, 0))::bigint;
+                IF (c.o ->> 'retry_jitter')::boolean THEN
+                    v_sleep := (v_sleep * (0.5 + random() / 2))::bigint;
+                END IF;
+            END IF;
+            UPDATE fairlane.failures f SET due_at = t + make_interval(secs => v_sleep / 1000.0)
+            WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = c.group_id AND f.position = p_first[i];
+            x_kind := x_kind || 'a'::text;
+        END IF;
+        x_lane := x_lane || v_lane;
+        x_at := x_at || p_first[i];
+    END LOOP;
+
+    FOR i IN 1 .. cardinality(p_partitions) LOOP
+        IF p_release[i] AND p_tokens[i] IS NOT NULL THEN
+            PERFORM fairlane.take_back(p_shard, p_partitions[i], p_groups[i], p_tokens[i], true, t);
+        END IF;
+    END LOOP;
+    INSERT INTO fairlane.results AS e (shard, partition_id, group_id, position, result, created_at)
+    SELECT p_shard, p_partitions[u.lane], p_groups[u.lane], u.at, u.result, t
+    FROM unnest(p_result_lane, p_result_at, p_results) u(lane, at, result)
+    WHERE NOT EXISTS (SELECT 1 FROM unnest(x_lane, x_at, x_kind) x(lane, at, kind)
+                      WHERE x.lane = u.lane AND x.at = u.at AND x.kind IN ('f', 'l'))
+      AND EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[u.lane]
+                  AND k.group_id = p_groups[u.lane])
+    ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+    SET result = excluded.result, created_at = excluded.created_at;
+
+    IF v_limited <> '{}' THEN
+        FOR r IN SELECT p.queue_id, p.id, p_groups[f.lane] AS grp, array_agg(f.first) AS firsts, array_agg(f.upto) AS uptos
+                 FROM unnest(f_lane, f_first, f_upto) f(lane, first, upto)
+                 JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = p_partitions[f.lane]
+                 WHERE p.queue_id = ANY (v_limited) GROUP BY p.queue_id, p.id, p_groups[f.lane]
+        LOOP
+            UPDATE fairlane.queues q SET depth = q.depth - fairlane.freed(p_shard, r.id, r.grp, r.firsts, r.uptos)
+            WHERE q.id = r.queue_id;
+        END LOOP;
+    END IF;
+
+    RETURN QUERY
+    SELECT u.i::int, CASE WHEN y.lost IS NOT NULL AND y.n = n.items THEN 'l' ELSE 'o' END::"char", k.committed,
+           y.again OR (u.token IS NOT NULL AND NOT EXISTS (
+               SELECT 1 FROM fairlane.claims m WHERE m.shard = p_shard AND m.partition_id = u.id AND m.group_id = u.grp
+               AND m.first_pos >= k.committed AND m.token = u.token) AND NOT EXISTS (
+               SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = u.id AND f.group_id = u.grp
+               AND f.due_at IS NOT NULL AND f.token = u.token)),
+           coalesce(y.finished, '{}'), coalesce(y.lost, '{}'), coalesce(y.died, '{}')
+    FROM unnest(p_partitions, p_groups, p_tokens) WITH ORDINALITY u(id, grp, token, i)
+    JOIN fairlane.cursors k ON k.shard = p_shard AND k.partition_id = u.id AND k.group_id = u.grp
+    CROSS JOIN LATERAL (SELECT coalesce(sum(w.upto - w.first), 0) AS items
+                        FROM unnest(p_item_lane, p_first, p_upto) w(lane, first, upto) WHERE w.lane = u.i) n
+    CROSS JOIN LATERAL (
+        SELECT array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'f') AS finished,
+               array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'l') AS lost,
+               array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'd') AS died,
+               coalesce(bool_or(x.kind = 'a'), false) AS again, count(*) FILTER (WHERE x.kind IN ('f', 'l')) AS n
+        FROM unnest(x_lane, x_at, x_kind) x(lane, at, kind) WHERE x.lane = u.i) y;
+
+    UPDATE fairlane.cursors k
+    SET committed = fairlane.watermark(p_shard, k.partition_id, k.group_id, k.committed, greatest(k.committed, k.claimed)),
+        dead = k.dead + u.died
+    FROM (SELECT w.id, w.grp, (SELECT count(*) FROM unnest(x_lane, x_kind) x(lane, kind) WHERE x.kind = 'd'
+                               AND p_partitions[x.lane] = w.id AND p_groups[x.lane] = w.grp) AS died
+          FROM unnest(p_partitions, p_groups) w(id, grp) GROUP BY w.id, w.grp) u
+    WHERE k.shard = p_shard AND k.partition_id = u.id AND k.group_id = u.grp;
+END $$;

@@ -1,0 +1,157 @@
+-- name: lane
+select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
+    c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
+    p.queue_id, p.name, c.claimed,
+    p.start, q.options
+from cursors c
+cross join partitions p
+cross join queues q
+where c.partition_id = ? and c.group_id = ? and p.id = c.partition_id and q.id = p.queue_id
+
+-- name: save
+update cursors
+set claimed = ?3, ready_at = ?4, failing = ?5, dead = ?6, committed = min(?3,
+    coalesce((select min(first_pos) from claims where partition_id = ?1 and group_id = ?2), ?3),
+    coalesce((select min(position) from failures where partition_id = ?1 and group_id = ?2 and due_at is not null), ?3))
+where partition_id = ?1 and group_id = ?2
+
+-- name: ready
+select partition_id
+from (
+    select * from (select partition_id, ready_at as at from cursors where group_id = ?1 and ready_at <= ?2
+        order by ready_at limit ?3)
+    union all
+    select * from (select partition_id, due_at from failures where group_id = ?1 and due_at <= ?2
+        order by due_at limit 1000)
+    union all
+    select * from (select partition_id, ends_at from claims where group_id = ?1 and ends_at <= ?2
+        order by ends_at limit 1000)
+)
+group by partition_id
+order by min(at), partition_id
+
+-- name: next_at
+select min(at)
+from (
+    select min(ready_at) as at from cursors
+    where group_id = ?1 and ready_at > ?3 and ready_at < ?4 and (?2 is null or partition_id = ?2)
+    union all
+    select min(due_at) from failures where group_id = ?1 and due_at > ?3 and (?2 is null or partition_id = ?2)
+    union all
+    select min(ends_at) from claims where group_id = ?1 and ends_at > ?3 and (?2 is null or partition_id = ?2)
+)
+
+-- name: insert
+insert into claims (partition_id, group_id, first_pos, upto, token, ends_at) values (?, ?, ?, ?, ?, ?)
+
+-- name: delete
+delete from claims where partition_id = ? and group_id = ? and first_pos = ?
+
+-- name: ran_out
+select token, first_pos, upto from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
+union all
+select token, position, position + 1 from failures
+where group_id = ?2 and due_at <= ?3 and partition_id = ?1 and token is not null
+order by 2
+
+-- name: drop_ran_out
+delete from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
+
+-- name: put_back
+insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8)
+on conflict do update set attempts = attempts + excluded.attempts, error = excluded.error,
+    first_failed_at = iif(attempts = 0, excluded.first_failed_at, first_failed_at), failed_at = excluded.failed_at,
+    due_at = excluded.due_at, token = null, alone = excluded.alone
+returning attempts
+
+-- name: due
+select position, attempts, error, alone from failures
+where partition_id = ? and group_id = ? and due_at <= ? and token is null
+order by position
+limit ?
+
+-- name: hand_out
+update failures set token = ?, due_at = ? where partition_id = ? and group_id = ? and position = ?
+
+-- name: forget
+delete from failures where partition_id = ? and group_id = ? and position = ?
+
+-- name: own_skips
+select position from skips where partition_id = ? and position >= ? and position < ? and group_id = ?
+
+-- name: skip_ahead
+select exists (select 1 from skips where partition_id = ? and position >= ? and group_id in (0, ?))
+
+-- name: between
+select first_pos, upto, token, ends_at from claims
+where partition_id = ? and group_id = ? and first_pos < ? and upto > ?
+
+-- name: singles_between
+select position, token, due_at from failures
+where partition_id = ? and group_id = ? and position < ? and position >= ? and due_at is not null
+
+-- name: held
+select exists (select 1 from claims where partition_id = ?1 and group_id = ?2 and token = ?3)
+    or exists (select 1 from failures where partition_id = ?1 and group_id = ?2 and token = ?3)
+
+-- name: of_lease
+select partition_id, first_pos, upto, first_pos, ends_at from claims where group_id = ?1 and ends_at > ?2 and token = ?3
+union all
+select partition_id, position, position + 1, position, due_at from failures
+where group_id = ?1 and due_at > ?2 and token = ?3
+order by 1, 2
+
+-- name: renew_claims
+update claims set ends_at = max(ends_at, ?1)
+where group_id = ?2 and ends_at > ?3 and token = ?4
+returning partition_id, ends_at
+
+-- name: renew_singles
+update failures set due_at = max(due_at, ?1)
+where group_id = ?2 and due_at > ?3 and token = ?4
+returning partition_id, due_at
+
+-- name: others
+select max(committed, claimed) from cursors where partition_id = ? and group_id <> ?
+
+-- name: others_claims
+select first_pos, upto from claims where partition_id = ? and group_id <> ?
+union all
+select position, position + 1 from failures where partition_id = ? and group_id <> ? and due_at is not null
+
+-- Below the front of every group: beyond it all is open anyway.
+
+-- name: open_of_queues
+select x.queue_id, x.id, c.first_pos, min(c.upto, x.front)
+from (
+    select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from cursors k where k.partition_id = p.id) as front
+    from partitions p
+    where p.queue_id in (select value from json_each(?1))
+) x
+join (
+    select partition_id, first_pos, upto from claims
+    union all
+    select partition_id, position, position + 1 from failures where due_at is not null
+) c on c.partition_id = x.id and c.first_pos < x.front
+order by x.id, c.first_pos
+
+-- name: open_of_partitions
+select x.id, x.id, c.first_pos, min(c.upto, x.front)
+from (
+    select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from cursors k where k.partition_id = p.id) as front
+    from partitions p
+    where p.id in (select value from json_each(?1))
+) x
+join (
+    select partition_id, first_pos, upto from claims
+    union all
+    select partition_id, position, position + 1 from failures where due_at is not null
+) c on c.partition_id = x.id and c.first_pos < x.front
+order by x.id, c.first_pos
+
+-- name: holding
+select group_id, first_pos, upto, token, ends_at from claims where partition_id = ?1 and first_pos <= ?2 and upto > ?2
+
+-- name: groups_of
+select group_id from cursors where partition_id = ?
