@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlane.broker import Broker
+from fairlane.runtime.clock import wall_clock
 from tests.clock import ManualClock
 from tests.conformance.places import Place, until
 from tests.http.wire import Wire, serving
@@ -10,7 +11,9 @@ from tests.http.wire import Wire, serving
 
 async def test_rules_are_configured_run_and_told_of(place: Place) -> None:
     await place.make()
-    clock = ManualClock()
+    clock = ManualClock(
+        wall_clock() - 600_000_000
+    )  # the service rests by this clock, and another test has the real one
     async with serving(await place.open(clock)) as wire:
         queue = wire.name()
         rules = {"retentionEnabled": True, "retentionSeconds": 60, "deadLetterRetentionSeconds": 30}
