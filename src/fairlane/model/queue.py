@@ -109,7 +109,7 @@ _SECONDS = (
     "completed_retention_seconds",
     "dead_letter_retention_seconds",
 )
-_TIMED = ("delay_seconds", "window_seconds", "ttl_seconds", "max_wait_seconds", "retention_seconds")
+_TIMED = ("delay_seconds", "window_seconds", "ttl_seconds", "max_wait_seconds")
 _FLAGS = ("retry_jitter", "retention_enabled", "encryption_enabled", "dlq_after_max_retries")
 
 

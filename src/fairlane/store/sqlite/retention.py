@@ -22,6 +22,7 @@ from fairlane.model.retention import (
     Step,
 )
 from fairlane.store import statements
+from fairlane.store.sqlite.claims import open_of
 from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
@@ -161,20 +162,27 @@ class _Lane:
             return []
         db, id = self._db, self._id
         messages = upto - self._start - value(db, SQL["holes"], id, self._start, upto)
-        open_before = value(db, SQL["open_messages"], id)
+        open_before = self._open()
         db.execute(SQL["count_expired"], (id, upto))
+        db.execute(SQL["forget_claims"], (id, upto))
+        db.execute(SQL["cut_claims"], (id, upto))
         db.execute(SQL["forget_failures"], (id, upto))
         db.execute(SQL["forget_skips"], (id, upto))
         db.execute(SQL["move_cursors"], (id, upto, self._head, self._now))
         db.execute(SQL["move_start"], (upto, id))
         db.execute(SQL["to_trim"], (id,))
-        unread = open_before - value(db, SQL["open_messages"], id)
+        unread = open_before - self._open()
         if self._options.max_size:
             db.execute(ADD_DEPTH, (-unread, self._queue_id))
         self._start = upto
         gone = Expired(self._queue_id, rule, messages, unread)
         _record(db, self._now, gone)
         return [gone]
+
+    def _open(self) -> int:
+        """Messages that some group has not finished."""
+        ahead: int = value(self._db, SQL["open_messages"], self._id)
+        return ahead + sum(open_of(self._db, "partitions", f"[{self._id}]").values())
 
     def next_at(self, seconds: int, used_at: int) -> int | None:
         """When to look again; None if the partition went."""

@@ -59,7 +59,8 @@ select p.head - m.done
     - (select count(*) from skips s where s.partition_id = p.id and s.group_id = 0 and s.position >= m.done)
 from partitions p
 join (select ifnull(
-    (select min(c.committed) from cursors c where c.partition_id = ?1), (select start from partitions where id = ?1)
+    (select min(max(c.committed, c.claimed)) from cursors c where c.partition_id = ?1),
+    (select start from partitions where id = ?1)
 ) as done) m
 where p.id = ?1
 
@@ -70,7 +71,14 @@ where c.partition_id = ?1
 having count(*) = (select count(*) from groups where queue_id = ?2)
 
 -- name: least_leased
-select min(committed) from cursors where partition_id = ? and lease is not null and ready_at > ?
+select min(position)
+from (
+    select min(committed) as position from cursors where partition_id = ?1 and lease is not null and ready_at > ?2
+    union all
+    select min(first_pos) from claims where partition_id = ?1 and ends_at > ?2
+    union all
+    select min(position) from failures where partition_id = ?1 and token is not null and due_at > ?2
+)
 
 -- name: holes
 select count(*) from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
@@ -81,11 +89,24 @@ delete from failures where partition_id = ? and position < ?
 -- name: forget_skips
 delete from skips where partition_id = ? and position < ?
 
+-- What a lane never handed out expires, and of what it did, in an unordered queue, what is still open.
+
 -- name: count_expired
 update cursors
-set expired = expired + ?2 - committed - (select count(*) from skips s
-    where s.partition_id = ?1 and s.group_id in (0, cursors.group_id) and s.position >= cursors.committed and s.position < ?2)
+set expired = expired + max(0, ?2 - max(committed, claimed))
+    - (select count(*) from skips s where s.partition_id = ?1 and s.group_id in (0, cursors.group_id)
+        and s.position >= max(cursors.committed, cursors.claimed) and s.position < ?2)
+    + (select ifnull(sum(min(c.upto, ?2) - c.first_pos), 0) from claims c
+        where c.partition_id = ?1 and c.group_id = cursors.group_id and c.first_pos < ?2)
+    + (select count(*) from failures f where f.partition_id = ?1 and f.group_id = cursors.group_id
+        and f.position < ?2 and f.due_at is not null)
 where partition_id = ?1 and committed < ?2
+
+-- name: forget_claims
+delete from claims where partition_id = ? and upto <= ?
+
+-- name: cut_claims
+update claims set first_pos = ?2 where partition_id = ?1 and first_pos < ?2
 
 -- name: move_cursors
 update cursors

@@ -3,9 +3,10 @@ CREATE OR REPLACE FUNCTION fairlane.open_messages(p_shard int, p_partition bigin
 LANGUAGE sql AS $$
     SELECT p.head - m.done - (SELECT count(*) FROM fairlane.skips s
                               WHERE s.shard = p_shard AND s.partition_id = p_partition AND s.position >= m.done AND s.group_id = 0)
+                  + CASE WHEN m.shared THEN fairlane.in_flight(p_shard, p_partition, m.done) ELSE 0 END
     FROM fairlane.partitions p
-    CROSS JOIN LATERAL (SELECT coalesce(min(c.committed), p.start) AS done FROM fairlane.cursors c
-                        WHERE c.shard = p_shard AND c.partition_id = p_partition) m
+    CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS shared
+                        FROM fairlane.cursors c WHERE c.shard = p_shard AND c.partition_id = p_partition) m
     WHERE p.shard = p_shard AND p.id = p_partition;
 $$;
 
@@ -22,11 +23,20 @@ CREATE OR REPLACE FUNCTION fairlane.forget_below(p_shard int, p_partition bigint
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
+    -- What a lane never handed out expires, and of what it did, in an unordered queue, what is still open.
     UPDATE fairlane.cursors k
-    SET expired = k.expired + p_upto - k.committed - (
+    SET expired = k.expired + greatest(0, p_upto - greatest(k.committed, k.claimed)) - (
             SELECT count(*) FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
-            AND x.position >= k.committed AND x.position < p_upto AND x.group_id IN (0, k.group_id))
+            AND x.position >= greatest(k.committed, k.claimed) AND x.position < p_upto AND x.group_id IN (0, k.group_id))
+        + CASE WHEN k.claimed = 0 THEN 0 ELSE (
+            SELECT coalesce(sum(least(c.upto, p_upto) - c.first_pos), 0) FROM fairlane.claims c
+            WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.group_id = k.group_id AND c.first_pos < p_upto) + (
+            SELECT count(*) FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition
+            AND f.group_id = k.group_id AND f.position < p_upto AND f.due_at IS NOT NULL) END
     WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.committed < p_upto;
+    DELETE FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.upto <= p_upto;
+    UPDATE fairlane.claims c SET first_pos = p_upto
+    WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.first_pos < p_upto;
     DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.position < p_upto;
     DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position < p_upto;
     UPDATE fairlane.cursors k
@@ -143,8 +153,15 @@ BEGIN
             END IF;
         END IF;
         IF v_any IS NOT NULL THEN
-            SELECT min(k.committed) INTO v_committed FROM fairlane.cursors k
-            WHERE k.shard = p_shard AND k.partition_id = r.id AND k.lease IS NOT NULL AND k.ready_at > t;
+            SELECT min(x.position) INTO v_committed FROM (
+                SELECT k.committed AS position FROM fairlane.cursors k
+                WHERE k.shard = p_shard AND k.partition_id = r.id AND k.lease IS NOT NULL AND k.ready_at > t
+                UNION ALL
+                SELECT c.first_pos FROM fairlane.claims c
+                WHERE c.shard = p_shard AND c.partition_id = r.id AND c.ends_at > t
+                UNION ALL
+                SELECT f.position FROM fairlane.failures f
+                WHERE f.shard = p_shard AND f.partition_id = r.id AND f.token IS NOT NULL AND f.due_at > t) x;
             v_upto := least(v_committed, fairlane.position_at(p_shard, r.id, t - v_any + interval '1 microsecond'));
             IF v_upto > v_start THEN
                 SELECT count(*) INTO v_holes FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = r.id

@@ -1,0 +1,47 @@
+"""Retention of unordered queues: what is in a consumer's hands stays, and every message is counted once."""
+
+from __future__ import annotations
+
+from tests.conformance.harness import Harness
+from tests.conformance.test_retention import run, total
+from tests.conformance.test_unordered import drain, finish, judge, said, unordered
+
+
+async def test_a_claimed_message_does_not_go_and_its_holder_may_finish_it(harness: Harness) -> None:
+    queue = await unordered(harness, retention_enabled=True, retention_seconds=60, lease_seconds=600, max_size=10)
+    await harness.push(queue, [1, 2, 3, 4, 5])
+    first = await harness.pop(queue, batch=1)
+    second = await harness.pop(queue, batch=2)
+    await finish(harness, first)
+    harness.clock.advance(120)
+    assert total(await run(harness), queue, "retention") == 1
+    assert await harness.store.queues.depth(queue.id) == 4
+    await finish(harness, second)
+    harness.clock.advance(120)
+    assert total(await run(harness), queue, "retention") == 4
+    assert await harness.store.queues.depth(queue.id) == 0
+    assert (await harness.lane(first.group)).expired == 2
+    assert not await harness.pop(queue)
+
+
+async def test_a_claim_that_ran_out_protects_nothing(harness: Harness) -> None:
+    queue = await unordered(harness, retention_enabled=True, retention_seconds=60, lease_seconds=10, max_size=10)
+    await harness.push(queue, [1, 2, 3])
+    taken = await harness.pop(queue, batch=2)
+    harness.clock.advance(120)
+    assert total(await run(harness), queue, "retention") == 3
+    assert await harness.store.queues.depth(queue.id) == 0
+    assert (await harness.lane(taken.group)).expired == 3
+    await harness.push(queue, [4])
+    assert await drain(harness, queue) == [4]
+
+
+async def test_of_a_claim_that_is_half_acked_only_the_open_half_expires(harness: Harness) -> None:
+    queue = await unordered(harness, retention_enabled=True, retention_seconds=60, lease_seconds=10, max_size=10)
+    await harness.push(queue, [1, 2, 3, 4])
+    taken = await harness.pop(queue, batch=4)
+    await judge(harness, said(taken, 1, 3))
+    harness.clock.advance(120)
+    assert total(await run(harness), queue, "retention") == 4
+    assert await harness.store.queues.depth(queue.id) == 0
+    assert (await harness.lane(taken.group)).expired == 2
