@@ -322,7 +322,7 @@ async def test_a_queue_with_partitions_stays_ordered_or_unordered(harness: Harne
     await harness.push(queue, [0])
     with pytest.raises(Conflict):
         await harness.configure(queue, ordering="per_key")
-    for option in ("delay_seconds", "window_seconds", "ttl_seconds", "max_wait_seconds", "retention_seconds"):
+    for option in ("delay_seconds", "window_seconds", "ttl_seconds", "max_wait_seconds"):
         with pytest.raises(InvalidRequest):
             queue_options(ordering="unordered", **{option: 1})
 
