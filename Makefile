@@ -1,8 +1,9 @@
 # Everything runs from .venv, which the targets make for themselves from the locked requirements.
 
 PYTHON ?= python3
-# Worker processes of the test run; 0 runs the tests in one process, for a debugger.
-WORKERS ?= 2
+# Worker processes of the test run, one more than two cores because some tests mostly wait; 0 runs the tests in one
+# process, for a debugger.
+WORKERS ?= 3
 # Further arguments of serve, test and bench: make test ARGS="-k lease"
 ARGS ?=
 # What is measured: core (the engine in process), http (a broker process, driven by wrk) or client.
