@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -17,7 +16,7 @@ from fairlane.engine.engine import Engine
 from fairlane.engine.halts import Place
 from fairlane.engine.pop import PopRequest
 from fairlane.engine.transact import AckStep, Outcome, Step
-from fairlane.errors import InvalidRequest, NotFound, StoreUnavailable
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.explanation import Explanation
 from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX
@@ -25,18 +24,16 @@ from fairlane.model.message import PushItem, check_items, check_payload, check_p
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, DeadLetter, PushOutcome, RenewOutcome, check_acks
 from fairlane.model.queue import Queue, queue_options
+from fairlane.opening import open_journal, open_or_wait
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
-from fairlane.store.late import LateStore
 from fairlane.store.values import DeadFilter, Waiting
+from fairlane.transaction import Transaction, ack_item, item_of
 
 JOURNAL_BYTES_MAX = 1024**3
-_POSTGRES = ("postgresql://", "postgres://")
 _ALL = Subscription()
 _ANY = DeadFilter()
-
-log = logging.getLogger(__name__)
 
 
 class Broker:
@@ -75,9 +72,9 @@ class Broker:
 
         `journal` is a directory: pushes and acks that the store cannot take are kept there and applied later, and a
         broker on PostgreSQL starts without its database."""
-        kept = await _open_journal(journal, journal_bytes_max) if journal is not None else None
+        kept = await open_journal(journal, journal_bytes_max) if journal is not None else None
         try:
-            store = await _open_or_wait(url, clock, options, late=kept is not None)
+            store = await open_or_wait(url, clock, options, late=kept is not None)
         except BaseException:
             if kept is not None:
                 await kept.close()
@@ -111,7 +108,7 @@ class Broker:
     ) -> PushOutcome:
         """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`.
         With a time to come, or a delay, it is `scheduled`: kept aside until then."""
-        item = _item(queue, data, partition, transaction_id, trace_id, type, headers)
+        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
         item.deliver_at, item.delay_ms = deliver_at, delay_ms
         timed = check_items([item])
         [outcome] = await self.engine.push(PushRequest(self.tenant, [item], timed))
@@ -194,7 +191,7 @@ class Broker:
         if status == "completed" and result is msgspec.UNSET and error is None and delay_ms is None:
             items = completed(some)
         else:
-            items = [_ack_item(delivery, status, error, delay_ms, result) for delivery in some]
+            items = [ack_item(delivery, status, error, delay_ms, result) for delivery in some]
             check_acks(items)
         return await self.engine.ack(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
 
@@ -348,117 +345,6 @@ class Broker:
         return group
 
 
-class Transaction:
-    """Steps in the making; `outcomes` after the commit."""
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.outcomes: list[Outcome] = []
-
-    def push(
-        self,
-        queue: str,
-        data: Any,
-        *,
-        partition: str = DEFAULT_PARTITION,
-        transaction_id: str | None = None,
-        trace_id: str | None = None,
-        type: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        self.steps.append(_item(queue, data, partition, transaction_id, trace_id, type, headers))
-
-    def ack(
-        self,
-        deliveries: Delivery | Sequence[Delivery],
-        status: AckStatus = "completed",
-        *,
-        error: str | None = None,
-        result: Any = msgspec.UNSET,
-    ) -> None:
-        for delivery in [deliveries] if isinstance(deliveries, Delivery) else deliveries:
-            self.steps.append(AckStep(_ack_item(delivery, status, error, None, result), delivery.group))
-
-
-async def _open_journal(directory: str, bytes_max: int) -> Journal:
-    from fairlane.store.sqlite.journal import SqliteJournal
-
-    return await SqliteJournal.open(directory, bytes_max=bytes_max)
-
-
-async def _open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], *, late: bool) -> Store:
-    """The store; with `late` one that is opened later if PostgreSQL does not answer now."""
-    try:
-        return await open_store(url, clock=clock, **options)
-    except StoreUnavailable as error:
-        if not late or not url.startswith(_POSTGRES):
-            raise
-        log.error("starting without the database: %s", error)
-        why = str(error)
-    return cast(Store, LateStore("postgresql", lambda: open_store(url, clock=clock, **options), why))
-
-
-async def open_store(url: str, *, clock: Clock | None = None, encryption_key: str = "", **options: Any) -> Store:
-    """The store a URL names. `encryption_key` seals the messages of encrypted queues; see `Keyring`."""
-    from fairlane.store.sealed.install import install
-    from fairlane.store.sealed.keyring import Keyring
-
-    keyring = Keyring.parse(encryption_key) if encryption_key else None
-    store = await _open_store(url, clock=clock, **options)
-    try:
-        await install(store, keyring)
-    except BaseException:
-        await store.close()
-        raise
-    return store
-
-
-async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store:
-    if not isinstance(url, str):
-        raise InvalidRequest(f"a store is named by a URL, not {type(url).__name__}")
-    if url.startswith("sqlite:///"):
-        from fairlane.store.sqlite.store import SqliteStore
-
-        return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
-    if url.startswith(_POSTGRES):
-        from fairlane.store.postgres.store import PostgresStore
-
-        return await PostgresStore.open(url, clock=clock, **options)
-    raise InvalidRequest(f"{url!r:.80} names no store; use sqlite:///path, sqlite:///:memory: or postgresql://...")
-
-
-def _item(
-    queue: str,
-    data: Any,
-    partition: str,
-    transaction_id: str | None,
-    trace_id: str | None,
-    type: str | None,
-    headers: dict[str, str] | None,
-) -> PushItem:
-    payload = _encoded("the data", data)
-    return PushItem(
-        queue=queue,
-        payload=payload,
-        partition=partition,
-        transaction_id=transaction_id,
-        trace_id=trace_id,
-        type=type,
-        headers=headers,
-    )
-
-
-def _encoded(what: str, value: Any) -> bytes:
-    """`value` as JSON. Raw parts of it are bytes that nobody has looked at yet, and objects may be nested without
-    end."""
-    try:
-        encoded = msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InvalidRequest(f"{what} cannot be written as JSON: {error}") from None
-    check_payload(encoded)
-    return encoded
-
-
 def _deliveries(given: Delivery | Sequence[Delivery]) -> Sequence[Delivery]:
     if isinstance(given, Batch):
         return given
@@ -466,19 +352,6 @@ def _deliveries(given: Delivery | Sequence[Delivery]) -> Sequence[Delivery]:
     if given is None or set(map(type, some)) - {Delivery}:
         raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
     return some
-
-
-def _ack_item(delivery: Delivery, status: AckStatus, error: str | None, delay_ms: int | None, result: Any) -> AckItem:
-    return AckItem(
-        transaction_id=delivery.transaction_id,
-        partition=delivery.partition_id,
-        status=status,
-        lease=delivery.lease or None,
-        error=error,
-        delay_ms=delay_ms,
-        result=None if result is msgspec.UNSET else _encoded("the result", result),
-        position=delivery.position,
-    )
 
 
 def _filter(where: DeadFilter) -> DeadFilter:

@@ -8,7 +8,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlane.broker import Broker, open_store
+from fairlane.broker import Broker
+from fairlane.opening import open_store
 from tests.clock import ManualClock
 
 T = TypeVar("T")

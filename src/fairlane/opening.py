@@ -1,0 +1,63 @@
+"""Opening what a broker stands on: the store that a URL names, and the journal of a directory."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+from fairlane.errors import InvalidRequest, StoreUnavailable
+from fairlane.runtime.clock import Clock
+from fairlane.store.base import Store
+from fairlane.store.journal import Journal
+from fairlane.store.late import LateStore
+
+_POSTGRES = ("postgresql://", "postgres://")
+
+log = logging.getLogger(__name__)
+
+
+async def open_journal(directory: str, bytes_max: int) -> Journal:
+    from fairlane.store.sqlite.journal import SqliteJournal
+
+    return await SqliteJournal.open(directory, bytes_max=bytes_max)
+
+
+async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], *, late: bool) -> Store:
+    """The store; with `late` one that is opened later if PostgreSQL does not answer now."""
+    try:
+        return await open_store(url, clock=clock, **options)
+    except StoreUnavailable as error:
+        if not late or not url.startswith(_POSTGRES):
+            raise
+        log.error("starting without the database: %s", error)
+        why = str(error)
+    return cast(Store, LateStore("postgresql", lambda: open_store(url, clock=clock, **options), why))
+
+
+async def open_store(url: str, *, clock: Clock | None = None, encryption_key: str = "", **options: Any) -> Store:
+    """The store a URL names. `encryption_key` seals the messages of encrypted queues; see `Keyring`."""
+    from fairlane.store.sealed.install import install
+    from fairlane.store.sealed.keyring import Keyring
+
+    keyring = Keyring.parse(encryption_key) if encryption_key else None
+    store = await _open_store(url, clock=clock, **options)
+    try:
+        await install(store, keyring)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store:
+    if not isinstance(url, str):
+        raise InvalidRequest(f"a store is named by a URL, not {type(url).__name__}")
+    if url.startswith("sqlite:///"):
+        from fairlane.store.sqlite.store import SqliteStore
+
+        return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
+    if url.startswith(_POSTGRES):
+        from fairlane.store.postgres.store import PostgresStore
+
+        return await PostgresStore.open(url, clock=clock, **options)
+    raise InvalidRequest(f"{url!r:.80} names no store; use sqlite:///path, sqlite:///:memory: or postgresql://...")
