@@ -6,7 +6,7 @@ PYTHON ?= python3
 WORKERS ?= 3
 # Further arguments of serve, test and bench: make test ARGS="-k lease"
 ARGS ?=
-# What is measured: core (the engine in process), http (a broker process, driven by wrk) or client.
+# What is measured: core (the engine in process), delivery, http (a broker process, driven by wrk) or client.
 BENCH ?= core
 
 BIN := .venv/bin

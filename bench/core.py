@@ -17,7 +17,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -59,20 +59,26 @@ PINNED_SECONDS = 300.0
 PINNED_RATIO_MIN = 0.70
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def base_arguments(description: str | None) -> argparse.ArgumentParser:
+    """What every table of comparisons takes."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", choices=["sqlite", "postgres", "both"], default="both")
     parser.add_argument("--only", metavar="TEXT", default="", help="rows whose label contains TEXT")
     parser.add_argument("--rounds", type=int, help="how often each run is repeated (3)")
     parser.add_argument("--tasks", type=int, default=64, help="concurrent callers (64)")
     parser.add_argument("--quick", action="store_true", help="one short round: does it run, not how fast")
+    parser.add_argument("--postgres", type=int, choices=MAJORS, default=max(MAJORS), help="version of the server")
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to measure")
+    return parser
+
+
+def arguments() -> argparse.Namespace:
+    parser = base_arguments(__doc__)
     parser.add_argument("--memory", action="store_true", help="only the memory run")
     parser.add_argument(
         "--pinned", type=float, nargs="?", const=PINNED_SECONDS, metavar="SECONDS", help="only the pinned run"
     )
     parser.add_argument("--all", action="store_true", help="the table and both long runs")
-    parser.add_argument("--postgres", type=int, choices=MAJORS, default=max(MAJORS), help="version of the server")
-    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to measure")
     chosen = parser.parse_args()
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
     chosen.table = chosen.all or not (chosen.memory or chosen.pinned)
@@ -112,9 +118,12 @@ class Bench:
                 os.sync()
                 yield f"sqlite:///{directory}/queue.db"
 
+    def rows_of(self, store: str) -> Sequence[Comparison]:
+        return [*ROWS, *SQLITE_ROWS] if store == "sqlite" else ROWS
+
     async def table(self, store: str) -> None:
         """Every run once per round, a yardstick right before what is held against it: noise hits both."""
-        rows = [row for row in ROWS + SQLITE_ROWS * (store == "sqlite") if self._chosen.only in row.label]
+        rows = [row for row in self.rows_of(store) if self._chosen.only in row.label]
         runs = list(dict.fromkeys(run for row in rows for run in (row.against, row.run) if run is not None))
         rates: dict[Run, list[Rate]] = {run: [] for run in runs}
         for number in range(self._chosen.rounds):

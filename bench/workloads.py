@@ -18,8 +18,8 @@ FILLERS = 16  # callers that push a backlog; together they fill segments as a bu
 _LANES = [f"lane-{number}" for number in range(PARTITIONS)]
 
 
-def batch_over(partitions: list[str]) -> list[PushItem]:
-    return [PushItem(queue=QUEUE, payload=PAYLOAD, partition=name) for name in partitions]
+def batch_over(partitions: list[str], *, queue: str = QUEUE) -> list[PushItem]:
+    return [PushItem(queue=queue, payload=PAYLOAD, partition=name) for name in partitions]
 
 
 def batch_with_ids(partitions: list[str]) -> list[PushItem]:
@@ -55,13 +55,13 @@ async def push_1(url: str, load: Load) -> Rate:
         return await closed_loop(lambda caller: push(broker, batch_over([_LANES[caller % PARTITIONS]])), load)
 
 
-async def fill(broker: Broker, messages: int, *, callers: int) -> None:
+async def fill(broker: Broker, messages: int, *, callers: int, queue: str = QUEUE) -> None:
     """Spread `messages` evenly over the 100 partitions."""
     calls = iter(range(messages // PARTITIONS))
 
     async def filler() -> None:
         for _ in calls:
-            assert await push(broker, batch_over(_LANES)) == PARTITIONS
+            assert await push(broker, batch_over(_LANES, queue=queue)) == PARTITIONS
 
     async with asyncio.TaskGroup() as fillers:
         for _ in range(callers):

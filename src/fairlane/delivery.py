@@ -101,7 +101,10 @@ def completed(deliveries: Sequence[Delivery]) -> Completed:
     positions: list[int] = []
     if isinstance(deliveries, Batch):  # as it came, so that its lanes need not be found again
         for lane, some in deliveries.lanes:
-            lanes[lane.partition_id, lane.lease or None] = range(len(positions), len(positions) + len(some))
+            key = lane.partition_id, lane.lease or None
+            added = range(len(positions), len(positions) + len(some))
+            # A partition of an unordered queue may come in several runs: what comes again, and what is new.
+            lanes[key] = [*lanes[key], *added] if key in lanes else added
             positions += some
     else:
         positions = [delivery.position for delivery in deliveries]

@@ -421,3 +421,15 @@ async def test_numbers_of_an_unordered_queue_are_of_its_messages(harness: Harnes
     assert (partition.unfinished, partition.leased) == (8, 3)
     [lagging] = await harness.store.statistics.lagging([queue.id], oldest_before=harness.clock() + 1)
     assert lagging.lag == 8
+
+
+async def test_a_broker_acks_all_of_a_batch_that_has_old_and_new_messages_of_a_partition(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("mixed")
+    await broker.configure(name, ordering="unordered")
+    for n in range(4):
+        await broker.push(name, n)
+    await broker.nack(await broker.pop(name, batch=1))
+    batch = await broker.pop(name, batch=4)
+    assert sorted(one.json() for one in batch) == [0, 1, 2, 3]
+    assert all(outcome.success for outcome in await broker.ack(batch))
+    assert await broker.depth(name) == 0

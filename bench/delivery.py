@@ -1,0 +1,89 @@
+"""Measure scheduling, unordered queues and retention in process, and say whether the targets hold.
+
+    python bench/delivery.py                    both stores
+    python bench/delivery.py --store sqlite --only schedule --quick
+
+A missed target is printed as MISSED and does not change the exit code: the figures belong to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+
+from bench import timed, workloads
+from bench.core import Bench, base_arguments
+from bench.load import Load, Run
+from bench.postgres import running, settings_in_force
+from bench.report import Comparison, print_machine, verdict
+from fairlane.runtime.loop import new_event_loop
+from fairlane.runtime.memory import ease_collector
+
+ROWS = [
+    Comparison("schedule 100 over 100 partitions", timed.schedule_100, workloads.push_100, "push", 0.5),
+    Comparison(
+        "unordered pop 100 + ack, 1 % fail", timed.unordered_100_ack, workloads.pop_100_ack, "ordered, none fails", 0.7
+    ),
+]
+RETAINED_MESSAGES = 2_000_000
+RETENTION_RATE_MIN = 200_000
+PUSH_P99_RISE_MAX = 1.5
+
+
+def arguments() -> argparse.Namespace:
+    chosen = base_arguments(__doc__).parse_args()
+    chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
+    return chosen
+
+
+class DeliveryBench(Bench):
+    def rows_of(self, store: str) -> list[Comparison]:
+        return ROWS
+
+    def load_of(self, run: Run) -> Load:
+        load = super().load_of(run)
+        if run in (timed.unordered_100_ack, workloads.pop_100_ack):
+            return load._replace(items=9_000 if self._chosen.quick else 270_000)
+        return load
+
+    async def retention(self) -> None:
+        messages = 100_000 if self._chosen.quick else RETAINED_MESSAGES
+        with self._console.status(f"postgres: {messages:,} messages expire"):
+            async with self.fresh("postgres") as url:
+                found = await timed.retention(url, messages=messages)
+        rise = found.beside_ms / found.alone_ms
+        self._console.print(
+            f"postgres: retention deleted {found.rate.items:,} messages at {found.rate.per_second:,.0f}/s, "
+            f"target {RETENTION_RATE_MIN:,}: {verdict(found.rate.per_second, RETENTION_RATE_MIN)}\n"
+            f"  push p99 beside it {found.beside_ms:.1f} ms, alone {found.alone_ms:.1f} ms: {rise:.2f}, "
+            f"target below {PUSH_P99_RISE_MAX:.2f}: {verdict(PUSH_P99_RISE_MAX, rise)}"
+        )
+
+
+async def main() -> None:
+    chosen = arguments()
+    ease_collector()  # as the broker process does
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    stores = ["sqlite", "postgres"] if chosen.store == "both" else [chosen.store]
+    with ExitStack() as stack:
+        server = None
+        if "postgres" in stores:
+            server = stack.enter_context(running(chosen.directory, major=chosen.postgres))
+        print_machine(console, chosen.directory, await settings_in_force(server) if server else None)
+        bench = DeliveryBench(chosen, server, console)
+        for store in stores:
+            await bench.table(store)
+        if "postgres" in stores and chosen.only in "retention":
+            await bench.retention()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
