@@ -2,6 +2,7 @@
 
     FairlaneError
     |- InvalidRequest       the caller's fault, never retry
+    |   '- SpecError        a spec is wrong at a line and column
     |- NotFound             the queue, group, partition or message is not there
     |- Conflict             the state does not allow it
     |   |- LeaseLost        the lease ended, or was never this group's
@@ -35,6 +36,29 @@ class FairlaneError(Exception):
 
 class InvalidRequest(FairlaneError):
     code = "invalid_request"
+
+
+class SpecError(InvalidRequest):
+    """`line` and `column` count from 1; `excerpt` shows the line with a mark beneath the place; `hint` helps."""
+
+    code = "spec_error"
+
+    def __init__(
+        self, message: str, *, file: str, line: int, column: int, excerpt: str = "", hint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.column = column
+        self.excerpt = excerpt
+        self.hint = hint
+
+    def render(self) -> str:
+        """The whole story for a terminal: place, sentence, the line, the hint."""
+        parts = [f"{self.file}:{self.line}:{self.column}: {self}", self.excerpt]
+        if self.hint:
+            parts.append(f"  {self.hint}")
+        return "\n".join(part for part in parts if part)
 
 
 class NotFound(FairlaneError):

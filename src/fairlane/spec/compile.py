@@ -1,0 +1,85 @@
+"""Source to document: load, parse, read every section, and note everything that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fairlane.errors import SpecError
+from fairlane.spec import ir, tree
+from fairlane.spec.compile_queue import compile_queue
+from fairlane.spec.compile_webhook import compile_command, compile_webhook
+from fairlane.spec.load import Loaded, Read, load
+from fairlane.spec.reading import Path, Place, Reading
+from fairlane.spec.source import Source, suggestion
+
+KINDS: dict[str, tuple[str, Any]] = {
+    "queue": ("queues", compile_queue),
+    "command": ("commands", compile_command),
+    "webhook": ("webhooks", compile_webhook),
+}
+
+
+class Compiled(NamedTuple):
+    """A spec, where each part of it was said, and what is wrong with it."""
+
+    spec: ir.Spec
+    places: dict[Path, Place]
+    problems: list[SpecError]
+
+
+def compile_spec(source: Source, read: Read) -> Compiled:
+    """The document of a file and all it imports. SpecError if one cannot even be parsed."""
+    return _Compiler().compile(load(source, read))
+
+
+class _Compiler:
+    def __init__(self) -> None:
+        self._problems: list[SpecError] = []
+        self._places: dict[Path, Place] = {}
+        self._app = ""
+        self._declared: dict[str, dict[str, Any]] = {family: {} for family, _ in KINDS.values()}
+
+    def compile(self, loaded: list[Loaded]) -> Compiled:
+        for source, file in loaded:
+            self._file(Reading(source, self._problems, self._places), file)
+        if not self._app and not self._problems:
+            self._problems.append(loaded[-1].source.error("there is no `app Name { ... }` here", 0))
+        spec = ir.Spec(
+            app=self._app,
+            queues=self._declared["queues"],
+            commands=self._declared["commands"],
+            webhooks=self._declared["webhooks"],
+        )
+        return Compiled(spec, self._places, self._problems)
+
+    def _file(self, reading: Reading, file: tree.File) -> None:
+        for item in file.items:
+            if isinstance(item, tree.Import):
+                continue
+            if item.kind.text != "app" or item.label is None:
+                reading.note(item.kind, "a file holds imports and `app Name { ... }`, and all else inside of it")
+                continue
+            if self._app and item.label.text != self._app:
+                message = f"a spec is one app: `{item.label.text}` here, `{self._app}` before"
+                reading.note(item.label, message)
+            self._app = self._app or item.label.text
+            for entry in item.body.entries:
+                self._declaration(reading, entry)
+
+    def _declaration(self, reading: Reading, entry: tree.Entry) -> None:
+        word = entry.kind if isinstance(entry, tree.Section) else entry.name
+        if word.text not in KINDS:
+            reading.note(word, f"an app has no `{word.text}`", hint=suggestion(word.text, KINDS))
+        elif not isinstance(entry, tree.Section) or entry.label is None:
+            reading.note(word, f"a {word.text} is declared as `{word.text} Name {{ ... }}`")
+        else:
+            family, compiled = KINDS[word.text]
+            path = (family, entry.label.text)
+            if path in self._places:
+                first = self._places[path]
+                line, _ = first.source.place(first.node.start)
+                hint = f"first in {first.source.name}, line {line}"
+                reading.note(entry.label, f"the {word.text} `{entry.label.text}` is declared twice", hint=hint)
+                return
+            self._places[path] = Place(reading.source, entry.label)
+            self._declared[family][entry.label.text] = compiled(reading, entry, path)

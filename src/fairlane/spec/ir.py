@@ -1,0 +1,130 @@
+"""The intermediate representation: what a spec means, as one JSON document. `schema()` describes it.
+
+Expressions travel as text and are checked and compiled by whoever runs them; no secret is in it, only the names of
+the environment variables that hold one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from fairlane.model.queue import QueueOptions
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What every part of the document has in common: unknown members are refused, defaults are left out."""
+
+
+class Scalar(Part, frozen=True, kw_only=True, tag_field="type", tag="scalar"):
+    of: Literal["json", "string", "int", "float", "bool", "time", "uuid", "bytes"]
+    optional: bool = False
+
+
+class ListType(Part, frozen=True, kw_only=True, tag_field="type", tag="list"):
+    items: Type
+    optional: bool = False
+
+
+class MapType(Part, frozen=True, kw_only=True, tag_field="type", tag="map"):
+    values: Type
+    optional: bool = False
+
+
+class EnumType(Part, frozen=True, kw_only=True, tag_field="type", tag="enum"):
+    choices: tuple[str, ...]
+    optional: bool = False
+
+
+class RecordType(Part, frozen=True, kw_only=True, tag_field="type", tag="record"):
+    """Members that it does not name are let through: senders add some without asking."""
+
+    fields: dict[str, Type]
+    optional: bool = False
+
+
+Type: TypeAlias = Scalar | ListType | MapType | EnumType | RecordType
+
+
+class Mapping(Part, frozen=True, kw_only=True):
+    """The command that a message becomes, and an expression for each part of its input."""
+
+    command: str
+    fields: dict[str, str]
+
+
+class QueueSpec(Part, frozen=True, kw_only=True):
+    options: QueueOptions
+    message_type: RecordType | None = None
+    key: str | None = None
+    """An expression that names the partition of a message."""
+    map_to: Mapping | None = None
+
+
+class HttpRun(Part, frozen=True, kw_only=True, tag_field="by", tag="http"):
+    method: str
+    url: str
+
+
+class QueueRun(Part, frozen=True, kw_only=True, tag_field="by", tag="queue"):
+    queue: str
+
+
+class CommandSpec(Part, frozen=True, kw_only=True):
+    input: RecordType | None = None
+    run: HttpRun | QueueRun | None = None
+    """Without one, a worker that registered the command's name runs it."""
+    secret_env: str | None = None
+    """What the calls of an HTTP command are signed with."""
+
+
+class Verify(Part, frozen=True, kw_only=True):
+    scheme: Literal["github", "stripe", "slack", "pagerduty", "shopify", "standard_webhooks", "hmac"]
+    secret_env: tuple[str, ...]
+    """Several while a secret is replaced: a signature by any of them is good."""
+    header: str | None = None
+    prefix: str = ""
+    algorithm: Literal["sha256", "sha512"] = "sha256"
+    encoding: Literal["hex", "base64"] = "hex"
+
+
+class HeaderKey(Part, frozen=True, kw_only=True, tag_field="by", tag="header"):
+    header: str
+
+
+class ExpressionKey(Part, frozen=True, kw_only=True, tag_field="by", tag="expression"):
+    expression: str
+
+
+class BodyKey(Part, frozen=True, kw_only=True, tag_field="by", tag="body"):
+    """The SHA-256 of the body."""
+
+
+class WebhookSpec(Part, frozen=True, kw_only=True):
+    queue: str | None = None
+    command: Mapping | None = None
+    """What runs at once where there is no queue."""
+    on_type: str | None = None
+    """Only what has this `type` in its body is for this hook."""
+    verify: Verify | None = None
+    idempotency: HeaderKey | ExpressionKey | BodyKey | None = None
+    headers: tuple[str, ...] = ()
+    """Which headers the message gets."""
+    max_body_bytes: int = 1024 * 1024
+
+
+class Spec(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """One app, and everything that it declares."""
+
+    app: str
+    version: Literal[1] = 1
+    queues: dict[str, QueueSpec] = {}
+    commands: dict[str, CommandSpec] = {}
+    webhooks: dict[str, WebhookSpec] = {}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the document."""
+    described = msgspec.json.schema(Spec)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Fairlane spec"} | described

@@ -1,0 +1,76 @@
+"""`fairlane spec check`, `fmt`, `compile` and `schema`, which need no broker."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairlane.cli.main import main
+from tests.spec.samples import INCIDENTS
+
+Run = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`fairlane spec ...` in a directory of the test's own: what it exits with and prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, stdin: str = "") -> tuple[object, str, str]:
+        monkeypatch.setattr("sys.argv", ["fairlane", "spec", *arguments])
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as exited:
+            main()
+        return exited.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_check_says_that_all_is_well_or_everything_that_is_not(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "good.fairlane").write_text(INCIDENTS)
+    (tmp_path / "bad.fairlane").write_text(
+        INCIDENTS.replace("max_attempts", "max_atempts").replace("per_key", "perkey")
+    )
+    (tmp_path / "broken.fairlane").write_text("app {")
+    (tmp_path / "latin.fairlane").write_bytes(b"app \xe4")
+    assert run("check", "good.fairlane") == (
+        0,
+        "",
+        "IncidentManagement is well: 2 queues, 1 command, 1 webhook.\n",
+    )
+    code, out, err = run("check", "bad.fairlane")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[4:] == [
+        "bad.fairlane:13:7: `delivery` has no `max_atempts`",
+        "  13 |       max_atempts: 5",
+        "     |       ^^^^^^^^^^^",
+        "  did you mean `max_attempts`?",
+        "2 problems.",
+    ]
+    for file in ("broken.fairlane", "latin.fairlane", "missing.fairlane"):
+        code, _, err = run("check", file)
+        assert (code, file in err, "Traceback" in err) == (2, True, False)
+
+
+def test_fmt_rewrites_a_file_or_a_stream_and_check_changes_nothing(run: Run, tmp_path: Path) -> None:
+    spec = tmp_path / "a.fairlane"
+    spec.write_text("app A{queue Q{}}")
+    assert run("fmt", "--check", "a.fairlane") == (1, "", "a.fairlane would change.\n")
+    assert spec.read_text() == "app A{queue Q{}}"
+    assert run("fmt", "a.fairlane") == (0, "", "a.fairlane is formatted.\n")
+    assert spec.read_text() == "app A { queue Q {} }\n"
+    assert run("fmt", "--check", "a.fairlane") == (0, "", "")
+    assert run("fmt", "-", stdin="app A{}") == (0, "app A {}\n", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.fairlane"]
+
+
+def test_compile_prints_the_document_and_schema_what_it_may_be(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.fairlane").write_text(INCIDENTS)
+    code, out, _ = run("compile", "a.fairlane")
+    assert (code, json.loads(out)["app"]) == (0, "IncidentManagement")
+    code, out, _ = run("schema")
+    assert (code, json.loads(out)["title"]) == (0, "Fairlane spec")
