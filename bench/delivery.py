@@ -2,6 +2,8 @@
 
     python bench/delivery.py                    both stores
     python bench/delivery.py --store sqlite --only schedule --quick
+    python bench/delivery.py --scheduled        a million scheduled messages, due over five minutes: lateness and memory
+    python bench/delivery.py --scheduled 3600   due over the whole hour
 
 A missed target is printed as MISSED and does not change the exit code: the figures belong to the machine.
 """
@@ -18,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 
-from bench import timed, workloads
+from bench import firing, timed, workloads
 from bench.core import Bench, base_arguments
 from bench.load import Load, Run
 from bench.postgres import running, settings_in_force
@@ -35,10 +37,17 @@ ROWS = [
 RETAINED_MESSAGES = 2_000_000
 RETENTION_RATE_MIN = 200_000
 PUSH_P99_RISE_MAX = 1.5
+SCHEDULED_MESSAGES = 1_000_000
+SCHEDULED_SECONDS = 300.0
+MEMORY_GROWTH_MAX = 1.10
 
 
 def arguments() -> argparse.Namespace:
-    chosen = base_arguments(__doc__).parse_args()
+    parser = base_arguments(__doc__)
+    parser.add_argument(
+        "--scheduled", type=float, nargs="?", const=SCHEDULED_SECONDS, metavar="SECONDS", help="only the firing run"
+    )
+    chosen = parser.parse_args()
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
     return chosen
 
@@ -66,6 +75,23 @@ class DeliveryBench(Bench):
             f"target below {PUSH_P99_RISE_MAX:.2f}: {verdict(PUSH_P99_RISE_MAX, rise)}"
         )
 
+    async def scheduled(self, store: str) -> None:
+        quick, seconds = self._chosen.quick, self._chosen.scheduled
+        messages, seconds = (20_000, min(seconds, 10)) if quick else (SCHEDULED_MESSAGES, seconds)
+        with self._console.status(f"{store}: {messages:,} scheduled messages"):
+            async with self.fresh(store) as url:
+                found = await firing.fire(url, messages=messages, seconds=seconds)
+        quarters = ", ".join(f"{resident / 2**20:.1f}" for resident in found.quarters)
+        late = found.lateness
+        self._console.print(
+            f"{store}: {messages:,} messages scheduled at {found.scheduling.per_second:,.0f}/s, "
+            f"due over {seconds:,.0f} s at {messages / seconds:,.0f}/s (over an hour {messages / 3600:,.0f}/s)\n"
+            f"  {late.count:,} came; in consumers' hands after {late.percentile(0.5)} ms (median), "
+            f"{late.percentile(0.99)} ms (p99), {late.percentile(1)} ms (latest)\n"
+            f"  resident MiB by quarter {quarters}; last by second {found.growth:.2f}, "
+            f"target at most {MEMORY_GROWTH_MAX:.2f}: {verdict(MEMORY_GROWTH_MAX, found.growth)}"
+        )
+
 
 async def main() -> None:
     chosen = arguments()
@@ -79,8 +105,8 @@ async def main() -> None:
         print_machine(console, chosen.directory, await settings_in_force(server) if server else None)
         bench = DeliveryBench(chosen, server, console)
         for store in stores:
-            await bench.table(store)
-        if "postgres" in stores and chosen.only in "retention":
+            await (bench.scheduled(store) if chosen.scheduled else bench.table(store))
+        if not chosen.scheduled and "postgres" in stores and chosen.only in "retention":
             await bench.retention()
 
 

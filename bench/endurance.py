@@ -81,7 +81,7 @@ async def memory(url: str, *, messages: int, tasks: int) -> Memory:
 
     async def sample() -> None:
         while True:
-            resident.append(_resident_bytes())
+            resident.append(resident_bytes())
             await asyncio.sleep(SAMPLE_SECONDS)
 
     async with Broker.open(url) as broker:
@@ -95,7 +95,7 @@ async def memory(url: str, *, messages: int, tasks: int) -> Memory:
     return Memory([statistics.mean(resident[first * size : (first + 1) * size]) for first in range(4)], rate)
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     """Of this process, where Linux says it."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -244,9 +244,12 @@ async def test_what_waits_for_its_time_waits_sealed(harness: Harness) -> None:
     queue = await sealed_queue(harness)
     partition = await harness.partition(queue)
     part = Scheduled(harness.slice(queue, partition, [CANARY]), partition.name, [None], [1000])
-    [[kept]] = await harness.store.schedules.add([part])
+    [kept] = await harness.store.schedules.add([part])
     assert isinstance(kept, Kept)
-    rows = await harness.place.sql("SELECT message FROM fairlane.scheduled WHERE partition_id = $1", partition.id.id)
+    waiting = (
+        "SELECT m.body FROM fairlane.bundles b JOIN fairlane.bundle_messages m ON m.id = b.id WHERE b.partition_id = $1"
+    )
+    rows = await harness.place.sql(waiting, partition.id.id)
     assert [CANARY.encode() in bytes(row[0]) for row in rows] == [False]
     harness.clock.advance(1)
     assert (await harness.store.schedules.fire()).queues[queue.id] == 1

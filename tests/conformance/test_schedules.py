@@ -6,10 +6,13 @@ import asyncio
 import time
 from typing import Any
 
-from fairlane.model.ids import PartitionId
+import pytest
+
+from fairlane.model.ids import PartitionId, Uuid7
+from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
 from fairlane.store.base import Store
-from fairlane.store.values import DeadFilter, Duplicate, Fired, Gone, Kept, Scheduled
+from fairlane.store.values import WAITS, DeadFilter, Duplicates, Fired, Gone, Kept, Scheduled
 from tests.conformance.harness import Harness
 
 
@@ -21,7 +24,7 @@ async def schedule(
     seconds: float,
     ids: list[str] | None = None,
     lane: str = "p",
-) -> list[Kept | Duplicate | Gone]:
+) -> Kept | Duplicates | Gone:
     partition = await harness.partition(queue, lane)
     slice = harness.slice(queue, partition, payloads, ids)
     due_at = harness.clock() + round(seconds * 1_000_000)
@@ -39,8 +42,8 @@ async def where(harness: Harness, queue: Queue, lane: str = "p") -> PartitionId:
 
 async def test_a_scheduled_message_is_appended_when_it_is_due_and_not_before(harness: Harness) -> None:
     queue = await harness.queue()
-    [kept] = await schedule(harness, queue, ["later"], seconds=5)
-    assert kept == Kept(harness.clock() + 5_000_000)
+    kept = await schedule(harness, queue, ["later"], seconds=5)
+    assert kept == Kept([harness.clock() + 5_000_000])
     assert await harness.store.queues.depth(queue.id) == 0
     assert (await fire(harness.store)).queues.get(queue.id) is None
     harness.clock.advance(4.999)
@@ -56,7 +59,7 @@ async def test_a_delay_counts_from_now_by_the_stores_clock(harness: Harness) -> 
     queue = await harness.queue()
     partition = await harness.partition(queue, "p")
     part = Scheduled(harness.slice(queue, partition, [0]), "p", [None], [1500])
-    assert await harness.store.schedules.add([part]) == [[Kept(harness.clock() + 1_500_000)]]
+    assert await harness.store.schedules.add([part]) == [Kept([harness.clock() + 1_500_000])]
 
 
 async def test_a_scheduled_message_holds_up_nothing_in_its_lane(harness: Harness) -> None:
@@ -94,7 +97,9 @@ async def test_brokers_that_fire_at_once_append_each_message_once(harness: Harne
         await schedule(harness, queue, list(range(50)), seconds=1, lane=lane)
     harness.clock.advance(1)
     second = await harness.open_second()
-    fired = await asyncio.gather(*(fire(store, 20) for store in (harness.store, second) * 6))
+    fired: list[Fired] = []
+    while sum(one.queues.get(queue.id, 0) for one in fired[-12:]) or not fired:
+        fired += await asyncio.gather(*(fire(store, 20) for store in (harness.store, second) * 6))
     assert sum(one.queues.get(queue.id, 0) for one in fired) == 150
     assert sorted(await harness.drain(queue)) == sorted(list(range(50)) * 3)
 
@@ -103,17 +108,28 @@ async def test_an_id_that_is_scheduled_or_stored_is_a_duplicate(harness: Harness
     queue = await harness.queue()
     ids = ["order-1"]
     await schedule(harness, queue, ["first"], seconds=5, ids=ids)
-    [again] = await schedule(harness, queue, ["second"], seconds=9, ids=ids)
-    assert isinstance(again, Duplicate)
-    assert again.transaction_id == "order-1"
-    [other] = await schedule(harness, queue, ["other lane"], seconds=9, ids=ids, lane="q")
-    assert isinstance(other, Kept)
+    refused = await schedule(harness, queue, ["new", "second"], seconds=9, ids=["order-2", *ids])
+    assert isinstance(refused, Duplicates)
+    [again] = refused.found
+    assert (again.index, again.position, again.transaction_id) == (1, WAITS, "order-1")
+    assert again.due_at == harness.clock() + 5_000_000
+    assert isinstance(await schedule(harness, queue, ["other lane"], seconds=9, ids=ids, lane="q"), Kept)
     harness.clock.advance(5)
     await fire(harness.store)
-    [stored] = await schedule(harness, queue, ["third"], seconds=5, ids=ids)
-    assert isinstance(stored, Duplicate)
-    assert stored.message_id == again.message_id
+    refused = await schedule(harness, queue, ["third"], seconds=5, ids=ids)
+    assert isinstance(refused, Duplicates)
+    [stored] = refused.found
+    assert (stored.message_id, stored.position) == (again.message_id, 0)
     assert await harness.drain(queue) == ["first"]
+
+
+async def test_an_id_that_comes_twice_in_one_call_waits_once(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("twice")
+    await broker.configure(name, dedup_seconds=0)
+    item = PushItem(queue=name, payload=b"1", transaction_id="it", delay_ms=1000)
+    outcomes = await broker.push_many([item, item])
+    assert [outcome.status for outcome in outcomes] == ["scheduled", "duplicate"]
+    assert len(await broker.scheduled(name)) == 1
 
 
 async def test_a_message_pushed_meanwhile_under_the_same_id_comes_once(harness: Harness) -> None:
@@ -153,6 +169,52 @@ async def test_a_message_can_be_rescheduled_to_sooner_and_later(harness: Harness
     assert seen == [["sooner"], [], [], [], [], [], [], [], ["later"]]
 
 
+async def test_each_of_many_that_were_scheduled_together_has_its_own_time(harness: Harness) -> None:
+    queue = await harness.queue()
+    partition = await harness.partition(queue, "p")
+    at = harness.clock()
+    times: list[int | None] = [at + (number * 7 % 10 + 1) * 1_000_000 for number in range(10)]
+    part = Scheduled(harness.slice(queue, partition, list(range(10))), "p", times, [0] * 10)
+    assert await harness.store.schedules.add([part]) == [Kept([time for time in times if time])]
+    seen = []
+    for _ in range(10):
+        harness.clock.advance(1)
+        await fire(harness.store)
+        seen += await harness.drain(queue)
+    assert seen == sorted(range(10), key=lambda number: number * 7 % 10)
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["fresh ids", "texts"])
+async def test_those_scheduled_together_are_found_cancelled_and_rescheduled_one_by_one(
+    harness: Harness, fresh: bool
+) -> None:
+    queue = await harness.queue()
+    made = Uuid7(lambda: harness.clock() // 1000)
+    ids = [made() if fresh else f"id {number}" for number in range(6)]
+    await schedule(harness, queue, list(range(6)), seconds=5, ids=ids)
+    partition = await where(harness, queue)
+    refused = await schedule(harness, queue, ["again"], seconds=5, ids=[ids[4]])
+    assert isinstance(refused, Duplicates)
+    assert await harness.store.schedules.cancel(partition, ids[2])
+    assert not await harness.store.schedules.cancel(partition, ids[2])
+    later = harness.clock() + 6_000_000
+    assert await harness.store.schedules.reschedule(partition, ids[0], due_at=later) == later
+    assert await harness.store.schedules.reschedule(partition, ids[0], due_at=later) == later, "it is found again"
+    listed = await harness.store.schedules.list(queue.id)
+    assert [one.transaction_id for one in listed] == [ids[1], ids[3], ids[4], ids[5], ids[0]]
+    harness.clock.advance(5)
+    while not (await fire(harness.store, 2)).queues.get(queue.id):
+        continue  # what other tests left behind is due as well
+    assert not await harness.store.schedules.cancel(partition, ids[1]), "it is too late"
+    assert await harness.store.schedules.cancel(partition, ids[5])
+    await fire(harness.store)
+    harness.clock.advance(1)
+    await fire(harness.store)
+    assert await harness.drain(queue) == [1, 3, 4, 0]
+    assert await harness.store.schedules.list(queue.id) == []
+    assert isinstance(await schedule(harness, queue, ["anew"], seconds=5, ids=[ids[2]]), Kept)
+
+
 async def test_what_waits_is_listed_in_the_order_it_is_due(harness: Harness) -> None:
     queue = await harness.queue()
     for seconds in (3, 1, 2):
@@ -179,6 +241,22 @@ async def test_a_full_queue_takes_what_fits_and_the_rest_when_there_is_room(harn
     assert await harness.drain(queue, group) == [3, 4]
 
 
+async def test_a_duplicate_among_those_that_find_no_room_is_dropped_and_the_others_wait(harness: Harness) -> None:
+    queue = await harness.queue(max_size=1)
+    group = await harness.group(queue)
+    await schedule(harness, queue, ["a", "twice", "b"], seconds=1, ids=["a", "twice", "b"])
+    await harness.push(queue, ["first"], partition="p", ids=["twice"])
+    harness.clock.advance(1)
+    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert [one.transaction_id for one in await harness.store.schedules.list(queue.id)] == ["a", "b"]
+    seen = []
+    for _ in range(3):
+        seen += await harness.drain(queue, group)
+        harness.clock.advance(1)
+        await fire(harness.store)
+    assert seen == ["first", "a", "b"]
+
+
 async def test_what_waits_for_a_deleted_queue_goes_with_it(harness: Harness) -> None:
     queue = await harness.queue()
     await schedule(harness, queue, [0], seconds=1)
@@ -186,11 +264,10 @@ async def test_what_waits_for_a_deleted_queue_goes_with_it(harness: Harness) -> 
     harness.clock.advance(1)
     assert (await fire(harness.store)).queues.get(queue.id) is None
     assert await harness.store.schedules.list(queue.id) == []
-    [[gone]] = [await schedule_gone(harness, queue)]
-    assert isinstance(gone, Gone)
+    assert isinstance(await schedule_gone(harness, queue), Gone)
 
 
-async def schedule_gone(harness: Harness, queue: Queue) -> list[Kept | Duplicate | Gone]:
+async def schedule_gone(harness: Harness, queue: Queue) -> Kept | Duplicates | Gone:
     other = await harness.partition(await harness.queue("there"), "p")
     slice = harness.slice(queue, other, [0])
     slice.partition = PartitionId(other.id.shard, 2**40)

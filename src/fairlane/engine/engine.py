@@ -100,6 +100,9 @@ class Engine:
         self._pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
             self._push, BatchPolicy(flushes=flushes), weigh=_weigh_push
         )
+        self._schedulings: Batcher[PushRequest, list[PushOutcome]] = Batcher(
+            self.schedules.flush, BatchPolicy(flushes=flushes), weigh=_weigh_push
+        )
         self._acks: Batcher[AckRequest, list[AckOutcome]] = Batcher(
             self._ack, BatchPolicy(flushes=flushes), weigh=lambda request: Weight(len(request.items))
         )
@@ -168,9 +171,13 @@ class Engine:
     async def _push_timed(self, request: PushRequest) -> list[PushOutcome]:
         """Keep what is to be delivered later aside, and push the rest."""
         later = [index for index, item in enumerate(request.items) if self.schedules.is_later(item)]
+        if len(later) == len(request.items):
+            return await self._timed(self.telemetry.push, len(later), self._schedulings.submit(request))
         rest = [index for index in range(len(request.items)) if index not in set(later)]
-        kept = self.schedules.add(request.tenant, [request.items[index] for index in later])
-        found = dict(zip(later, await self._timed(self.telemetry.push, len(later), kept), strict=True))
+        found: dict[int, PushOutcome] = {}
+        if later:
+            kept = self._schedulings.submit(PushRequest(request.tenant, [request.items[index] for index in later]))
+            found |= zip(later, await self._timed(self.telemetry.push, len(later), kept), strict=True)
         pushed = await self.push(PushRequest(request.tenant, [request.items[index] for index in rest]))
         found |= zip(rest, pushed, strict=True)
         return [found[index] for index in range(len(request.items))]
@@ -358,6 +365,7 @@ class Engine:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
         self._stopped = True
         await self._pushes.stop()
+        await self._schedulings.stop()
         await self._popper.stop()
         await self._acks.stop()
         await self._renewals.stop()

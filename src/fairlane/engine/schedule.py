@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
-from fairlane.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
+from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId, id_key
 from fairlane.model.message import PushItem
 from fairlane.model.names import check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.store.base import Store
-from fairlane.store.values import Duplicate, Gone, Kept, Scheduled, Waiting
+from fairlane.store.values import WAITS, Duplicate, Duplicates, Gone, Kept, Scheduled, Waiting
 
 _ROUNDS_MAX = 100
 _UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
@@ -35,57 +35,51 @@ class Scheduler:
             return item.delay_ms > 0
         return item.deliver_at is not None and item.deliver_at > self._store.id_time() * 1000
 
-    async def add(self, tenant: str, items: Sequence[PushItem]) -> list[PushOutcome]:
-        """Keep each until it is due; one outcome per item."""
-        flush = Flush([PushRequest(tenant, items)])
+    async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
+        """Keep the items of all requests until they are due, in one call of the store; one outcome per item."""
+        flush = Flush(requests)
         await self._pusher.draft(flush)
         pauses = iter(_UNKNOWN_PAUSES)
-        for _ in range(_ROUNDS_MAX):
-            drafts = list(flush.drafts.values())
-            if not drafts or isinstance(flush.outcomes[0], Exception):
-                break
-            parts = [_scheduled(draft, items) for draft in drafts]
-            try:
-                results = await self._store.schedules.add(parts)
-            except OutcomeUnknown:
-                if (pause := next(pauses, None)) is None:
-                    raise
-                await asyncio.sleep(pause)
-                doubt(drafts)
-                continue
-            for draft, found in zip(drafts, results, strict=True):
-                await self._settle(flush, draft, found)
-        else:
-            raise StoreUnavailable("the store kept changing under this push; try again")
-        self._wake()
-        if isinstance(error := flush.outcomes[0], Exception):
-            raise error
-        return error
-
-    async def _settle(self, flush: Flush, draft: Draft, found: Sequence[Kept | Duplicate | Gone]) -> None:
-        """Answer and drop what is decided; what is left goes to the store again."""
-        moved = False
-        for index in range(len(found) - 1, -1, -1):  # from the end, so that dropping one leaves the others in place
-            result, transaction_id = found[index], draft.slice.transaction_ids[index]
-            if isinstance(result, Gone):
-                moved = True
-                continue
-            if isinstance(result, Duplicate) and result.transaction_id != transaction_id:
-                draft.slice.keys[index] = id_key(transaction_id, salt=1)
-                continue
-            message_id = draft.message_ids[index]
-            outcome = PushOutcome("scheduled", transaction_id, message_id, draft.slice.partition)
-            if isinstance(result, Kept):
-                outcome.deliver_at = result.due_at
+        try:
+            for _ in range(_ROUNDS_MAX):
+                if not (drafts := list(flush.drafts.values())):
+                    break
+                try:
+                    results = await self._store.schedules.add([_scheduled(draft, requests) for draft in drafts])
+                except OutcomeUnknown:
+                    if (pause := next(pauses, None)) is None:
+                        raise
+                    await asyncio.sleep(pause)
+                    doubt(drafts)
+                    continue
+                for draft, result in zip(drafts, results, strict=True):
+                    await self._settle(flush, draft, result)
             else:
-                # Our own message of an earlier try may have become due meanwhile.
-                outcome.status = "queued" if result.message_id == message_id else "duplicate"
-                outcome.message_id = result.message_id
-            flush.settle(draft, draft.drop(index), outcome)
-        if moved:
-            await self._pusher.move(draft)
-        if not draft.owners:
+                raise StoreUnavailable("the store kept changing under this push; try again")
+        except FairlaneError as error:
+            flush.fail(error)
+        self._wake()
+        return flush.outcomes
+
+    async def _settle(self, flush: Flush, draft: Draft, result: Kept | Duplicates | Gone) -> None:
+        """Answer and drop what is decided; what is left goes to the store again."""
+        if isinstance(result, Kept):
+            where = draft.slice.partition
+            for owner, transaction_id, message_id, due_at in zip(
+                draft.owners, draft.slice.transaction_ids, draft.message_ids, result.due_at, strict=True
+            ):
+                outcome = PushOutcome("scheduled", transaction_id, message_id, where, deliver_at=due_at)
+                flush.settle(draft, owner, outcome)
             del flush.drafts[draft.address]
+        elif isinstance(result, Gone):
+            await self._pusher.move(draft)
+        else:
+            for one in sorted(
+                result.found, key=lambda one: one.index, reverse=True
+            ):  # so that the others stay in place
+                _known(flush, draft, one)
+            if not draft.owners:
+                del flush.drafts[draft.address]
 
     async def cancel(self, tenant: str, queue: str, partition: str, transaction_id: str) -> bool:
         """False if it does not wait (any more)."""
@@ -122,8 +116,21 @@ class Scheduler:
         return named.id if named else None
 
 
-def _scheduled(draft: Draft, items: Sequence[PushItem]) -> Scheduled:
-    some = [items[index] for _, index in draft.owners]
+def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:
+    index, transaction_id = found.index, draft.slice.transaction_ids[found.index]
+    if found.transaction_id != transaction_id:
+        draft.slice.keys[index] = id_key(transaction_id, salt=1)
+        return
+    outcome = PushOutcome("duplicate", transaction_id, found.message_id, draft.slice.partition)
+    if found.message_id == draft.message_ids[index]:
+        # Our own message of an earlier try; it may have become due meanwhile.
+        outcome.status = "scheduled" if found.position == WAITS else "queued"
+        outcome.deliver_at = found.due_at
+    flush.settle(draft, draft.drop(index), outcome)
+
+
+def _scheduled(draft: Draft, requests: Sequence[PushRequest]) -> Scheduled:
+    some = [requests[request].items[index] for request, index in draft.owners]
     return Scheduled(
         draft.slice, draft.address[2], [item.deliver_at for item in some], [item.delay_ms or 0 for item in some]
     )

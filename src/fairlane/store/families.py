@@ -19,7 +19,7 @@ from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow
 from fairlane.model.trace import Trace, TraceName
 from fairlane.store.values import (
     ActivePartition,
-    Duplicate,
+    Duplicates,
     Fired,
     Gone,
     Kept,
@@ -274,9 +274,10 @@ class Schedules(Protocol):
     """Messages that are kept aside until they are due. They have no position before that, block nobody, and are no part
     of the queue's depth; `created_at` is the time when they are appended."""
 
-    async def add(self, parts: Sequence[Scheduled]) -> List[List[Kept | Duplicate | Gone]]:
-        """Keep each message; one result for each, in order. An id that waits in the partition already is a duplicate,
-        and so is a given one that is stored there and younger than `dedup_seconds`. `Gone`: look again."""
+    async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
+        """Keep each part, all of it or nothing, and say which, in order; at most one part a partition and call. A given
+        id that waits in the partition already makes its part `Duplicates`, and so does one that is stored there and
+        younger than `dedup_seconds`. `Gone`: look again."""
         ...
 
     async def fire(self, *, limit: int = 1000) -> Fired:

@@ -16,10 +16,12 @@ ROUNDS_MAX = 100
 
 
 class Due(msgspec.Struct):
-    """A row of `scheduled`."""
+    """A message that is due; it is the one at `index` of its bundle."""
 
     due_at: int
     message_id: str
+    bundle: object
+    index: int
     partition_id: int
     queue_id: int
     partition_name: str

@@ -16,6 +16,8 @@ from fairlane.model.names import check_count, check_flag, check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
 
+WAITS = -1
+"""Position of a scheduled message that is not due yet."""
 NO_ID_TIME = -1
 """In `Slice.id_times`: the id is not a UUIDv7, so it is kept in the keys table."""
 
@@ -44,8 +46,11 @@ class Duplicate(msgspec.Struct, frozen=True):
 
     index: int
     position: int
+    """WAITS if it has none yet."""
     message_id: str
     transaction_id: str
+    due_at: int | None = None
+    """Of one that waits."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -83,7 +88,7 @@ PushResult = Stored | Duplicates | Full | Gone | Behind
 
 
 class Scheduled(msgspec.Struct):
-    """Messages of one partition that wait for their time, each by itself: `slice` as for a push."""
+    """Messages of one partition that are to wait for their time: `slice` as for a push."""
 
     slice: Slice
     partition_name: str
@@ -93,9 +98,9 @@ class Scheduled(msgspec.Struct):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The message is durable and waits."""
+    """All messages of the part are durable and wait, each for its time."""
 
-    due_at: int
+    due_at: list[int]
 
 
 class Fired(msgspec.Struct, frozen=True):

@@ -22,7 +22,8 @@ _PURGE_PARTITIONS = 200
 CHANGES_KEPT = 1000
 _TABLES = (
     *("segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
-    *("traces", "trace_names", "stream_state", "trims", "expiries", "scheduled", "partitions"),
+    *("traces", "trace_names", "stream_state", "trims", "expiries"),
+    *("bundle_messages", "bundle_keys", "bundles", "partitions"),
 )
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 

@@ -90,8 +90,15 @@ DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 -- name: purge_skips
 DELETE FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
--- name: purge_scheduled
-DELETE FROM fairlane.scheduled x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+-- name: purge_bundle_messages
+DELETE FROM fairlane.bundle_messages x USING fairlane.bundles b
+WHERE x.shard = $1 AND b.shard = $1 AND b.partition_id = ANY ($2) AND x.id = b.id;
+
+-- name: purge_bundle_keys
+DELETE FROM fairlane.bundle_keys x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_bundles
+DELETE FROM fairlane.bundles x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
 -- name: purge_traces
 DELETE FROM fairlane.traces x WHERE x.shard = $1 AND x.partition_id = ANY ($2);

@@ -6,18 +6,21 @@ from builtins import list as List  # the family has a verb of that name
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from fairlane.model.ids import PartitionId, id_key
+from fairlane.model.ids import PartitionId, id_facts, id_key, uuid7
 from fairlane.model.queue import QueueOptions
-from fairlane.model.segment import ids_of
-from fairlane.store.firing import ROUNDS_MAX, Due, Firing
-from fairlane.store.postgres.connection import MINUS_INFINITY, Database
+from fairlane.model.segment import encode, ids_of
+from fairlane.store.bundles import FIRE_BYTES_MAX, Opened, oldest, twins
+from fairlane.store.firing import ROUNDS_MAX, Firing
+from fairlane.store.postgres import bundles
+from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
-from fairlane.store.values import Duplicate, Fired, Gone, Kept, Scheduled, Waiting
+from fairlane.store.values import NO_ID_TIME, Duplicates, Fired, Gone, Kept, Scheduled, Waiting
 
 SQL = load("fairlane.store.postgres", "schedules.sql")
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
@@ -29,23 +32,22 @@ class Schedules:
         self._shards = shards
         self._messages = messages
 
-    async def add(self, parts: Sequence[Scheduled]) -> List[List[Kept | Duplicate | Gone]]:
+    async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
         shards: dict[int, List[int]] = defaultdict(list)
+        results: List[Kept | Duplicates | Gone] = [Gone()] * len(parts)
         for number, part in enumerate(parts):
-            shards[part.slice.partition.shard].append(number)
-        results: List[List[Kept | Duplicate | Gone]] = [[Gone()] * len(part.slice.fragments) for part in parts]
+            if repeated := twins(part.slice):
+                results[number] = Duplicates(repeated)
+            else:
+                shards[part.slice.partition.shard].append(number)
         for shard, numbers in sorted(shards.items()):
-            owners = [(number, index) for number in numbers for index in range(len(parts[number].slice.fragments))]
-            arguments = _arguments(shard, [parts[number] for number in numbers], self._database.time())
-            for kind, item, due_at, pos, head, message_id, transaction_id in await self._database.write(
-                SQL["add"], *arguments
-            ):
-                number, index = owners[item - 1]
-                if kind == b"k":
-                    results[number][index] = Kept(due_at)
-                elif kind == b"d":
-                    ids = ids_of(head) if head is not None else (message_id, transaction_id)
-                    results[number][index] = Duplicate(index, pos, *ids)
+            # By partition, which is the order of locks.
+            numbers.sort(key=lambda number: parts[number].slice.partition.id)
+            some = [parts[number] for number in numbers]
+            arguments, orders = bundles.arguments(shard, some, self._database.time())
+            found = bundles.results(await self._database.write(SQL["add"], *arguments), some, orders)
+            for number, result in zip(numbers, found, strict=True):
+                results[number] = result
         return results
 
     async def fire(self, *, limit: int = 1000) -> Fired:
@@ -65,9 +67,11 @@ class Schedules:
 
         async def work(connection: asyncpg.Connection[Any]) -> Firing:
             now = self._database.time()
-            firing = Firing(shard, [Due(*row) for row in await connection.fetch(SQL["due"], shard, limit, now)])
+            rows = await connection.fetch(SQL["due"], shard, limit, FIRE_BYTES_MAX, now)
+            opened: List[Opened[UUID]] = [Opened(*row) for row in rows if row[0] is not None]
+            firing = Firing(shard, oldest(opened, rows[-1]["next_due"] if len(rows) > len(opened) else None))
             for _ in range(ROUNDS_MAX):
-                queue_ids = sorted({rows[0].queue_id for rows in firing.left.values()})
+                queue_ids = sorted({some[0].queue_id for some in firing.left.values()})
                 found = await connection.fetch(SQL["options"], queue_ids) if queue_ids else []
                 slices = firing.slices({id: _decode_options(text) for id, text in found})
                 if not slices:
@@ -76,66 +80,48 @@ class Schedules:
                 for queue_id, name in firing.apply(slices, results):
                     for id, _ in await connection.fetch(SQL["born"], shard, queue_id, [name], now):
                         firing.move(name, queue_id, id)
-            firing.later += [row for rows in firing.left.values() for row in rows]
-            for verb, rows, more in (("done", firing.done, ()), ("postpone", firing.later, (now,))):
-                if rows:
-                    keys = [row.due_at for row in rows], [row.message_id for row in rows]
-                    await connection.execute(SQL[verb], shard, *keys, *more)
+            firing.later += [row for some in firing.left.values() for row in some]
+            if opened:
+                await connection.execute(SQL["proceed"], shard, *bundles.progress(opened, firing), now)
             return firing
 
         return await self._database.transact(work)
 
     async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
-        return bool(await self._database.write(SQL["cancel"], *partition, _keys(transaction_id), transaction_id))
+        return await self._unschedule(partition, transaction_id, False, None, 0) is not None
 
     async def reschedule(
         self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
     ) -> int | None:
+        return await self._unschedule(partition, transaction_id, True, due_at, delay_ms)
+
+    async def _unschedule(
+        self, partition: PartitionId, transaction_id: str, move: bool, due_at: int | None, delay_ms: int
+    ) -> int | None:
+        key, id_ms = id_facts(transaction_id)
+        keys = [key, id_key(transaction_id, salt=1)]
+        id_ms = NO_ID_TIME if id_ms is None else id_ms
         rows = await self._database.write(
-            SQL["reschedule"],
-            *(*partition, _keys(transaction_id), transaction_id, due_at, delay_ms, self._database.time()),
+            SQL["unschedule"],
+            *(*partition, keys, id_ms, encode(transaction_id), move, due_at, delay_ms, UUID(uuid7())),
+            self._database.time(),
         )
-        return rows[0]["due_at"] if rows else None
+        found: int | None = rows[0][0]
+        return found
 
     async def list(self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100) -> List[Waiting]:
         found = []
         for shard in self._shards:
-            since = after or (MINUS_INFINITY, "")
-            rows = await self._database.read(SQL["list"], shard, queue_id, *since, limit)
-            found += [Waiting(PartitionId(shard, id), *rest) for _, id, *rest in rows]
+            for id, name, head, at in await self._database.read(
+                SQL["list"], shard, queue_id, *(after or (-1, "")), limit
+            ):
+                message_id, transaction_id = ids_of(head)
+                found.append(Waiting(PartitionId(shard, id), name, transaction_id, message_id, at))
         return sorted(found, key=lambda one: (one.due_at, one.message_id))[:limit]
 
     async def next_in(self) -> int | None:
         times = []
         for shard in self._shards:
-            [[due_at, now]] = await self._database.read(SQL["next_in"], shard, self._database.time())
-            times += [] if due_at is None else [due_at - now]
+            [[next_at, now]] = await self._database.read(SQL["next_in"], shard, self._database.time())
+            times += [] if next_at is None else [next_at - now]
         return min(times, default=None)
-
-
-def _keys(transaction_id: str) -> List[int]:
-    return [id_key(transaction_id), id_key(transaction_id, salt=1)]
-
-
-def _arguments(shard: int, parts: Sequence[Scheduled], now: int | None) -> tuple[object, ...]:
-    slices = [part.slice for part in parts]
-    upto: List[int] = []
-    for part in slices:
-        upto.append(len(part.fragments) + (upto[-1] if upto else 0))
-    return (
-        shard,
-        [part.partition.id for part in slices],
-        [part.queue_id for part in slices],
-        [part.partition_name for part in parts],
-        upto,
-        [part.options.dedup_seconds for part in slices],
-        [key for part in slices for key in part.keys],
-        [at for part in slices for at in part.id_times],
-        [given for part in slices for given in part.given],
-        [at for part in parts for at in part.due_at],
-        [delay for part in parts for delay in part.delay_ms],
-        [fragment[7:43].decode() for part in slices for fragment in part.fragments],
-        [text for part in slices for text in part.transaction_ids],
-        [fragment for part in slices for fragment in part.fragments],
-        now,
-    )

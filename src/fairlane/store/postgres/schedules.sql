@@ -1,12 +1,9 @@
 -- name: add
-SELECT * FROM fairlane.schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+SELECT * FROM fairlane.schedule($1, $2, $3, $4, $5, $6, $7::text::bigint[], $8::text::bigint[], $9, $10::text::bigint[],
+                                $11::text::int[], $12, $13, $14, $15, $16, $17, $18);
 
 -- name: due
-SELECT x.due_at, x.message_id, x.partition_id, x.queue_id, x.partition_name::text, x.key, x.id_ms, x.given, x.transaction_id,
-       x.message
-FROM fairlane.scheduled x
-WHERE x.shard = $1 AND x.due_at <= coalesce($3, clock_timestamp())
-ORDER BY x.due_at, x.message_id LIMIT $2 FOR UPDATE SKIP LOCKED;
+SELECT * FROM fairlane.due($1, $2, $3, $4);
 
 -- name: options
 SELECT q.id, q.options::text AS options FROM fairlane.queues q WHERE q.id = ANY ($1);
@@ -14,26 +11,27 @@ SELECT q.id, q.options::text AS options FROM fairlane.queues q WHERE q.id = ANY 
 -- name: born
 SELECT * FROM fairlane.born($1, $2, $3, $4);
 
--- name: done
-DELETE FROM fairlane.scheduled x USING unnest($2::timestamptz[], $3::text[]) d(at, id)
-WHERE x.shard = $1 AND x.due_at = d.at AND x.message_id = d.id;
+-- name: proceed
+SELECT fairlane.proceed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
--- name: postpone
-UPDATE fairlane.scheduled x SET due_at = coalesce($4, clock_timestamp()) + interval '1 second'
-FROM unnest($2::timestamptz[], $3::text[]) d(at, id)
-WHERE x.shard = $1 AND x.due_at = d.at AND x.message_id = d.id;
-
--- name: cancel
-DELETE FROM fairlane.scheduled x
-WHERE x.shard = $1 AND x.partition_id = $2 AND x.key = ANY ($3) AND x.transaction_id = $4 RETURNING x.key;
-
--- name: reschedule
-UPDATE fairlane.scheduled x SET due_at = coalesce($5, coalesce($7, clock_timestamp()) + make_interval(secs => $6 / 1000.0))
-WHERE x.shard = $1 AND x.partition_id = $2 AND x.key = ANY ($3) AND x.transaction_id = $4 RETURNING x.due_at;
+-- name: unschedule
+SELECT fairlane.unschedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: list
-SELECT x.shard, x.partition_id, x.partition_name::text, x.transaction_id, x.message_id, x.due_at FROM fairlane.scheduled x
-WHERE x.shard = $1 AND x.queue_id = $2 AND (x.due_at, x.message_id) > ($3, $4) ORDER BY x.due_at, x.message_id LIMIT $5;
+WITH found AS MATERIALIZED (
+    SELECT b.id, d.at, d.i
+    FROM fairlane.bundles b
+    JOIN fairlane.bundle_messages m ON m.shard = b.shard AND m.id = b.id
+    CROSS JOIN LATERAL unnest(m.due) WITH ORDINALITY d(at, i)
+    WHERE b.shard = $1 AND b.queue_id = $2 AND b.last_at >= fairlane.at_us($3) AND d.i > b.taken
+      AND (d.at > $3 OR d.at = $3 AND encode(substring(m.body FROM coalesce(m.ends[d.i - 1], 0) + 8 FOR 36), 'escape') > $4))
+SELECT b.partition_id, b.partition_name::text, substring(m.body FROM coalesce(m.ends[f.i - 1], 0) + 1 FOR 2200) AS head, f.at
+FROM found f
+JOIN fairlane.bundles b ON b.shard = $1 AND b.id = f.id
+JOIN fairlane.bundle_messages m ON m.shard = $1 AND m.id = f.id
+WHERE f.at <= coalesce((SELECT l.at FROM found l ORDER BY l.at LIMIT 1 OFFSET $5 - 1), f.at)
+ORDER BY f.at, substring(m.body FROM coalesce(m.ends[f.i - 1], 0) + 8 FOR 36)
+LIMIT $5;
 
 -- name: next_in
-SELECT min(x.due_at) AS due_at, coalesce($2, clock_timestamp()) AS now FROM fairlane.scheduled x WHERE x.shard = $1;
+SELECT min(b.next_at) AS next_at, coalesce($2, clock_timestamp()) AS now FROM fairlane.bundles b WHERE b.shard = $1;

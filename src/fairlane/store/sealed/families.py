@@ -19,7 +19,7 @@ from fairlane.store import base, families
 from fairlane.store.sealed.vault import BLOB, Vault, key_of
 from fairlane.store.values import (
     DeadFilter,
-    Duplicate,
+    Duplicates,
     Gone,
     Kept,
     PopCall,
@@ -151,7 +151,7 @@ class SealedSchedules(Over):
 
     _family: families.Schedules
 
-    async def add(self, parts: Sequence[Scheduled]) -> List[List[Kept | Duplicate | Gone]]:
+    async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
         slices = await self._sealed([part.slice for part in parts])
         sealed = [msgspec.structs.replace(part, slice=slice) for part, slice in zip(parts, slices, strict=True)]
         return await self._family.add(sealed)

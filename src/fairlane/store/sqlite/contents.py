@@ -176,11 +176,17 @@ def _bury(db: apsw.Connection, now: int, key: tuple[int, int, int], error: str) 
     return "dead"
 
 
+_CLEARED = (
+    *("cursors", "failures", "claims", "skips", "bundle_messages", "bundle_keys", "bundles"),
+    *("to_trim", "partitions", "to_expire"),
+)
+
+
 def _clear(db: apsw.Connection, queue_id: int, only: int | None) -> int | None:
     if value(db, QUEUES["exists"], queue_id) is None:
         return None
     cleared: int = value(db, SQL["count"], queue_id, only)
-    for step in ("cursors", "failures", "claims", "skips", "scheduled", "to_trim", "partitions", "to_expire"):
+    for step in _CLEARED:
         db.execute(SQL[f"clear_{step}"], (queue_id, only))
     recount_depth(db, queue_id)
     return cleared

@@ -26,7 +26,8 @@ PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some millis
 CHANGES_KEPT: Final = 1000
 _TABLES = (
     *("segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
-    *("traces", "trace_names", "stream_state", "trims", "expiries", "scheduled"),
+    *("traces", "trace_names", "stream_state", "trims", "expiries"),
+    *("bundle_messages", "bundle_keys", "bundles"),
 )
 
 

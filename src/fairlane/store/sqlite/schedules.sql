@@ -1,38 +1,72 @@
--- name: same_key
-select message_id, transaction_id from scheduled where partition_id = ? and key = ?
+-- name: last_bundle
+select coalesce(max(id), 0) from bundles
 
--- name: insert
-insert into scheduled (due_at, message_id, partition_id, queue_id, partition_name, key, id_ms, given, transaction_id, message)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: insert_bundle
+insert into bundles (id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, taken, keyed)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)
+
+-- name: insert_messages
+insert into bundle_messages (id, due, ends, keys, body) values (?, ?, ?, ?, ?)
+
+-- name: insert_key
+insert into bundle_keys (partition_id, key, bundle_id) values (?, ?, ?)
 
 -- name: due
-select due_at, message_id, partition_id, queue_id, partition_name, key, id_ms, given, transaction_id, message
-from scheduled
-where due_at <= ?
-order by due_at, message_id
+select id, partition_id, queue_id, partition_name, n, taken, keyed, next_at from bundles
+where next_at <= ?
+order by next_at, id
 limit ?
+
+-- name: messages
+select due, ends, keys from bundle_messages where id = ?
+
+-- name: body
+select substr(body, ?2, ?3) from bundle_messages where id = ?1
 
 -- name: options
 select options from queues where id = ?
 
--- name: done
-delete from scheduled where partition_id = ? and key = ?
+-- name: proceed
+update bundles set taken = ?2, next_at = ?3 where id = ?1
 
--- name: postpone
-update scheduled set due_at = ?3 where partition_id = ?1 and key = ?2
+-- name: change_bundle
+update bundles set n = ?2, next_at = ?3, last_at = ?4 where id = ?1
 
--- name: cancel
-delete from scheduled where partition_id = ? and key in (?, ?) and transaction_id = ? returning key
+-- name: change_messages
+update bundle_messages set due = ?2, ends = ?3, keys = ?4, body = ?5 where id = ?1
 
--- name: reschedule
-update scheduled set due_at = ?5 where partition_id = ?1 and key in (?2, ?3) and transaction_id = ?4 returning due_at
+-- name: delete_bundle
+delete from bundles where id = ?
+
+-- name: delete_messages
+delete from bundle_messages where id = ?
+
+-- name: delete_keys
+delete from bundle_keys where partition_id = ?1 and bundle_id = ?2 and key in (select value from json_each(?3))
+
+-- name: keyed_bundle
+select b.id, b.created_at, b.taken, b.n, b.keyed, b.partition_id, b.queue_id, b.partition_name
+from bundle_keys k join bundles b on b.id = k.bundle_id
+where k.partition_id = ?1 and k.key in (?2, ?3)
+
+-- name: bundles_of_time
+select id, created_at, taken, n, keyed, partition_id, queue_id, partition_name from bundles
+where partition_id = ? and created_at between ? and ?
 
 -- name: list
-select partition_id, partition_name, transaction_id, message_id, due_at
-from scheduled
-where queue_id = ?1 and (due_at, message_id) > (?2, ?3)
-order by due_at, message_id
+with found (bundle, i, due_at) as materialized (
+    select b.id, j.key, j.value
+    from bundles b join bundle_messages m on m.id = b.id, json_each(m.due) j
+    where b.queue_id = ?1 and b.last_at >= ?2 and j.key >= b.taken
+      and (j.value > ?2 or j.value = ?2
+           and cast(substr(m.body, iif(j.key = 0, 0, json_extract(m.ends, '$[' || (j.key - 1) || ']')) + 8, 36) as text) > ?3)
+)
+select b.partition_id, b.partition_name,
+       substr(m.body, iif(f.i = 0, 0, json_extract(m.ends, '$[' || (f.i - 1) || ']')) + 1, 2200) as head, f.due_at
+from found f join bundles b on b.id = f.bundle join bundle_messages m on m.id = f.bundle
+where f.due_at <= coalesce((select due_at from found order by due_at limit 1 offset ?4 - 1), f.due_at)
+order by f.due_at, substr(head, 8, 36)
 limit ?4
 
 -- name: next
-select min(due_at) from scheduled
+select min(next_at) from bundles

@@ -170,7 +170,10 @@ BEGIN
         SELECT count(*) FROM fairlane.skips x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
         WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = 0 AND x.position >= p.start);
     DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.scheduled x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.bundle_messages x USING fairlane.bundles b
+    WHERE x.shard = p_shard AND b.shard = p_shard AND b.partition_id = ANY (v_ids) AND x.id = b.id;
+    DELETE FROM fairlane.bundle_keys x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.bundles x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
     INSERT INTO fairlane.trims (shard, partition_id)
     SELECT p.shard, p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) AND p.start < p.head
     ON CONFLICT DO NOTHING;
