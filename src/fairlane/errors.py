@@ -2,7 +2,8 @@
 
     FairlaneError
     |- InvalidRequest       the caller's fault, never retry
-    |   '- SpecError        a spec is wrong at a line and column
+    |   |- SpecError        a spec is wrong at a line and column
+    |   '- ExpressionFailed a message has not what an expression of a spec needs
     |- NotFound             the queue, group, partition or message is not there
     |- Conflict             the state does not allow it
     |   |- LeaseLost        the lease ended, or was never this group's
@@ -59,6 +60,10 @@ class SpecError(InvalidRequest):
         if self.hint:
             parts.append(f"  {self.hint}")
         return "\n".join(part for part in parts if part)
+
+
+class ExpressionFailed(InvalidRequest):
+    code = "expression_failed"
 
 
 class NotFound(FairlaneError):

@@ -12,13 +12,14 @@ import pytest
 from fairlane.errors import SpecError
 from fairlane.model.queue import QueueOptions
 from fairlane.spec import ir
+from fairlane.spec.check import problems
 from fairlane.spec.settings import IMPLIED, QUEUE_SETTINGS
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 
 def test_the_incidents_app_is_compiled_as_written() -> None:
-    spec, _, problems = compiled(INCIDENTS)
-    assert problems == []
+    spec, _, noted = compiled(INCIDENTS)
+    assert noted == []
     assert (spec.app, spec.version) == ("IncidentManagement", 1)
     ingress = spec.queues["WebhookIngress"]
     assert ingress.key == "payload.incident.id"
@@ -45,8 +46,8 @@ def test_the_incidents_app_is_compiled_as_written() -> None:
 
 
 def test_the_app_with_an_open_command_and_a_hook_without_a_queue_is_compiled_as_written() -> None:
-    spec, _, problems = compiled(OPEN_COMMAND)
-    assert problems == []
+    spec, _, noted = compiled(OPEN_COMMAND)
+    assert noted == []
     options = spec.queues["WebhookIngress"].options
     assert (options.ordering, options.retention_seconds, options.retry_delay_max_ms) == ("fifo", 86_400, 60_000)
     assert spec.commands == {}
@@ -62,7 +63,7 @@ def test_the_app_with_an_open_command_and_a_hook_without_a_queue_is_compiled_as_
 def test_the_spec_that_the_documentation_shows_is_well() -> None:
     page = (Path(__file__).parents[2] / "docs/spec-language.md").read_text(encoding="utf-8")
     [text] = re.findall(r"```fairlane\n(.*?)```", page, re.DOTALL)
-    assert compiled(text).problems == []
+    assert problems(compiled(text)) == []
 
 
 def test_every_option_of_a_queue_can_be_said() -> None:
@@ -97,8 +98,8 @@ def test_layout_and_comments_do_not_change_the_document() -> None:
 def test_an_app_may_be_spread_over_files_that_import_each_other() -> None:
     main = 'import "queues.fairlane" import "hooks.fairlane" app A { queue Q {} }'
     hooks = 'import "queues.fairlane" app A { webhook W { queue: Q } }'
-    spec, _, problems = compiled(main, queues="app A { queue R {} }", hooks=hooks)
-    assert problems == []
+    spec, _, noted = compiled(main, queues="app A { queue R {} }", hooks=hooks)
+    assert noted == []
     assert (set(spec.queues), set(spec.webhooks)) == ({"Q", "R"}, {"W"})
 
 

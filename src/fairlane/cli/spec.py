@@ -69,6 +69,7 @@ def fmt(
 
 
 def _compiled(file: str) -> Spec:
+    from fairlane.spec.check import problems
     from fairlane.spec.compile import compile_spec
     from fairlane.spec.source import Source
 
@@ -76,8 +77,9 @@ def _compiled(file: str) -> Spec:
         compiled = compile_spec(Source(file, _text(file)), _read)
     except SpecError as error:
         _refuse([error])
-    if compiled.problems:
-        _refuse(compiled.problems)
+    found = problems(compiled)
+    if found:
+        _refuse(found)
     return compiled.spec
 
 

@@ -89,7 +89,7 @@ def compile_mapping(reading: Reading, setting: tree.Setting, path: Path, *, comm
     fields: dict[str, str] = {}
     for entry in call.body.entries:
         word = entry.kind if isinstance(entry, tree.Section) else entry.name
-        reading.places[(*path, word.text)] = Place(reading.source, word)
+        reading.places[(*path, word.text, "name")] = Place(reading.source, word)
         if not isinstance(entry, tree.Setting):
             reading.note(word, f"a field of a command is written `{word.text}: expression`")
         elif word.text in fields:

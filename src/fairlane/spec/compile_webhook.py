@@ -58,6 +58,7 @@ def compile_webhook(reading: Reading, section: tree.Section, path: Path) -> ir.W
         if isinstance(entry, tree.Section):
             if "verify" in entries:
                 reading.note(entry.kind, "a webhook is verified in one way: `verify` or `verify_hmac`")
+            reading.places[(*path, "verify")] = Place(reading.source, entry.kind)
             given["verify"] = _verify(reading, entry.body, "hmac", HMAC, of="`verify_hmac`")
         elif isinstance(entry, tree.Setting):
             given[name] = _webhook_setting(reading, entry, (*path, name))

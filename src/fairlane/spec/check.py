@@ -1,0 +1,97 @@
+"""Everything that can be known to be wrong with a document before any of it is applied.
+
+The checks work on the document alone, so that a server checks what it is sent just as the command line does. Where it
+came from a file, each finding is told at its place there.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from fairlane.errors import InvalidRequest, SpecError
+from fairlane.model.names import check_name
+from fairlane.spec import ir, tree
+from fairlane.spec.check_flow import check_flow
+from fairlane.spec.check_mapping import Expressions
+from fairlane.spec.check_webhook import check_command, check_webhook
+from fairlane.spec.compile import Compiled
+from fairlane.spec.finding import Finding
+from fairlane.spec.fits import family
+from fairlane.spec.reading import Path
+
+_EXPRESSION_NODES = get_args(tree.Expression)
+
+
+def check(spec: ir.Spec, trees: dict[Path, tree.Expression] | None = None) -> list[Finding]:
+    """All that is wrong. `trees` are expressions that were parsed already, by where they stand."""
+    expressions = Expressions(trees or {})
+    findings = expressions.findings
+    for name, queue in spec.queues.items():
+        findings += _check_queue(spec, name, queue, expressions)
+    for name, command in spec.commands.items():
+        findings += check_command(spec, name, command)
+    for name, webhook in spec.webhooks.items():
+        findings += check_webhook(spec, name, webhook, expressions)
+    return findings + check_flow(spec)
+
+
+def problems(compiled: Compiled) -> list[SpecError]:
+    """All that is wrong with a spec from files, at its places. What could not be read is told before anything else."""
+    if compiled.problems:
+        return compiled.problems
+    trees = {path: place.node for path, place in compiled.places.items() if isinstance(place.node, _EXPRESSION_NODES)}
+    found = [_placed(compiled, finding) for finding in check(compiled.spec, trees)]
+    return sorted(found, key=lambda problem: (problem.file, problem.line, problem.column))
+
+
+def _placed(compiled: Compiled, finding: Finding) -> SpecError:
+    path = finding.path
+    while path not in compiled.places:
+        path = path[:-1]
+    source, node = compiled.places[path]
+    node = finding.node or node
+    return source.error(finding.message, node.start, node.end, hint=finding.hint)
+
+
+def _check_queue(spec: ir.Spec, name: str, queue: ir.QueueSpec, expressions: Expressions) -> list[Finding]:
+    path = ("queues", name)
+    findings = [*_check_options(path, queue), *_unreachable(path, queue)]
+    try:
+        check_name("the name of a queue", name)
+    except InvalidRequest as error:
+        findings.append(Finding(path, str(error)))
+    if queue.key is not None:
+        type_ = expressions.type((*path, "key"), queue.key, queue.message_type)
+        if family(type_) not in ("string", "int", "json"):
+            findings.append(Finding((*path, "key"), "a key is a string or a whole number"))
+    if queue.map_to is not None:
+        expressions.mapping(spec, (*path, "map_to"), queue.map_to, queue.message_type)
+    return findings
+
+
+def _check_options(path: Path, queue: ir.QueueSpec) -> list[Finding]:
+    try:
+        queue.options.check()
+    except InvalidRequest as error:
+        message = str(error)
+        return [Finding((*path, "options", message.split()[0]), message)]
+    return []
+
+
+def _unreachable(path: Path, queue: ir.QueueSpec) -> list[Finding]:
+    """Settings that can never have an effect beside the others."""
+    options = queue.options
+    age, completed = options.retention_seconds, options.completed_retention_seconds
+    ttl, wait, delay = options.ttl_seconds, options.max_wait_seconds, options.delay_seconds
+    rules = [
+        ("retry_delay_max_ms", options.retry_delay_max_ms < options.retry_delay_ms, "is less than the first backoff"),
+        ("retry_jitter", options.retry_jitter and not options.retry_delay_ms, "spreads a backoff, and there is none"),
+        ("completed_retention_seconds", age and completed >= age, "has no effect: messages go at `max_age_seconds`"),
+        ("max_wait_seconds", ttl and wait >= ttl, "has no effect: messages expire at `ttl_seconds`"),
+        ("delay_seconds", ttl and delay >= ttl, "is not less than `ttl_seconds`: every message would expire unread"),
+        ("on_expiry", options.on_expiry == "drop" and not (ttl or wait), "has no effect: nothing expires"),
+    ]
+    findings = [Finding((*path, "options", option), f"this {why}") for option, wrong, why in rules if wrong]
+    if queue.key is not None and options.ordering != "per_key":
+        findings.append(Finding((*path, "key"), f"a key is for `ordering: per_key`; this queue is {options.ordering}"))
+    return findings

@@ -1,0 +1,149 @@
+"""Commands and webhooks of a document: whether what they name is there, and can be what they need."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from fairlane.model.limits import MESSAGE_BYTES_MAX
+from fairlane.spec import ir
+from fairlane.spec.check_mapping import Expressions
+from fairlane.spec.finding import Finding
+from fairlane.spec.fits import STRING, family, misfit
+from fairlane.spec.reading import Path
+from fairlane.spec.source import suggestion
+
+HOOK_MESSAGE = ir.RecordType(
+    fields={
+        "payload": ir.Scalar(of="json"),
+        "headers": ir.MapType(values=STRING),
+        "source_ip": STRING,
+        "received_at": ir.Scalar(of="time"),
+    }
+)
+"""What a webhook puts into its queue."""
+
+_METHODS = ("PATCH", "POST", "PUT")
+_HOOK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+
+
+def check_command(spec: ir.Spec, name: str, command: ir.CommandSpec) -> list[Finding]:
+    path = ("commands", name)
+    run = command.run
+    findings: list[Finding] = []
+    if isinstance(run, ir.HttpRun):
+        findings += _check_http((*path, "run"), run)
+        if command.secret_env is None:
+            hint = 'say where its secret is: `secret_env: "NAME"`'
+            findings.append(Finding((*path, "run"), "a call over HTTP is signed, and there is no secret for it", hint))
+    elif command.secret_env is not None:
+        findings.append(Finding((*path, "secret_env"), "this has no effect: only calls over HTTP are signed"))
+    if command.secret_env is not None:
+        findings += _check_variables((*path, "secret_env"), (command.secret_env,))
+    if isinstance(run, ir.QueueRun):
+        findings += unknown_queue(spec, (*path, "run"), run.queue) or _check_push((*path, "run"), spec, command, run)
+    return findings
+
+
+def _check_push(path: Path, spec: ir.Spec, command: ir.CommandSpec, run: ir.QueueRun) -> list[Finding]:
+    """What a command pushes is its input, and must fit the queue."""
+    wanted = spec.queues[run.queue].message_type
+    if wanted is None or command.input is None or not (why := misfit(command.input, wanted)):
+        return []
+    return [Finding(path, f"the input of the command does not fit the messages of `{run.queue}`: {why}")]
+
+
+def _check_http(path: Path, run: ir.HttpRun) -> list[Finding]:
+    if run.method not in _METHODS:
+        return [Finding(path, f"a command is sent by {', '.join(_METHODS)}, not {run.method}")]
+    try:
+        url = urlsplit(run.url)
+        host, _ = url.hostname, url.port
+    except ValueError:
+        return [Finding(path, "this is no URL")]
+    if url.scheme != "https" or not host:
+        return [Finding(path, "a command is sent to a URL that begins with https://")]
+    if url.username is not None or url.fragment:
+        return [Finding(path, "the URL must have no user, no password and no fragment")]
+    return [] if _may_be_global(host) else [Finding(path, f"`{host}` is no address of the public internet")]
+
+
+def _may_be_global(host: str) -> bool:
+    """Names are looked at when they are resolved; an address that is written out can be told at once."""
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        # What has no letter is an address in one of its odder spellings: 2130706433, 0x7f.1, 0177.0.0.1
+        last = host.rstrip(".").rsplit(".", 1)[-1]
+        return not (last.isdecimal() or last.lower().startswith("0x")) and last.lower() != "localhost"
+
+
+def check_webhook(spec: ir.Spec, name: str, hook: ir.WebhookSpec, expressions: Expressions) -> list[Finding]:
+    path = ("webhooks", name)
+    findings: list[Finding] = []
+    if not _HOOK_NAME.fullmatch(name):
+        findings.append(Finding(path, "the name of a webhook is part of its URL: letters, digits, `_`, `.` and `-`"))
+    if (hook.queue is None) is (hook.command is None):
+        message = "a webhook has a queue, or a command that runs at once, and not both"
+        findings.append(Finding(path, message, "messages of a queue become commands by its `map_to`"))
+    if not 1 <= hook.max_body_bytes <= MESSAGE_BYTES_MAX:
+        findings.append(Finding((*path, "max_body_bytes"), f"this must be between 1 and {MESSAGE_BYTES_MAX}"))
+    findings += [*_check_queue(spec, path, hook), *_check_headers(path, hook)]
+    scope = _scope(spec, hook)
+    if hook.command is not None:
+        expressions.mapping(spec, (*path, "command"), hook.command, scope)
+    if isinstance(hook.idempotency, ir.ExpressionKey):
+        type_ = expressions.type((*path, "idempotency"), hook.idempotency.expression, scope)
+        if family(type_) not in ("string", "int", "json"):
+            findings.append(Finding((*path, "idempotency"), "a key is a string or a whole number"))
+    return findings
+
+
+def _check_queue(spec: ir.Spec, path: Path, hook: ir.WebhookSpec) -> list[Finding]:
+    if hook.queue is None:
+        return []
+    unknown = unknown_queue(spec, (*path, "queue"), hook.queue)
+    wanted = None if unknown else spec.queues[hook.queue].message_type
+    if wanted is not None and (why := misfit(HOOK_MESSAGE, wanted)):
+        hint = "a webhook's message has `payload`, `headers`, `source_ip` and `received_at`"
+        return [Finding((*path, "queue"), f"messages of this webhook never fit `{hook.queue}`: {why}", hint)]
+    return unknown
+
+
+def _scope(spec: ir.Spec, hook: ir.WebhookSpec) -> ir.RecordType:
+    """What the expressions of a webhook see: its message, with what the queue says of it."""
+    queue = spec.queues.get(hook.queue or "")
+    if queue is None or queue.message_type is None:
+        return HOOK_MESSAGE
+    said = queue.message_type.fields
+    return ir.RecordType(fields={name: said.get(name, type_) for name, type_ in HOOK_MESSAGE.fields.items()})
+
+
+def _check_headers(path: Path, hook: ir.WebhookSpec) -> list[Finding]:
+    findings: list[Finding] = []
+    named = [("headers", header) for header in hook.headers]
+    if isinstance(hook.idempotency, ir.HeaderKey):
+        named.append(("idempotency", hook.idempotency.header))
+    if hook.verify is not None:
+        findings += _check_variables((*path, "verify"), hook.verify.secret_env)
+        if hook.verify.header is not None:
+            named.append(("verify", hook.verify.header))
+    return findings + [
+        Finding((*path, where), f'"{header[:100]}" is no name of a header')
+        for where, header in named
+        if not _HEADER.fullmatch(header)
+    ]
+
+
+def _check_variables(path: Path, names: tuple[str, ...]) -> list[Finding]:
+    strange = [name for name in names if not _VARIABLE.fullmatch(name)]
+    return [Finding(path, f'"{name[:100]}" is no name of an environment variable') for name in strange]
+
+
+def unknown_queue(spec: ir.Spec, path: Path, name: str) -> list[Finding]:
+    if name in spec.queues:
+        return []
+    return [Finding(path, f"there is no queue `{name}`", suggestion(name, spec.queues) or None)]

@@ -1,0 +1,257 @@
+"""What can be known to be wrong is found before anything is applied, and told at its place."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import pytest
+
+from fairlane.spec import ir
+from fairlane.spec.check import check, problems
+from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
+
+
+@pytest.mark.parametrize("text", [INCIDENTS, OPEN_COMMAND])
+def test_the_examples_are_well(text: str) -> None:
+    assert problems(compiled(text)) == []
+
+
+TYPED = """message_type { id: uuid  n: int  f: float  ok: bool  at: time?  tags: list<string>  of: { a: string }
+  level: enum("low", "high")  any: json  by: map<string, int> }"""
+
+
+def queue(*entries: str) -> str:
+    return f"queue Q {{\n{TYPED}\n{' '.join(entries)} }}"
+
+
+def mapping(expression: str) -> str:
+    return queue(f"map_to: command C {{ x: {expression} }}")
+
+
+# (declarations inside of an app, from line 2 on; line, column, message, hint)
+WRONG = [
+    # queues that are not there, and circles
+    (
+        "queue Q { delivery { dead_letter_queue: DQL } }\nqueue DLQ {}",
+        2,
+        22,
+        "there is no queue `DQL`",
+        "did you mean `DLQ`?",
+    ),
+    ("queue Q { delivery { dead_letter_queue: Q } }", 2, 22, "dead letters would go in a circle: Q -> Q", None),
+    (
+        "queue A { delivery { dead_letter_queue: B } }\nqueue B { delivery { dead_letter_queue: A } }",
+        2,
+        22,
+        "dead letters would go in a circle: A -> B -> A",
+        None,
+    ),
+    (
+        "queue A { map_to: command C {} }\ncommand C { run: queue B }\nqueue B { map_to: command D {} }\n"
+        "command D { run: queue A }",
+        2,
+        27,
+        "messages would go in a circle: A -> B -> A",
+        None,
+    ),
+    (
+        "queue Q { delivery { dead_letter_queue: D } }\nqueue D { message_type { reason: string } }",
+        2,
+        22,
+        "dead letters never fit `D`: `reason` is missing",
+        "`original_message`",
+    ),
+    ("webhook W { queue: Nowhere }", 2, 13, "there is no queue `Nowhere`", None),
+    ("command C { run: queue Nowhere }", 2, 13, "there is no queue `Nowhere`", None),
+    # settings out of bounds, and settings without an effect
+    ("queue Q { delivery { lease_seconds: 0 } }", 2, 22, "lease_seconds is 0; it must be between", None),
+    ("queue Q { ordering: unordered delivery { ttl_seconds: 5 } }", 2, 42, "ttl_seconds is for ordered queues", None),
+    ("queue Q { delivery { max_backoff_ms: 10 } }", 2, 22, "this is less than the first backoff", None),
+    (
+        "queue Q { delivery { initial_backoff_ms: 0 jitter: true } }",
+        2,
+        44,
+        "this spreads a backoff, and there is",
+        None,
+    ),
+    ("queue Q { retention { max_age_seconds: 1h completed_max_age_seconds: 2h } }", 2, 43, "this has no effect", None),
+    ("queue Q { delivery { ttl_seconds: 1h max_wait_seconds: 1h } }", 2, 38, "this has no effect", None),
+    ("queue Q { delivery { ttl_seconds: 1h delay_seconds: 2h } }", 2, 38, "this is not less than `ttl_seconds`", None),
+    ("queue Q { delivery { on_expiry: drop } }", 2, 22, "this has no effect: nothing expires", None),
+    ("queue Q { ordering: fifo key: a }", 2, 31, "a key is for `ordering: per_key`; this queue is fifo", None),
+    # expressions
+    (queue("key: idd"), 5, 6, "the message has no `idd`", "did you mean `id`?"),
+    (queue("key: of.b"), 5, 9, "there is no `b`", "known are `a`"),
+    (queue("key: id.x"), 5, 9, "uuid has no `x`", None),
+    (queue("key: tags"), 5, 6, "a key is a string or a whole number", None),
+    (mapping("1h"), 5, 24, "a duration is for settings", None),
+    (mapping("n ? 1 : 2"), 5, 24, "this must be bool, not int", None),
+    (mapping("!n"), 5, 25, "this must be bool, not int", None),
+    (mapping("-id"), 5, 25, "this must be int or float, not uuid", None),
+    (mapping("n + id"), 5, 24, "`+` is not for int and uuid", None),
+    (mapping("f % 2"), 5, 24, "this must be int, not float", None),
+    (mapping("ok < 1"), 5, 24, "this must be int or float or string, not bool", None),
+    (mapping("n < id"), 5, 24, "`<` is not for int and uuid", None),
+    (mapping("n == id"), 5, 24, "int and uuid are never equal", None),
+    (mapping('level == "hgh"'), 5, 33, '"hgh" is none of enum("low", "high")', "did you mean `high`?"),
+    (mapping("n in n"), 5, 29, "this must be list or map, not int", None),
+    (mapping('tags["a"]'), 5, 29, 'a part of list<string> is named by int, not "a"', None),
+    (mapping("n[0]"), 5, 24, "int has no parts", None),
+    (mapping('of["b"]'), 5, 27, "there is no `b`", "known are `a`"),
+    (mapping("{1: 2}"), 5, 25, "this must be string, not int", None),
+    (mapping("siz(tags)"), 5, 24, "there is no function `siz`", "did you mean `size`?"),
+    (mapping("id.startWith(id)"), 5, 27, "there is no method `startWith`", "did you mean `startsWith`?"),
+    (mapping("size(id, id)"), 5, 24, "`size` has 2 arguments; it takes 1", None),
+    (mapping("id.contains()"), 5, 27, "`contains` has 0 arguments; it takes 1", None),
+    (mapping("n.size()"), 5, 24, "this must be string or list or map, not int", None),
+    (mapping("has(n)"), 5, 24, "`has` asks for a part of something", None),
+    # commands and their input
+    (mapping("n") + "\ncommand C { input { x: string } }", 5, 24, "`x` of `C`: this is int, not string", None),
+    (mapping("f") + "\ncommand C { input { x: int } }", 5, 24, "`x` of `C`: this is float, not int", None),
+    (
+        mapping('ok ? "a" : "c"') + '\ncommand C { input { x: enum("a", "b") } }',
+        5,
+        24,
+        '`x` of `C`: "c" is none of enum("a", "b")',
+        None,
+    ),
+    (mapping("tags") + "\ncommand C { input { x: list<int> } }", 5, 24, "`x` of `C`: this is string, not int", None),
+    (mapping("of") + "\ncommand C { input { x: { b: int } } }", 5, 24, "`x` of `C`: `b` is missing", None),
+    (mapping("of") + "\ncommand C { input { x: map<string, int> } }", 5, 24, "`x` of `C`: this is string, not", None),
+    (mapping("n") + "\ncommand C { input { y: int x: int } }", 5, 17, "`C` needs `y`, which is not given", None),
+    (mapping("n") + "\ncommand C { input { y: int? } }", 5, 21, "the input of `C` has no `x`", "known are `y`"),
+    ('command C { run: http GET "https://a.b" secret_env: "S" }', 2, 13, "a command is sent by PATCH, POST, PUT", None),
+    (
+        'command C { run: http POST "http://a.b" secret_env: "S" }',
+        2,
+        13,
+        "a command is sent to a URL that begins",
+        None,
+    ),
+    ('command C { run: http POST "https://u:p@a.b" secret_env: "S" }', 2, 13, "the URL must have no user", None),
+    ('command C { run: http POST "https://[::1" secret_env: "S" }', 2, 13, "this is no URL", None),
+    ('command C { run: http POST "https://a.b" }', 2, 13, "a call over HTTP is signed", "secret_env"),
+    ('command C { secret_env: "S" }', 2, 13, "this has no effect: only calls over HTTP are signed", None),
+    ('command C { run: http POST "https://a.b" secret_env: "A B" }', 2, 42, '"A B" is no name of an environment', None),
+    (
+        "command C { input { a: string } run: queue Q }\nqueue Q { message_type { a: int } }",
+        2,
+        33,
+        "the input of the command does not fit the messages of `Q`: `a`: this is string, not int",
+        None,
+    ),
+    # webhooks
+    ('webhook "a b" { queue: Q }\nqueue Q {}', 2, 9, "the name of a webhook is part of its URL", None),
+    ("webhook W { }", 2, 9, "a webhook has a queue, or a command that runs at once", "map_to"),
+    ("webhook W { queue: Q command: C {} }\nqueue Q {}", 2, 9, "a webhook has a queue, or a command", "map_to"),
+    ("webhook W { queue: Q max_body_bytes: 0 }\nqueue Q {}", 2, 22, "this must be between 1 and", None),
+    ('webhook W { queue: Q headers: "a b" }\nqueue Q {}', 2, 22, '"a b" is no name of a header', None),
+    ('webhook W { queue: Q idempotency: header "" }\nqueue Q {}', 2, 22, '"" is no name of a header', None),
+    ("webhook W { queue: Q idempotency: pyload.id }\nqueue Q {}", 2, 35, "the message has no `pyload`", "`payload`?"),
+    ("webhook W { queue: Q idempotency: headers }\nqueue Q {}", 2, 35, "a key is a string or a whole number", None),
+    ("webhook W { command: C { a: body.id } }", 2, 29, "the message has no `body`", "known are"),
+    (
+        'webhook W { queue: Q verify_hmac { header: "X" secret_env: "1" } }\nqueue Q {}',
+        2,
+        22,
+        '"1" is no name of an environment variable',
+        None,
+    ),
+    (
+        "webhook W { queue: Q }\nqueue Q { message_type { body: json } }",
+        2,
+        13,
+        "messages of this webhook never fit `Q`: `body` is missing",
+        "`payload`",
+    ),
+    (
+        "webhook W { queue: Q idempotency: payload.idd }\nqueue Q { message_type { payload: { id: string } } }",
+        2,
+        43,
+        "there is no `idd`",
+        "did you mean `id`?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "message", "hint"), WRONG, ids=[case[0] for case in WRONG])
+def test_what_is_wrong_is_found_at_its_place(text: str, line: int, column: int, message: str, hint: str | None) -> None:
+    [problem] = problems(compiled("app A {\n" + text + "\n}"))
+    assert (str(problem)[: len(message)], problem.line, problem.column) == (message, line, column)
+    assert (problem.hint is None) if hint is None else (hint in (problem.hint or ""))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "169.254.169.254",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "2130706433",
+        "0x7f.1",
+        "0177.0.0.1",
+        "localhost",
+    ],
+)
+def test_a_command_is_never_sent_to_an_address_inside(host: str) -> None:
+    text = f'app A {{ command C {{ run: http POST "https://{host}/x" secret_env: "S" }} }}'
+    [problem] = problems(compiled(text))
+    assert "is no address of the public internet" in str(problem)
+
+
+RIGHT = [
+    mapping("n + f * 2 - n / 2"),
+    mapping('id == "x" || any == 3 && any.a.b > 1'),
+    mapping("any[0].x[n] + any"),
+    mapping('has(of.a) ? of.a : level == "low" ? "l" : string(n)'),
+    mapping("size(tags) + size(by) + id.size()"),
+    mapping('tags[0] + at + "x" + level'),
+    mapping('"a" in by || id in tags || n in [1, 2]'),
+    mapping('by["x"] % 2 == 0 && by.y < f'),
+    mapping('{"a": n, "b": [n, id]}') + "\ncommand C { input { x: { a: float b: list<json>? c: bool? } } }",
+    mapping("at") + "\ncommand C { input { x: time } }",
+    mapping("of") + "\ncommand C { input { x: map<string, string> } }",
+    mapping("any") + '\ncommand C { input { x: enum("a") } }',
+    mapping("level") + "\ncommand C { input { x: string } }",
+    mapping("null") + "\ncommand C { input { x: string? } }",
+    'webhook W { queue: Q idempotency: headers["X-Id"] }\n'
+    "queue Q { message_type { payload: { id: int } } key: payload.id }",
+    "queue A { map_to: command C {} }\nqueue B { map_to: command C {} }\ncommand C { run: queue D }\nqueue D {}",
+    "queue Q { key: anything.at.all }",
+]
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_what_may_be_right_is_left_to_the_message(text: str) -> None:
+    assert [str(problem) for problem in problems(compiled("app A {\n" + text + "\n}"))] == []
+
+
+def test_a_document_without_a_file_is_checked_the_same() -> None:
+    spec = msgspec.json.decode(msgspec.json.encode(compiled(INCIDENTS).spec), type=ir.Spec)
+    assert check(spec) == []
+    ingress = msgspec.structs.replace(spec.queues["WebhookIngress"], key="payload..", map_to=None)
+    broken = msgspec.structs.replace(spec, queues={**spec.queues, "WebhookIngress": ingress})
+    [finding] = check(broken)
+    assert finding.render().startswith("queues.WebhookIngress.key: `payload..` cannot be read")
+    ingress = msgspec.structs.replace(ingress, key="pyload.id")
+    [finding] = check(msgspec.structs.replace(spec, queues={**spec.queues, "WebhookIngress": ingress}))
+    assert finding.render() == "queues.WebhookIngress.key: the message has no `pyload` (did you mean `payload`?)"
+
+
+def test_a_large_spec_is_checked_in_a_moment() -> None:
+    """Two hundred queues with what belongs to them."""
+    part = INCIDENTS[INCIDENTS.index("{") + 1 : INCIDENTS.rindex("}")]
+    names = ("WebhookIngress", "WebhookDLQ", "CreateIncident", "PagerDutyAlert")
+    parts = []
+    for number in range(100):
+        text = part
+        for name in names:
+            text = text.replace(name, f"{name}{number}")
+        parts.append(text)
+    found = compiled("app A {" + "".join(parts) + "}")
+    began = time.process_time()
+    assert problems(found) == []
+    assert time.process_time() - began < 1
