@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from fairlane.http.limits import Limits
 from fairlane.http.message import Request, Response, json_response
-from fairlane.http.server import Limits, Server
+from fairlane.http.server import Server
 
 FAST = Limits(
     header_bytes_max=2048,

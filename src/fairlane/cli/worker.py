@@ -60,7 +60,8 @@ async def _serve(
     from fairlane.broker import Broker
     from fairlane.http.app import App
     from fairlane.http.cors import Cors
-    from fairlane.http.server import Limits, Server
+    from fairlane.http.limits import Limits
+    from fairlane.http.server import Server
 
     stop = _until_told(number)
     descriptors = raise_descriptor_limit()

@@ -1,0 +1,61 @@
+"""What one connection may take of the server, and what it is told past that."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.http.message import Response, error_response
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one connection may take of the server."""
+
+    header_bytes_max: int = 16 * 1024
+    target_bytes_max: int = 8 * 1024
+    body_bytes_max: int = 32 * 1024 * 1024
+    header_seconds: float = 10.0
+    """From the connection's first moment, or a request's first byte, to the end of its header."""
+    body_seconds: float = 30.0
+    body_rate_min: int = 1024
+    """Bytes a second, after the grace: a body that comes slower is cut off before its time is up."""
+    body_grace_seconds: float = 5.0
+    idle_seconds: float = 75.0
+    write_seconds: float = 60.0
+    connections_max: int = 10_000
+    inflight_bytes_max: int = 256 * 1024 * 1024
+    """Of the bodies of all requests that are being received or answered; past it a body is refused unread."""
+    pipelined_max: int = 16
+
+
+class Refused(Exception):
+    """Raised inside a parser's call; the parser hands it on as the cause of its own error."""
+
+    def __init__(self, response: Response, *, linger: bool = False) -> None:
+        self.response = response
+        self.linger = linger
+
+
+def long_header(limits: Limits) -> Response:
+    return error_response(431, "headertoo_large", f"the header may have {limits.header_bytes_max} bytes")
+
+
+def overloaded() -> Response:
+    return error_response(
+        429,
+        "overloaded",
+        "the broker holds as many bytes of requests as it may; nothing of this one was read",
+        headers=((b"retry-after", b"1"),),
+    )
+
+
+def too_large(limits: Limits) -> Response:
+    return error_response(413, "bodytoo_large", f"the body may have {limits.body_bytes_max} bytes")
+
+
+def too_many_connections() -> Response:
+    return error_response(
+        503,
+        "too_many_connections",
+        "too many connections; try again soon",
+        headers=((b"retry-after", b"1"),),
+    )
