@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 import msgspec
 
@@ -97,8 +98,8 @@ class Flush:
 
     def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
         self.put(owner, outcome)
-        for repeat in draft.repeats.pop(outcome.transaction_id, ()):
-            self.put(repeat, outcome if outcome.status in ("refused", "buffered") else _as_duplicate(outcome))
+        for again in draft.repeats.pop(outcome.transaction_id, ()):
+            self.put(again, outcome if outcome.status in ("refused", "buffered") else _as_duplicate(outcome))
 
     def put(self, owner: tuple[int, int], outcome: PushOutcome) -> None:
         request, index = owner
@@ -119,24 +120,72 @@ def pack_items(
 ) -> None:
     """Put each item of the flush's request `number` into its lane's draft. `made` are ids for them, with their facts:
     their keys, and their time."""
+    given_ids = [item.transaction_id for item in request.items]
+    if not given_ids:
+        return
+    if given_ids.count(None) == len(given_ids):
+        _pack_minted(number, request, lanes, made)
+    else:
+        _pack_given(number, request, lanes, made, given_ids)
+
+
+def _pack_minted(
+    number: int,
+    request: PushRequest,
+    lanes: dict[tuple[str, str], dict[str, Draft]],
+    made: tuple[list[str], list[int], int],
+) -> None:
+    """Items without ids of their own cannot be anybody's repeats."""
+    items, tenant = request.items, request.tenant
+    ids, keys, made_at = made
+    rows = zip(
+        map(pack, ids, ids, items),
+        ids,
+        keys,
+        repeat(made_at),
+        repeat(False),
+        ids,
+        zip(repeat(number), range(len(items)), strict=False),
+        strict=False,  # what repeats has no end
+    )
+    queues = [item.queue for item in items]
+    labels = [item.partition for item in items]
+    if labels.count(labels[0]) == len(labels) and queues.count(queues[0]) == len(queues):
+        lanes[tenant, queues[0]][labels[0]].rows += rows
+        return
+    queue: str | None = None
+    drafts: dict[str, Draft] = {}
+    for name, label, row in zip(queues, labels, rows, strict=True):
+        if name is not queue:  # neighbours are mostly of one queue
+            queue = name
+            drafts = lanes[tenant, queue]
+        drafts[label].rows.append(row)
+
+
+def _pack_given(
+    number: int,
+    request: PushRequest,
+    lanes: dict[tuple[str, str], dict[str, Draft]],
+    made: tuple[list[str], list[int], int],
+    given_ids: list[str | None],
+) -> None:
+    """Items of which some bring their ids: an id may come twice in one flush."""
     items, tenant = request.items, request.tenant
     message_ids, keys, made_at = made
-    given_ids = [item.transaction_id for item in items]
-    facts = [(key, made_at) for key in keys] if given_ids.count(None) == len(items) else _facts(given_ids)
     queue: str | None = None
     drafts: dict[str, Draft] = {}
     index = -1
-    for item, given_id, message_id, (key, id_time) in zip(items, given_ids, message_ids, facts, strict=True):
+    for item, given_id, message_id, (key, id_time) in zip(
+        items, given_ids, message_ids, _facts(given_ids), strict=True
+    ):
         index += 1
         if item.queue is not queue:  # neighbours are mostly of one queue
             queue = item.queue
             drafts = lanes[tenant, queue]
         draft = drafts[item.partition]
         if given_id is None:
-            if id_time is None:
-                key, id_time = keys[index], made_at
             fragment = pack(message_id, message_id, item)
-            draft.rows.append((fragment, message_id, key, id_time, False, message_id, (number, index)))
+            draft.rows.append((fragment, message_id, keys[index], made_at, False, message_id, (number, index)))
             continue
         same = draft.keys.get(key)
         if same is not None:

@@ -406,4 +406,4 @@ class Engine:
 
 
 def _weigh_push(request: PushRequest) -> Weight:
-    return Weight(len(request.items), sum(len(item.payload) for item in request.items))
+    return Weight(len(request.items), sum(map(len, [item.payload for item in request.items])))

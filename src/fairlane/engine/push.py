@@ -227,13 +227,13 @@ def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, 
     """The partitions that requests name, by tenant and queue, in the order they come."""
     wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for request in requests:
-        queue: str | None = None
-        labels: dict[str, None] = {}
-        for item in request.items:
-            if item.queue is not queue:  # neighbours are mostly of one queue
-                queue = item.queue
-                labels = wanted[request.tenant, queue]
-            labels[item.partition] = None
+        items = request.items
+        queues = {item.queue for item in items}
+        if len(queues) == 1:  # as nearly always
+            wanted[request.tenant, queues.pop()] |= dict.fromkeys([item.partition for item in items])
+        else:
+            for item in items:
+                wanted[request.tenant, item.queue][item.partition] = None
     return wanted
 
 

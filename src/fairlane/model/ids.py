@@ -70,7 +70,8 @@ class Uuid7:
                 low = first + len(ids)
                 digits = f"{low >> 12:x}"
                 start = f"{self._head}{digits[:4]}-{digits[4:]}"
-                ids += [start + end for end in _ENDS[low & 0xFFF :][: count - len(ids)]]
+                place = low & 0xFFF
+                ids += [start + end for end in _ENDS[place : place + count - len(ids)]]
             keys = list(range(first - (1 << 64), first - (1 << 64) + count))
             return ids, keys, self._ms
 

@@ -12,6 +12,7 @@ from fairlane.http.problems import problem
 from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.wire import PushBody, WireItem, decode, timestamp
+from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX
 from fairlane.model.message import check_depth
 from fairlane.model.names import DEFAULT_PARTITION, is_plain, known_names
@@ -28,8 +29,10 @@ async def push(app: App, request: Request) -> Response:
     items = decode(request.body, PushBody).items
     timed = check_wire_items(items)
     outcomes = await app.engine.push(PushRequest(app.tenant, items, timed))
-    elements = f"[{','.join(map(push_element, range(len(items)), items, outcomes))}]".encode()
     statuses = {outcome.status for outcome in outcomes}
+    if statuses == {"queued"} and _is_bare(items, outcomes):
+        return Response(201, _bare_elements(items, outcomes))
+    elements = f"[{','.join(map(push_element, range(len(items)), items, outcomes))}]".encode()
     if "refused" in statuses:
         return _refusal(outcomes, elements, whole=len(statuses) == 1)
     return Response(202 if "buffered" in statuses else 201, elements)
@@ -83,6 +86,40 @@ def _check(item: WireItem) -> None:
     item.check()
     if len(item.payload) > _SHALLOW_BYTES:
         check_depth(bytes(item.payload))
+
+
+def _is_bare(items: list[WireItem], outcomes: list[PushOutcome]) -> bool:
+    """Whether few items brought no ids of their own, to queues without a limit: then there is nothing to quote."""
+    said = [item.transaction_id for item in items]
+    said += [item.trace_id for item in items]
+    said += [outcome.capacity for outcome in outcomes]  # type: ignore[misc]
+    return (
+        len(items) <= len(_HEADS)
+        and said.count(None) == len(said)
+        and None not in [outcome.partition for outcome in outcomes]
+    )
+
+
+_HEADS = [f'{{"index":{index},"transaction_id":"' for index in range(1000)]
+_tails: dict[tuple[PartitionId | None, str], str] = {}
+
+
+def _bare_elements(items: list[WireItem], outcomes: list[PushOutcome]) -> bytes:
+    """`push_element` of each, joined, in less than half the time."""
+    elements = [
+        f'{head}{outcome.transaction_id}","status":"queued","message_id":"{outcome.message_id}'
+        f"{_tails.get((outcome.partition, item.queue)) or _tail(outcome.partition, item.queue)}"
+        for head, item, outcome in zip(_HEADS, items, outcomes, strict=False)
+    ]
+    return f"[{','.join(elements)}]".encode()
+
+
+def _tail(partition: PartitionId | None, queue: str) -> str:
+    if len(_tails) > 10_000:
+        _tails.clear()
+    tail = f'","partition_id":"{partition}","trace_id":null,"queueName":{name_json(queue)}}}'
+    _tails[partition, queue] = tail
+    return tail
 
 
 _names: dict[str | None, str] = {}

@@ -1,5 +1,13 @@
 -- name: partition_log
-select queue_id, head, last_at, newest_id_at, keyed_until, open_operations, start from partitions where id = ?
+select queue_id, head, last_at, newest_id_at, keyed_until from partitions where id = ?
+
+-- name: partition_logs
+-- One row for all, so that reading them is one step.
+select json_group_array(
+    json_array(id, queue_id, head, last_at, newest_id_at, keyed_until, open_operations, start)
+)
+from partitions
+where id in (select value from json_each(?))
 
 -- name: queue_of_push
 select options, depth, exists (select 1 from groups where queue_id = ?1 and seeding > 0)
@@ -21,7 +29,7 @@ values (?, ?, ?, ?, ?, ?)
 update partitions set head = ?, last_at = ?, newest_id_at = ?, keyed_until = ? where id = ?
 
 -- name: wake
-update cursors set ready_at = ? where partition_id = ? and ready_at is null
+update cursors set ready_at = ? where partition_id in (select value from json_each(?)) and ready_at is null
 
 -- name: known_keys
 select m.key, m.position, m.message_id, m.transaction_id

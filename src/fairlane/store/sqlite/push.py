@@ -10,11 +10,11 @@ import apsw
 import msgspec
 
 from fairlane.model.limits import SEGMENT_BYTES_MAX
-from fairlane.model.segment import checksum, ids_of
+from fairlane.model.segment import checksum, encode, ids_of
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL, pack_keys
-from fairlane.store.sqlite.rows import first
+from fairlane.store.sqlite.rows import first, value
 from fairlane.store.sqlite.seeding import seed_partition
 from fairlane.store.values import Behind, Duplicates, Full, Gone, PushResult, Slice, Stored
 
@@ -34,9 +34,10 @@ class _Queue(msgspec.Struct):
         return self.max_size > 0 and self.depth + self.coming > self.max_size
 
 
-class _Log(msgspec.Struct):
+class _Log(msgspec.Struct, array_like=True):
     """Where a partition's log ends."""
 
+    id: int
     queue_id: int
     head: int
     last_at: int
@@ -46,13 +47,49 @@ class _Log(msgspec.Struct):
     start: int
 
 
+_decode_logs = msgspec.json.Decoder(list[_Log]).decode
+
+
+class _Turn:
+    """The rows of one call, so that each statement runs once for all slices: a statement for each would be most of
+    the work, and hand the interpreter to and fro between its steps."""
+
+    def __init__(self, db: apsw.Connection, now: int) -> None:
+        self._db = db
+        self.now = now
+        self.queues: dict[int, _Queue | None] = {}
+        self.segments: list[tuple[Any, ...]] = []
+        self.keys: list[tuple[Any, ...]] = []
+        self.heads: list[tuple[int, int, int, int, int]] = []
+        self.expiries: list[tuple[int, int]] = []
+
+    def logs(self, slices: Sequence[Slice]) -> dict[int, _Log]:
+        ids = [slice.partition.id for slice in slices if slice.partition.shard == 0]
+        return {log.id: log for log in _decode_logs(value(self._db, SQL["partition_logs"], encode(ids).decode()))}
+
+    def queue(self, queue_id: int) -> _Queue | None:
+        if queue_id not in self.queues:
+            self.queues[queue_id] = _queue(self._db, queue_id)
+        return self.queues[queue_id]
+
+    def write(self) -> None:
+        db = self._db
+        db.executemany(SQL["insert_segment"], self.segments)
+        if self.keys:
+            db.executemany(SQL["insert_key"], self.keys)
+        db.executemany(SQL["move_head"], self.heads)
+        db.execute(SQL["wake"], (self.now, encode([head[-1] for head in self.heads]).decode()))
+        if self.expiries:
+            db.executemany(SQL["expires_at"], self.expiries)
+        for queue_id, queue in self.queues.items():
+            if queue is not None and queue.max_size and queue.coming and not queue.full:
+                db.execute(ADD_DEPTH, (queue.coming, queue_id))
+
+
 def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushResult]:
-    queues: dict[int, _Queue | None] = {}
-    checked: list[tuple[Slice, _Queue, _Log] | PushResult] = []
-    for slice in slices:
-        if slice.queue_id not in queues:
-            queues[slice.queue_id] = _queue(db, slice.queue_id)
-        checked.append(_check(db, now, slice, queues[slice.queue_id]))
+    turn = _Turn(db, now)
+    logs = turn.logs(slices)
+    checked = [_check(db, now, slice, turn.queue(slice.queue_id), logs.get(slice.partition.id)) for slice in slices]
     results: list[PushResult] = []
     for item in checked:
         if not isinstance(item, tuple):
@@ -60,10 +97,8 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
         elif item[1].full:
             results.append(Full(item[1].depth, item[1].max_size))
         else:
-            results.append(_append(db, now, *item))
-    for queue_id, queue in queues.items():
-        if queue is not None and queue.max_size and queue.coming and not queue.full:
-            db.execute(ADD_DEPTH, (queue.coming, queue_id))
+            results.append(_append(db, turn, *item))
+    turn.write()
     return results
 
 
@@ -76,15 +111,13 @@ def _queue(db: apsw.Connection, queue_id: int) -> _Queue | None:
 
 
 def _check(
-    db: apsw.Connection, now: int, slice: Slice, queue: _Queue | None
+    db: apsw.Connection, now: int, slice: Slice, queue: _Queue | None, log: _Log | None
 ) -> tuple[Slice, _Queue, _Log] | PushResult:
     """What is needed to append the slice, or why it is not; capacity is judged when all slices are known."""
-    row = first(db, SQL["partition_log"], slice.partition.id) if slice.partition.shard == 0 else None
-    if queue is None or row is None or row[0] != slice.queue_id:
+    if queue is None or log is None or log.queue_id != slice.queue_id or slice.partition.shard != 0:
         return Gone()
     if queue.max_size and not slice.options.max_size:
         return Gone()  # the caller does not know yet that it may be refused
-    log = _Log(*row)
     if log.open_operations:
         return Behind()
     # Ids that are all newer than any stored one, the common case, need no look.
@@ -96,25 +129,25 @@ def _check(
     return slice, queue, log
 
 
-def _append(db: apsw.Connection, now: int, slice: Slice, queue: _Queue, log: _Log) -> Stored:
-    partition_id, at = slice.partition.id, max(log.last_at, now)
+def _append(db: apsw.Connection, turn: _Turn, slice: Slice, queue: _Queue, log: _Log) -> Stored:
+    """Add the slice's rows to the turn's."""
+    at = max(log.last_at, turn.now)
     depth = (queue.depth + queue.coming, queue.max_size) if queue.max_size else (None, None)
     if not slice.fragments:
         return Stored(log.head, at, *depth)
     if queue.seeding:
-        seed_partition(db, slice.queue_id, partition_id, now)
-    db.executemany(SQL["insert_segment"], _segments(slice, log.head, at))
+        seed_partition(db, slice.queue_id, log.id, turn.now)
+    turn.segments += _segments(slice, log.head, at)
     newest, oldest = max(slice.id_times) * 1000, min(slice.id_times) * 1000
     keyed_until = log.keyed_until
     if not (newest <= at and at - FRESH_US <= oldest and oldest >= 0):
-        db.executemany(SQL["insert_key"], _keys(slice, log.head, at))
+        turn.keys += _keys(slice, log.head, at)
         if newest > at:
             keyed_until = max(keyed_until, newest)
     head = log.head + len(slice.fragments)
-    db.execute(SQL["move_head"], (head, at, max(log.newest_id_at, newest), keyed_until, partition_id))
-    db.execute(SQL["wake"], (now, partition_id))
+    turn.heads.append((head, at, max(log.newest_id_at, newest), keyed_until, log.id))
     if queue.expires_after and log.start == log.head:
-        db.execute(SQL["expires_at"], (partition_id, at + queue.expires_after))
+        turn.expiries.append((log.id, at + queue.expires_after))
     return Stored(log.head, at, *depth)
 
 
@@ -123,7 +156,7 @@ def _segments(slice: Slice, first_pos: int, at: int) -> list[tuple[Any, ...]]:
     for low, high in _cuts(slice.fragments):
         fragments = slice.fragments[low:high]
         body = b"".join(fragments)
-        ends = msgspec.json.encode(list(accumulate(map(len, fragments)))).decode()
+        ends = encode(list(accumulate(map(len, fragments)))).decode()
         keys = pack_keys(slice.keys[low:high])
         position = first_pos + low
         rows.append((slice.partition.id, position, high - low, at, checksum(body), ends, keys, body))
