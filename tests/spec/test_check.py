@@ -159,6 +159,13 @@ WRONG = [
         None,
     ),
     (
+        'webhook W { queue: Q verify_hmac { header: "X" prefix: "é" secret_env: "S" } }\nqueue Q {}',
+        2,
+        22,
+        "the prefix of a signature is printable ASCII",
+        None,
+    ),
+    (
         "webhook W { queue: Q }\nqueue Q { message_type { body: json } }",
         2,
         13,

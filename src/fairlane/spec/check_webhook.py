@@ -131,6 +131,8 @@ def _check_headers(path: Path, hook: ir.WebhookSpec) -> list[Finding]:
         findings += _check_variables((*path, "verify"), hook.verify.secret_env)
         if hook.verify.header is not None:
             named.append(("verify", hook.verify.header))
+        if not (hook.verify.prefix.isascii() and hook.verify.prefix.isprintable() and len(hook.verify.prefix) <= 100):
+            findings.append(Finding((*path, "verify"), "the prefix of a signature is printable ASCII"))
     return findings + [
         Finding((*path, where), f'"{header[:100]}" is no name of a header')
         for where, header in named

@@ -1,0 +1,1 @@
+"""Webhooks that come in: who signed them."""

@@ -1,0 +1,85 @@
+"""How senders sign webhooks: which headers, which bytes, which encoding. One value per sender; no rules in here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.spec.ir import Verify
+
+
+class Scheme(msgspec.Struct, frozen=True, kw_only=True):
+    """The signed bytes are `signed_prefix`, then the id and the timestamp if there are such headers, then the body,
+    with `joint` between them."""
+
+    signature_header: bytes
+    separator: bytes = b""
+    """Between several signatures in the header; without one there is a single signature."""
+    marker: bytes = b""
+    """What a signature begins with; others in the same header are of other kinds and are passed over."""
+    algorithm: Literal["sha256", "sha512"] = "sha256"
+    encoding: Literal["hex", "base64"] = "hex"
+    signed_prefix: bytes = b""
+    joint: bytes = b""
+    id_header: bytes | None = None
+    timestamp_header: bytes | None = None
+    timestamp_marker: bytes | None = None
+    """The timestamp is in the signature header too, behind this."""
+    key: Literal["text", "whsec"] = "text"
+    """`whsec`: what follows `whsec_` in the secret is base64."""
+    delivery_id_header: bytes | None = None
+    """Where the sender puts an id that a redelivery has too."""
+
+    @property
+    def timed(self) -> bool:
+        return self.timestamp_header is not None or self.timestamp_marker is not None
+
+
+PRESETS: dict[str, Scheme] = {
+    "github": Scheme(
+        signature_header=b"x-hub-signature-256", marker=b"sha256=", delivery_id_header=b"x-github-delivery"
+    ),
+    "stripe": Scheme(
+        signature_header=b"stripe-signature", separator=b",", marker=b"v1=", timestamp_marker=b"t=", joint=b"."
+    ),
+    "slack": Scheme(
+        signature_header=b"x-slack-signature",
+        marker=b"v0=",
+        timestamp_header=b"x-slack-request-timestamp",
+        signed_prefix=b"v0:",
+        joint=b":",
+    ),
+    "pagerduty": Scheme(
+        signature_header=b"x-pagerduty-signature",
+        separator=b",",
+        marker=b"v1=",
+        delivery_id_header=b"x-webhook-id",
+    ),
+    "shopify": Scheme(
+        signature_header=b"x-shopify-hmac-sha256", encoding="base64", delivery_id_header=b"x-shopify-webhook-id"
+    ),
+    "standard_webhooks": Scheme(
+        signature_header=b"webhook-signature",
+        separator=b" ",
+        marker=b"v1,",
+        encoding="base64",
+        joint=b".",
+        id_header=b"webhook-id",
+        timestamp_header=b"webhook-timestamp",
+        key="whsec",
+        delivery_id_header=b"webhook-id",
+    ),
+}
+
+
+def scheme_of(verify: Verify) -> Scheme:
+    """The scheme that a spec names: a preset, or an HMAC of the body in a header of its own."""
+    if verify.scheme != "hmac":
+        return PRESETS[verify.scheme]
+    try:
+        header, marker = (verify.header or "").lower().encode("ascii"), verify.prefix.encode("ascii")
+    except UnicodeEncodeError:
+        raise InvalidRequest("the header and the prefix of a signature are ASCII") from None
+    return Scheme(signature_header=header, marker=marker, algorithm=verify.algorithm, encoding=verify.encoding)
