@@ -26,6 +26,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem
 
 if TYPE_CHECKING:
+    from fairlane.app import App, Context, DeadLetter, Done, Retry
     from fairlane.broker import Broker
     from fairlane.client.client import Client
     from fairlane.client.message import Message
@@ -33,11 +34,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AckItem",
+    "App",
     "Batch",
     "Broker",
     "Client",
     "Conflict",
+    "Context",
+    "DeadLetter",
     "Delivery",
+    "Done",
     "FairlaneError",
     "InvalidRequest",
     "LaneWaiting",
@@ -49,6 +54,7 @@ __all__ = [
     "Overloaded",
     "PushItem",
     "QueueFull",
+    "Retry",
     "Seek",
     "ShuttingDown",
     "StoreUnavailable",
@@ -59,11 +65,16 @@ __all__ = [
 
 
 _HOMES = {
+    "App": "fairlane.app",
     "Batch": "fairlane.delivery",
     "Broker": "fairlane.broker",
     "Client": "fairlane.client",
+    "Context": "fairlane.app",
+    "DeadLetter": "fairlane.app",
     "Delivery": "fairlane.delivery",
+    "Done": "fairlane.app",
     "Message": "fairlane.client",
+    "Retry": "fairlane.app",
 }
 
 

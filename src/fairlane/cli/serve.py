@@ -48,8 +48,8 @@ def serve(
     settings = load_settings(flags, config)
     check(settings)
     from fairlane.cli.banner import announce
+    from fairlane.cli.broker_process import run
     from fairlane.cli.logs import log_as
-    from fairlane.cli.worker import run
     from fairlane.http.listen import open_sockets
 
     log_as(settings.log_format)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from fairlane.cli.worker import READY, Task
+from fairlane.cli.broker_process import READY, Task
 from fairlane.config import Settings
 from fairlane.runtime.backoff import backoff
 
@@ -87,7 +87,7 @@ class Supervisor:
         """Start a worker and wait until it listens; whether it does."""
         process = self._processes[number] = await asyncio.create_subprocess_exec(
             # -P: the directory we run in is not a place to import from.
-            *(sys.executable, "-P", "-m", "fairlane.cli.worker"),
+            *(sys.executable, "-P", "-m", "fairlane.cli.broker_process"),
             stdin=PIPE,
             stdout=PIPE,
             pass_fds=self._sockets,

@@ -1,162 +1,70 @@
-"""One process that answers requests: a broker over its store, behind the HTTP server.
-
-It is the whole of `fairlane serve`, or one of several under a supervisor, which starts it as
-`python -m fairlane.cli.worker`, gives it its `Task` as the first line on stdin, and keeps stdin open for as long as
-it lives itself."""
+"""`fairlane worker ...`"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import signal
-import socket
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import msgspec
+import typer
+from typer.core import TyperGroup
 
-from fairlane.cli.exits import FAILED, REFUSED, TRY_AGAIN
-from fairlane.cli.logs import log_as
-from fairlane.config import Settings, encryption_key
-from fairlane.errors import FairlaneError
-from fairlane.runtime.descriptors import raise_descriptor_limit
-from fairlane.runtime.loop import new_event_loop
-from fairlane.runtime.memory import ease_collector
-
-DRAIN_SECONDS = 8.0
-GIVE_UP_SECONDS = 9.0
-"""After a signal the process is gone by then, whatever hangs: what was not answered is not known to be done."""
-READY = b"ready\n"
-
-log = logging.getLogger("fairlane")
+from fairlane.cli.connection import DEFAULT, Server
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervised worker is told. `store` is in the settings as the worker is to open it."""
+class _Group(TyperGroup):
+    """`fairlane worker module:app` is short for `fairlane worker run module:app`."""
 
-    settings: Settings
-    sockets: list[int]
-    number: int
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and ":" in args[0]:
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
 
 
+app = typer.Typer(
+    cls=_Group,
+    help="Run the handlers of an app: `fairlane worker module:app`. List the workers that are alive.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
 def run(
-    settings: Settings,
-    sockets: Sequence[socket.socket],
-    *,
-    ready: Callable[[], None],
-    number: int | None = None,
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is.", show_default=False)],
+    server: Server = DEFAULT,
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", "-q", help="Only handlers of this queue.", show_default=False)
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-c", help="Messages at once, for handlers that do not say.", show_default=False),
+    ] = None,
+    grace: Annotated[float, typer.Option(help="Seconds for what runs when the worker is told to stop.")] = 25.0,
+    log_format: Annotated[str, typer.Option(help="text or json")] = "text",
+    watch: Annotated[bool, typer.Option("--watch", help="Show rates, work in hand and lag, live.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when a source file changes.")] = False,
 ) -> None:
-    """Serve until SIGTERM, SIGINT, or, with a `number`, the end of stdin. `ready` is called once it listens."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings, sockets, ready, number))
+    """Run the handlers of an app until SIGTERM or SIGINT: then finish what runs and give back the rest. A second
+    signal ends it at once."""
+    from fairlane.cli.logs import log_as
+
+    log_as(log_format)
+    if reload:
+        from fairlane.cli.reload import run_again
+
+        sys.exit(run_again([sys.executable, sys.argv[0], *_without_reload(sys.argv[1:])], Path.cwd()))
+    from fairlane.cli.worker_process import Task, work
+
+    task = Task(
+        target=target,
+        servers=[url.strip() for url in server.split(",")],
+        queues=queue,
+        concurrency=concurrency,
+        grace_seconds=grace,
+        watch=watch,
+    )
+    work(task)
 
 
-async def _serve(
-    settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], None], number: int | None
-) -> None:
-    from fairlane.broker import Broker
-    from fairlane.http.app import App
-    from fairlane.http.cors import Cors
-    from fairlane.http.limits import Limits
-    from fairlane.http.server import Server
-
-    stop = _until_told(number)
-    descriptors = raise_descriptor_limit()
-    if descriptors < settings.connections_max + 100:
-        log.warning("the system allows %d open files, fewer than connections_max needs", descriptors)
-    options = _options(settings) | {
-        "retention_interval": settings.retention_interval_seconds,
-        "encryption_key": encryption_key(settings),
-    }
-    async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
-        app = App(broker, worker=number)
-        handler = Cors(app.handle, settings.cors_origin) if settings.cors_origin else app.handle
-        server = app.server = Server(
-            handler, Limits(connections_max=settings.connections_max, inflight_bytes_max=settings.inflight_bytes_max)
-        )
-        ease_collector()
-        await server.listen(sockets)
-        ready()
-        await stop.wait()
-        log.info("stopping: answering what is in flight")
-        server.stop_listening()
-        await broker.engine.stop()
-        await server.close(grace_seconds=DRAIN_SECONDS)
-    log.info("stopped")
-
-
-def _options(settings: Settings) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    if settings.journal:
-        options = {
-            "journal": str(Path(settings.data_dir) / "journal"),
-            "journal_bytes_max": settings.journal_bytes_max,
-        }
-    if settings.store.startswith("sqlite"):
-        return options
-    return options | {
-        "listen_url": settings.listen_url,
-        "statement_cache": settings.statement_cache,
-        "allow_unsafe": settings.allow_unsafe,
-    }
-
-
-def _until_told(number: int | None) -> asyncio.Event:
-    """An event for being told to stop, which also starts the clock."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-
-    def tell() -> None:
-        if not stop.is_set():
-            stop.set()
-            loop.call_later(GIVE_UP_SECONDS, _give_up)
-
-    def hear() -> None:
-        if not os.read(0, 1024):
-            loop.remove_reader(0)
-            tell()
-
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, tell)
-    if number is not None:
-        loop.add_reader(0, hear)
-    return stop
-
-
-def _give_up() -> None:
-    log.error("not stopped after %.0f seconds; ending without the rest", GIVE_UP_SECONDS)
-    logging.shutdown()
-    os._exit(FAILED)
-
-
-def main() -> None:
-    task = msgspec.json.decode(_first_line(), type=Task)
-    log_as(task.settings.log_format, worker=task.number)
-    sockets = [socket.socket(fileno=number) for number in task.sockets]
-    try:
-        run(task.settings, sockets, ready=lambda: _say(READY), number=task.number)
-    except FairlaneError as error:
-        log.error("%s", error)
-        sys.exit(TRY_AGAIN if error.retryable else REFUSED)
-
-
-def _first_line() -> bytes:
-    """Byte by byte: what is behind it must stay where the loop can see it end."""
-    line = b""
-    while not line.endswith(b"\n"):
-        part = os.read(0, 1)
-        if not part:
-            sys.exit(1)
-        line += part
-    return line
-
-
-def _say(what: bytes) -> None:
-    os.write(1, what)
-
-
-if __name__ == "__main__":
-    main()
+def _without_reload(arguments: list[str]) -> list[str]:
+    return [argument for argument in arguments if argument != "--reload"]

@@ -29,6 +29,7 @@ class Message(Generic[T_co]):
         "_data",
         "_decode",
         "created_at",
+        "failed_attempts",
         "group",
         "headers",
         "id",
@@ -58,6 +59,8 @@ class Message(Generic[T_co]):
         self.headers = popped.headers
         self.raw = popped.data
         """The producer's bytes: JSON."""
+        self.failed_attempts = 0
+        """Before this delivery, as far as the broker counts them."""
         self._decode = decode
         self._data: Any = _UNREAD
 
@@ -108,6 +111,9 @@ def batch_of(answer: PopAnswer, queue: str, decode: Decode) -> Batch[Any]:
         if partition_id is None:
             partition_id = ids[popped.partition_id] = PartitionId.parse(popped.partition_id)
         messages.append(Message(popped, answer.queue or queue, partition_id, decode))
+    for index, count in answer.failed_attempts.items():
+        if index < len(messages):
+            messages[index].failed_attempts = count
     return Batch(answer.lease_id or "", messages)
 
 

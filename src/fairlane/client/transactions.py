@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from fairlane.client.acks import ack_item
 from fairlane.client.family import Family
 from fairlane.client.message import Message
@@ -24,7 +26,7 @@ from fairlane.client.wire import (
 from fairlane.errors import TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.outcome import AckOutcome, AckStatus, PushOutcome
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
 
 
 class Transactions(Family):
@@ -75,9 +77,23 @@ class Transaction:
         for message in [messages] if isinstance(messages, Message) else messages:
             item = ack_item(message, status, error)
             item.check()
-            self.steps.append(
-                AckStep(item.transaction_id, str(item.partition), message.group, item.status, item.lease, item.error)
+            self.settle(message, item)
+
+    def settle(self, message: Message[Any], item: AckItem) -> None:
+        """The same with all that an ack can say."""
+        result = None if item.result is None else msgspec.Raw(item.result)
+        self.steps.append(
+            AckStep(
+                item.transaction_id,
+                str(item.partition),
+                message.group,
+                item.status,
+                item.lease,
+                item.error,
+                item.delay_ms,
+                result,
             )
+        )
 
 
 def _outcome(result: TransactionResult) -> PushOutcome | AckOutcome:

@@ -95,6 +95,8 @@ class AckStep(msgspec.Struct, rename="camel", omit_defaults=True, tag="ack"):
     status: str = "completed"
     lease_id: str | None = None
     error: str | None = None
+    delay_ms: int | None = None
+    result: msgspec.Raw | None = None
 
 
 class TransactionBody(msgspec.Struct):
@@ -140,6 +142,8 @@ class PopAnswer(msgspec.Struct, rename="camel"):
     lease_id: str | None = None
     consumer_group: str = ""
     messages: list[Popped] = []
+    failed_attempts: dict[int, int] = {}
+    """By the number of the message; of those that have any."""
 
 
 class RenewAnswer(msgspec.Struct, rename="camel"):

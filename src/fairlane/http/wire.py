@@ -66,6 +66,8 @@ class Operation(msgspec.Struct, rename="camel"):
     consumer_group: str | None = None
     lease_id: str | None = None
     error: str | None = None
+    delay_ms: int | None = None
+    result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
 class TransactionBody(msgspec.Struct, rename="camel"):

@@ -134,6 +134,8 @@ def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> bytes:
                 suffix = f',"createdAt":"{timestamp(created_at)}{where}'.encode()
                 parts.append((suffix + b",").join(taken.fragments[start : start + count]) + suffix)
                 start += count
+    if any(taken.lane.attempts for taken in popped.lanes):
+        more += f',"failedAttempts":{_failed_attempts(popped)}'
     place = '"partition":"","partitionId":null'
     if popped.lanes:
         first = popped.lanes[0].lane
@@ -143,6 +145,17 @@ def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> bytes:
         f'"partitionsClaimed":{len(popped.lanes)}{more},"messages":['
     )
     return b"%b%b]}" % (head.encode(), b",".join(parts))
+
+
+def _failed_attempts(popped: Popped) -> str:
+    """By the number of the message in the answer: only the first one of a lane can have failed before."""
+    counts: dict[str, int] = {}
+    index = 0
+    for taken in popped.lanes:
+        if taken.lane.attempts:
+            counts[str(index)] = taken.lane.attempts
+        index += len(taken.fragments)
+    return msgspec.json.encode(counts).decode()
 
 
 ROUTES = [

@@ -84,6 +84,8 @@ def _ack(operation: Operation, lent: str | None) -> AckStep:
         status=operation.status,
         lease_id=operation.lease_id or lent,
         error=operation.error,
+        delay_ms=operation.delay_ms,
+        result=operation.result,
     )
     [item] = ack_items([body])
     return AckStep(item, check_name("consumerGroup", operation.consumer_group or QUEUE_MODE))

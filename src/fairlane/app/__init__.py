@@ -1,0 +1,9 @@
+"""Apps: functions that do the work of queues. `fairlane worker module:app` runs one."""
+
+from fairlane.app.app import App
+from fairlane.app.calls import Calls, Reply
+from fairlane.app.context import Context
+from fairlane.app.results import DeadLetter
+from fairlane.client.verdicts import Done, Fail, Retry
+
+__all__ = ["App", "Calls", "Context", "DeadLetter", "Done", "Fail", "Reply", "Retry"]

@@ -1,0 +1,217 @@
+"""The app: what its functions handle, and what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from fairlane.app.context import Context
+from fairlane.errors import InvalidRequest
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
+from fairlane.model.names import QUEUE_MODE, check_count, check_name
+
+CONCURRENCY = 10
+LEASE_SECONDS = 60
+
+F = TypeVar("F", bound=Callable[..., Any])
+Next = Callable[[], Awaitable[Any]]
+Middleware = Callable[[Context, Next], Awaitable[Any]]
+
+
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
+    """A function and what it was registered for."""
+
+    function: Callable[..., Any]
+    queue: str
+    group: str
+    kind: Literal["message", "batch", "command"]
+    type: str | None = None
+    size: int = 1
+    """Messages of one call."""
+    concurrency: int | None = None
+    lease_seconds: int = LEASE_SECONDS
+    processes: bool = False
+
+    def check(self) -> Handler:
+        check_name("queue", self.queue)
+        check_name("group", self.group)
+        check_count("size", self.size, least=1, most=BATCH_ITEMS_MAX)
+        check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
+        if self.concurrency is not None:
+            check_count("concurrency", self.concurrency, least=1, most=BATCH_ITEMS_MAX)
+        if not callable(self.function):
+            raise InvalidRequest(f"a handler is a function, not {type(self.function).__name__}")
+        return self
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.function, "__qualname__", self.function))
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """The handlers of one queue and group: one for whole batches, or one for each type of message and, with the type
+    None, one for all others."""
+
+    queue: str
+    group: str
+    handlers: dict[str | None, Handler]
+
+    @property
+    def size(self) -> int:
+        return max(handler.size for handler in self.handlers.values())
+
+    @property
+    def batched(self) -> bool:
+        return any(handler.kind == "batch" for handler in self.handlers.values())
+
+    @property
+    def lease_seconds(self) -> int:
+        return max(handler.lease_seconds for handler in self.handlers.values())
+
+    def concurrency(self, otherwise: int | None = None) -> int:
+        """What the handlers ask for, or else `otherwise`."""
+        asked = [handler.concurrency for handler in self.handlers.values() if handler.concurrency]
+        return max(asked) if asked else otherwise or (1 if self.batched else CONCURRENCY)
+
+
+class App:
+    """Registers handlers; `fairlane worker module:app` runs them.
+
+        app = App()
+
+        @app.handler("orders", group="billing", concurrency=8)
+        async def bill(order: Order, ctx: Context) -> None: ...
+
+    A handler's first parameter is the payload, decoded as its annotation says. A parameter annotated `Context` is
+    the context, and one annotated with what a provider returns is that. Coroutine functions run on an event loop,
+    others in threads, and with `processes=True` in processes.
+    """
+
+    def __init__(self, name: str = "app") -> None:
+        self.name = check_name("name", name)
+        self.handlers: list[Handler] = []
+        self.middlewares: list[Middleware] = []
+        self.providers: list[Callable[..., Any]] = []
+
+    def handler(
+        self,
+        queue: str,
+        *,
+        group: str = QUEUE_MODE,
+        type: str | None = None,
+        concurrency: int | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+        processes: bool = False,
+    ) -> Callable[[F], F]:
+        """The function handles the messages of a queue, or those of one `type`, each by itself."""
+
+        def register(function: F) -> F:
+            self._add(
+                Handler(
+                    function=function,
+                    queue=queue,
+                    group=group,
+                    kind="message",
+                    type=type,
+                    concurrency=concurrency,
+                    lease_seconds=lease_seconds,
+                    processes=processes,
+                )
+            )
+            return function
+
+        return register
+
+    def command(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+        processes: bool = False,
+    ) -> Callable[[F], F]:
+        """The function carries out a command: a message in the queue of that name. What it returns is kept as the
+        result of the message."""
+
+        def register(function: F) -> F:
+            self._add(
+                Handler(
+                    function=function,
+                    queue=name,
+                    group=QUEUE_MODE,
+                    kind="command",
+                    concurrency=concurrency,
+                    lease_seconds=lease_seconds,
+                    processes=processes,
+                )
+            )
+            return function
+
+        return register
+
+    def batch(
+        self,
+        queue: str,
+        *,
+        size: int = 100,
+        group: str = QUEUE_MODE,
+        concurrency: int | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+        processes: bool = False,
+    ) -> Callable[[F], F]:
+        """The function handles up to `size` messages at once. Its first parameter is a list of payloads; it returns
+        None, or a result for each."""
+
+        def register(function: F) -> F:
+            self._add(
+                Handler(
+                    function=function,
+                    queue=queue,
+                    group=group,
+                    kind="batch",
+                    size=size,
+                    concurrency=concurrency,
+                    lease_seconds=lease_seconds,
+                    processes=processes,
+                )
+            )
+            return function
+
+        return register
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """`async def around(ctx, call)` is called for every message or batch, and calls `await call()` for what is
+        inside it. The first one registered is outermost."""
+        self.middlewares.append(function)
+        return function
+
+    def provide(self, function: F) -> F:
+        """The function, a coroutine function or an (async) generator makes what parameters annotated with its return
+        type are given: once for a worker. A generator goes on when the worker stops."""
+        self.providers.append(function)
+        return function
+
+    def subscriptions(self, queues: list[str] | None = None) -> list[Subscription]:
+        """By queue and group, of all queues or of those named."""
+        unknown = sorted(set(queues or ()) - {handler.queue for handler in self.handlers})
+        if unknown:
+            raise InvalidRequest(f"the app has no handler for queue {unknown[0]!r:.80}")
+        found: dict[tuple[str, str], dict[str | None, Handler]] = {}
+        for handler in self.handlers:
+            if not queues or handler.queue in queues:
+                found.setdefault((handler.queue, handler.group), {})[handler.type] = handler
+        return [Subscription(queue=queue, group=group, handlers=handlers) for (queue, group), handlers in found.items()]
+
+    def _add(self, handler: Handler) -> None:
+        handler.check()
+        for other in self.handlers:
+            if (other.queue, other.group) != (handler.queue, handler.group):
+                continue
+            if other.type == handler.type or "batch" in (other.kind, handler.kind):
+                raise InvalidRequest(
+                    f"{handler.name} and {other.name} would both handle queue {handler.queue!r:.80}; "
+                    "give one of them another group or type"
+                )
+        self.handlers.append(handler)

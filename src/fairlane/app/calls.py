@@ -1,0 +1,84 @@
+"""Calls of handlers to other people's HTTP APIs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from fairlane.client.outbound import Reply, Sender
+from fairlane.errors import FairlaneError
+
+__all__ = ["Calls", "Outbound", "Reply"]
+
+
+class Outbound(Protocol):
+    """Where calls leave from: a session and the loop that it lives on."""
+
+    @property
+    def sender(self) -> Sender: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+
+class Calls:
+    """HTTP for coroutine functions; `blocking` is the same for plain ones.
+
+    429, 5xx and broken connections are tried again after 200, 400, 800 ms ... or as long as the server
+    asks for; the last answer is returned whatever it says. `raise_for_status` makes a bad one a failed attempt.
+    """
+
+    def __init__(self, outbound: Outbound, headers: Mapping[str, str]) -> None:
+        self._outbound = outbound
+        self._headers = headers
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = msgspec.UNSET,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """One call; `json` is sent as the body. Raises Unavailable when no answer came at all."""
+        told = {**self._headers, **(headers or {})}
+        if json is not msgspec.UNSET:
+            body = msgspec.json.encode(json)
+            told.setdefault("Content-Type", "application/json")
+        return await self._outbound.sender.send(method, url, headers=told, body=body)
+
+    async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.request("GET", url, headers=headers)
+
+    async def post(self, url: str, *, json: Any = msgspec.UNSET, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.request("POST", url, json=json, headers=headers)
+
+    @property
+    def blocking(self) -> BlockingCalls:
+        return BlockingCalls(self, self._outbound.loop)
+
+
+class BlockingCalls:
+    """For functions that run in threads."""
+
+    def __init__(self, calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
+        self._calls = calls
+        self._loop = loop
+
+    def request(self, method: str, url: str, **options: Any) -> Reply:
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            raise FairlaneError("a blocking call would block the event loop; use `await ctx.http...`")
+        return asyncio.run_coroutine_threadsafe(self._calls.request(method, url, **options), self._loop).result()
+
+    def get(self, url: str, **options: Any) -> Reply:
+        return self.request("GET", url, **options)
+
+    def post(self, url: str, **options: Any) -> Reply:
+        return self.request("POST", url, **options)

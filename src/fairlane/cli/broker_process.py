@@ -1,0 +1,162 @@
+"""One process that answers requests: a broker over its store, behind the HTTP server.
+
+It is the whole of `fairlane serve`, or one of several under a supervisor, which starts it as
+`python -m fairlane.cli.broker_process`, gives it its `Task` as the first line on stdin, and keeps stdin open for as
+long as it lives itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairlane.cli.exits import FAILED, REFUSED, TRY_AGAIN
+from fairlane.cli.logs import log_as
+from fairlane.config import Settings, encryption_key
+from fairlane.errors import FairlaneError
+from fairlane.runtime.descriptors import raise_descriptor_limit
+from fairlane.runtime.loop import new_event_loop
+from fairlane.runtime.memory import ease_collector
+
+DRAIN_SECONDS = 8.0
+GIVE_UP_SECONDS = 9.0
+"""After a signal the process is gone by then, whatever hangs: what was not answered is not known to be done."""
+READY = b"ready\n"
+
+log = logging.getLogger("fairlane")
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervised worker is told. `store` is in the settings as the worker is to open it."""
+
+    settings: Settings
+    sockets: list[int]
+    number: int
+
+
+def run(
+    settings: Settings,
+    sockets: Sequence[socket.socket],
+    *,
+    ready: Callable[[], None],
+    number: int | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT, or, with a `number`, the end of stdin. `ready` is called once it listens."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(settings, sockets, ready, number))
+
+
+async def _serve(
+    settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], None], number: int | None
+) -> None:
+    from fairlane.broker import Broker
+    from fairlane.http.app import App
+    from fairlane.http.cors import Cors
+    from fairlane.http.limits import Limits
+    from fairlane.http.server import Server
+
+    stop = _until_told(number)
+    descriptors = raise_descriptor_limit()
+    if descriptors < settings.connections_max + 100:
+        log.warning("the system allows %d open files, fewer than connections_max needs", descriptors)
+    options = _options(settings) | {
+        "retention_interval": settings.retention_interval_seconds,
+        "encryption_key": encryption_key(settings),
+    }
+    async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
+        app = App(broker, worker=number)
+        handler = Cors(app.handle, settings.cors_origin) if settings.cors_origin else app.handle
+        server = app.server = Server(
+            handler, Limits(connections_max=settings.connections_max, inflight_bytes_max=settings.inflight_bytes_max)
+        )
+        ease_collector()
+        await server.listen(sockets)
+        ready()
+        await stop.wait()
+        log.info("stopping: answering what is in flight")
+        server.stop_listening()
+        await broker.engine.stop()
+        await server.close(grace_seconds=DRAIN_SECONDS)
+    log.info("stopped")
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if settings.journal:
+        options = {
+            "journal": str(Path(settings.data_dir) / "journal"),
+            "journal_bytes_max": settings.journal_bytes_max,
+        }
+    if settings.store.startswith("sqlite"):
+        return options
+    return options | {
+        "listen_url": settings.listen_url,
+        "statement_cache": settings.statement_cache,
+        "allow_unsafe": settings.allow_unsafe,
+    }
+
+
+def _until_told(number: int | None) -> asyncio.Event:
+    """An event for being told to stop, which also starts the clock."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def tell() -> None:
+        if not stop.is_set():
+            stop.set()
+            loop.call_later(GIVE_UP_SECONDS, _give_up)
+
+    def hear() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            tell()
+
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, tell)
+    if number is not None:
+        loop.add_reader(0, hear)
+    return stop
+
+
+def _give_up() -> None:
+    log.error("not stopped after %.0f seconds; ending without the rest", GIVE_UP_SECONDS)
+    logging.shutdown()
+    os._exit(FAILED)
+
+
+def main() -> None:
+    task = msgspec.json.decode(_first_line(), type=Task)
+    log_as(task.settings.log_format, worker=task.number)
+    sockets = [socket.socket(fileno=number) for number in task.sockets]
+    try:
+        run(task.settings, sockets, ready=lambda: _say(READY), number=task.number)
+    except FairlaneError as error:
+        log.error("%s", error)
+        sys.exit(TRY_AGAIN if error.retryable else REFUSED)
+
+
+def _first_line() -> bytes:
+    """Byte by byte: what is behind it must stay where the loop can see it end."""
+    line = b""
+    while not line.endswith(b"\n"):
+        part = os.read(0, 1)
+        if not part:
+            sys.exit(1)
+        line += part
+    return line
+
+
+def _say(what: bytes) -> None:
+    os.write(1, what)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What a worker does, on one screen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from rich.live import Live
+from rich.table import Table
+
+from fairlane.client import Client
+from fairlane.errors import FairlaneError
+from fairlane.model.names import QUEUE_MODE
+from fairlane.worker import Worker
+from fairlane.worker.feed import Feed
+
+_SECONDS = 0.5
+_LAG_SECONDS = 2.0
+
+
+async def watch(worker: Worker, servers: list[str]) -> None:
+    """Until it is cancelled."""
+    handled: dict[Feed, tuple[float, int]] = {}
+    lags: dict[tuple[str, str], int | None] = {}
+    lag_at = 0.0
+    async with Client(servers, attempts=1) as client:
+        with Live(table(worker, {}, {}), auto_refresh=False) as live:
+            while True:
+                await asyncio.sleep(_SECONDS)
+                now = time.monotonic()
+                if now >= lag_at:
+                    lags, lag_at = await _lags(client), now + _LAG_SECONDS
+                rates = {}
+                for feed in worker.feeds:
+                    at, before = handled.get(feed, (now, feed.settling.handled))
+                    rates[feed] = (feed.settling.handled - before) / max(now - at, 0.001)
+                    handled[feed] = now, feed.settling.handled
+                live.update(table(worker, rates, lags), refresh=True)
+
+
+def table(worker: Worker, rates: dict[Feed, float], lags: dict[tuple[str, str], int | None]) -> Table:
+    shown = Table(title=f"worker of {worker.app.name}", expand=True)
+    for name in ("queue", "group"):
+        shown.add_column(name)
+    for name in ("in hand", "handled", "per second", "failed", "waiting"):
+        shown.add_column(name, justify="right")
+    for feed in worker.feeds:
+        place = feed.subscription.queue, feed.subscription.group
+        lag = lags.get(place)
+        shown.add_row(
+            place[0],
+            "" if place[1] == QUEUE_MODE else place[1],
+            f"{feed.in_hand} of {feed.room}",
+            str(feed.settling.handled),
+            f"{rates.get(feed, 0.0):.0f}",
+            str(feed.settling.failed),
+            "" if lag is None else str(lag),
+        )
+    return shown
+
+
+async def _lags(client: Client) -> dict[tuple[str, str], int | None]:
+    try:
+        return {(group.queue, group.name): group.total_lag for group in await client.groups()}
+    except FairlaneError:
+        return {}

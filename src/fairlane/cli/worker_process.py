@@ -1,0 +1,105 @@
+"""The process of `fairlane worker`: loads the app, hears signals, and ends when the worker has."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairlane.app import App
+from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.worker import Worker
+
+log = logging.getLogger("fairlane.worker")
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asked for."""
+
+    target: str
+    servers: list[str]
+    queues: list[str] | None
+    concurrency: int | None
+    grace_seconds: float
+    watch: bool
+
+
+def work(task: Task) -> None:
+    """Run the app until a signal."""
+    stuck = asyncio.run(_work(load(task.target), task))
+    log.info("stopped")
+    if stuck:  # threads that nobody can end must not keep the process
+        logging.shutdown()
+        os._exit(0)
+
+
+async def _work(app: App, task: Task) -> bool:
+    worker = Worker(
+        app,
+        task.servers,
+        queues=task.queues,
+        concurrency=task.concurrency,
+        grace_seconds=task.grace_seconds,
+    )
+    _on_signals(worker)
+    watching = asyncio.create_task(_watched(worker, task.servers)) if task.watch else None
+    log.info("worker of %s at %s, process %d", task.target, ", ".join(task.servers), os.getpid())
+    try:
+        await worker.run()
+    finally:
+        if watching is not None:
+            watching.cancel()
+    return worker.stuck
+
+
+def load(target: str) -> App:
+    """The app that `module:name` names. InvalidRequest says what is missing."""
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise InvalidRequest(f"{target!r:.80} names no app; use module:app")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidRequest(f"there is no module {module!r} in {Path.cwd()} or on the path") from None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        raise InvalidRequest(f"{target!r:.80} is not a fairlane.App")
+    return found
+
+
+def _on_signals(worker: Worker) -> None:
+    told = False
+
+    def tell(number: int) -> None:
+        nonlocal told
+        if told:
+            log.warning("ending at once")
+            logging.shutdown()
+            os._exit(128 + number)
+        told = True
+        log.info("stopping: finishing what runs")
+        worker.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, tell, number)
+
+
+async def _watched(worker: Worker, servers: list[str]) -> None:
+    from fairlane.cli.watch import watch
+
+    try:
+        await watch(worker, servers)
+    except FairlaneError as error:
+        log.warning("nothing more is shown: %s", error)

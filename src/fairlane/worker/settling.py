@@ -1,0 +1,164 @@
+"""Telling the broker what became of messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from fairlane.app.app import Subscription
+from fairlane.client.client import Client
+from fairlane.client.transactions import Transaction
+from fairlane.client.verdicts import comes_again
+from fairlane.client.wire import PushStep
+from fairlane.errors import FairlaneError, Overloaded, TransactionRefused
+from fairlane.model.outcome import AckItem
+from fairlane.runtime.backoff import backoff
+from fairlane.worker.claim import Claim, Said
+
+_FIRST_SECONDS = 0.2
+_SECONDS_MAX = 5.0
+
+log = logging.getLogger("fairlane.worker")
+
+
+class Settling:
+    """Acks go out one request after another, each with all that was said meanwhile: in order, so that no ack of a
+    lane overtakes another. They are repeated while the lease may still be alive. `settled` is called for a claim when
+    the broker knows more of it."""
+
+    def __init__(
+        self,
+        client: Client,
+        subscription: Subscription,
+        lose: Callable[[Claim], None],
+        settled: Callable[[Claim], None],
+    ) -> None:
+        self._client = client
+        self._queue = subscription.queue
+        self._group = subscription.group
+        self._lose = lose
+        self._settled = settled
+        self._waiting: deque[Said] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._transactions: set[asyncio.Task[None]] = set()
+        self.handled = self.failed = 0
+
+    def say(self, said: Said) -> None:
+        said.claim.unsettled += 1
+        self.handled += len(said.items)
+        self.failed += sum(item.status in ("failed", "dlq") for item in said.items)
+        self._waiting.append(said)
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        try:
+            while self._waiting:
+                batch = list(self._waiting)
+                self._waiting.clear()
+                plain = [said for said in batch if not said.pushed]
+                if plain:
+                    await self._ack(plain)
+                for said in batch:
+                    if said.pushed:  # behind the acks of its lane
+                        task = asyncio.create_task(self._transact(said))
+                        self._transactions.add(task)
+                        task.add_done_callback(self._transactions.discard)
+        finally:
+            self._sending = None
+
+    async def _ack(self, some: list[Said]) -> None:
+        claims = [said.claim for said in some for _ in said.items]
+        await self._tell([item for said in some for item in said.items], claims)
+        for said in some:
+            self._over(said)
+
+    async def _tell(self, items: list[AckItem], claims: list[Claim]) -> None:
+        failures = 0
+        while True:
+            try:
+                outcomes = await self._client.ack_many(items, group=self._group, queue=self._queue)
+            except FairlaneError as error:
+                failures += 1
+                if not await self._patience(error, failures, claims):
+                    log.error("cannot ack %d messages of %r, they come again: %s", len(items), self._queue, error)
+                    return
+                continue
+            for outcome, claim in zip(outcomes, claims, strict=True):
+                if outcome.code == "lease_lost":
+                    log.warning(
+                        "the ack of %s of %r was refused: its lease was lost", outcome.transaction_id, self._queue
+                    )
+                    self._lose(claim)
+            return
+
+    async def _patience(self, error: FairlaneError, failures: int, claims: list[Claim]) -> bool:
+        """Wait a little; False if that is no use."""
+        if not error.retryable or all(claim.lost for claim in claims):
+            return False
+        if failures == 1:
+            log.warning("cannot ack messages of %r, trying again: %s", self._queue, error)
+        await asyncio.sleep(backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))
+        return True
+
+    async def _transact(self, said: Said) -> None:
+        """Acks and pushes together. If that is refused the messages come again: a full queue has room some day."""
+        done = [item for item in said.items if not comes_again(item)]
+        committed = await self._commit(said, {id(item) for item in done})
+        if committed:
+            again = [item for item in said.items if comes_again(item)]
+        else:
+            again = [_postponed(item) for item in said.items]
+            self.handled -= len(done)
+        if again and not said.claim.lost:
+            await self._tell(again, [said.claim] * len(again))
+        self._over(said)
+        if said.known is not None:
+            said.known.get_loop().call_soon_threadsafe(_answer, said.known, committed)
+
+    async def _commit(self, said: Said, done: set[int]) -> bool:
+        built = Transaction()
+        for message, item in zip(said.messages, said.items, strict=False):
+            if id(item) in done:
+                built.settle(message, item)
+        built.steps.append(PushStep(said.pushed))
+        failures = 0
+        while True:
+            try:
+                async with self._client.transaction() as transaction:
+                    transaction.steps += built.steps
+                return True
+            except TransactionRefused as error:
+                log.warning("nothing was pushed and acked of %r: %s", said.messages[0], error)
+                return False
+            except FairlaneError as error:
+                failures += 1
+                if isinstance(error, Overloaded) or not await self._patience(error, failures, [said.claim]):
+                    log.warning("nothing was pushed and acked of %r: %s", said.messages[0], error)
+                    return False
+
+    def _over(self, said: Said) -> None:
+        said.claim.unsettled -= 1
+        self._settled(said.claim)
+
+    async def drain(self) -> None:
+        """Return when all that was said is known to the broker, or given up on."""
+        while self._sending is not None or self._transactions:
+            await asyncio.wait([*([self._sending] if self._sending else []), *self._transactions])
+
+
+def _answer(future: asyncio.Future[bool], answer: bool) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _postponed(item: AckItem) -> AckItem:
+    return AckItem(
+        transaction_id=item.transaction_id,
+        partition=item.partition,
+        status="retry",
+        lease=item.lease,
+        delay_ms=1000,
+    )

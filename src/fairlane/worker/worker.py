@@ -1,0 +1,91 @@
+"""A worker: the feeds of an app's handlers, from start to an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from fairlane.app.app import App
+from fairlane.client.client import DEFAULT_SERVER, Client
+from fairlane.errors import InvalidRequest
+from fairlane.model.names import check_count
+from fairlane.worker.feed import Feed
+from fairlane.worker.stage import Stage
+
+GRACE_SECONDS = 25.0
+_CANCEL_SECONDS = 2.0
+
+log = logging.getLogger("fairlane.worker")
+
+
+class Worker:
+    """Runs an app until `stop`. Polls, acks and renewals live on the caller's loop, handlers on one of their own."""
+
+    def __init__(
+        self,
+        app: App,
+        servers: str | Sequence[str] = DEFAULT_SERVER,
+        *,
+        queues: list[str] | None = None,
+        concurrency: int | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+        own_loop: bool = True,
+        token: str | None = None,
+    ) -> None:
+        if concurrency is not None:
+            check_count("concurrency", concurrency, least=1, most=10_000)
+        self.app = app
+        self._subscriptions = app.subscriptions(queues)
+        if not self._subscriptions:
+            raise InvalidRequest(f"app {app.name!r} has no handlers")
+        self._client = Client(servers, attempts=1, token=token)
+        self._concurrency = concurrency
+        self._grace_seconds = grace_seconds
+        self._stage = Stage(app, own_loop=own_loop)
+        self._stopping = asyncio.Event()
+        self.feeds: list[Feed] = []
+        self.stuck = False
+        """Plain functions still ran when the worker ended: their threads live on."""
+
+    def stop(self) -> None:
+        """Take nothing new, finish what runs, give back the rest."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Until `stop`, or an error that waiting does not cure, which is raised after an orderly end."""
+        await self._stage.start()
+        try:
+            self.feeds = [
+                Feed(self.app, one, self._client, self._stage, one.concurrency(self._concurrency))
+                for one in self._subscriptions
+            ]
+            running = [asyncio.create_task(feed.run()) for feed in self.feeds]
+            stopping = asyncio.create_task(self._stopping.wait())
+            try:
+                await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopping.cancel()
+                await self._wind_down(running)
+            for task in running:
+                if task.done() and not task.cancelled() and (error := task.exception()):
+                    raise error
+        finally:
+            await self._client.close()
+            await self._stage.close()
+
+    async def _wind_down(self, running: list[asyncio.Task[None]]) -> None:
+        for feed in self.feeds:
+            feed.stop()
+        _, left = await asyncio.wait(running, timeout=self._grace_seconds)
+        if left:
+            log.warning("%d messages are not finished; giving them back", sum(feed.in_hand for feed in self.feeds))
+            for feed in self.feeds:
+                feed.cancel()
+            _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
+        for task in left:
+            self.stuck = True
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+            await asyncio.gather(*(feed.give_back() for feed in self.feeds))

@@ -1,0 +1,1 @@
+"""Apps and workers, against a broker in a process of its own."""

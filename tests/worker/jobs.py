@@ -1,0 +1,51 @@
+"""An app for workers in processes of their own. What its handlers do is written to the file that JOURNAL names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import msgspec
+
+from fairlane import App, Context
+
+app = App("jobs")
+QUEUE = os.environ.get("QUEUE", "jobs")
+LEASE_SECONDS = int(os.environ.get("LEASE_SECONDS", "60"))
+
+
+class Job(msgspec.Struct):
+    id: int
+    seconds: float = 0.0
+    poison: bool = False
+
+
+def note(what: str, job: Job, ctx: Context) -> None:
+    """One line in one write, so that lines of many processes do not mix."""
+    line = f"{what} {job.id} {ctx.attempt} {os.getpid()}\n".encode()
+    file = os.open(os.environ["JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
+
+
+@app.handler(QUEUE, lease_seconds=LEASE_SECONDS)
+async def work(job: Job, ctx: Context) -> None:
+    note("began", job, ctx)
+    if job.poison:
+        raise ValueError("poison")
+    try:
+        await asyncio.sleep(job.seconds)
+    except asyncio.CancelledError:
+        note("cancelled", job, ctx)
+        raise
+    note("done", job, ctx)
+
+
+@app.handler(f"{QUEUE}.plain", lease_seconds=LEASE_SECONDS)
+def work_plainly(job: Job, ctx: Context) -> None:
+    note("began", job, ctx)
+    time.sleep(job.seconds)
+    note("done", job, ctx)

@@ -1,0 +1,80 @@
+"""Calls of handlers to other services: safe to repeat, and patient."""
+
+from __future__ import annotations
+
+import itertools
+
+from fairlane import App, Client, Context
+from tests.worker.conftest import Running, until_drained
+from tests.worker.service import Asked, Service
+
+
+async def test_a_job_attempted_three_times_creates_one_record(client: Client, queue: str, running: Running) -> None:
+    """The service deduplicates on the Idempotency-Key; the first two attempts fail after their call."""
+    records: dict[str, bytes] = {}
+
+    def answer(asked: Asked) -> tuple[int, str, bytes]:
+        return 201, "", records.setdefault(asked.headers["idempotency-key"], asked.body)
+
+    app = App()
+    attempts: list[int] = []
+    async with Service(answer) as service:
+
+        @app.handler(queue)
+        async def handle(data: dict[str, int], ctx: Context) -> None:
+            reply = (await ctx.http.post(service.url, json=data)).raise_for_status()
+            assert reply.json() == {"order": 7}
+            attempts.append(ctx.attempt)
+            if ctx.attempt < 3:
+                raise ValueError("after the call")
+
+        await client.push(queue, {"order": 7}, transaction_id="t-7")
+        async with running(app):
+            await until_drained(client, queue)
+        assert [asked.headers["x-correlation-id"] for asked in service.asked] == ["t-7"] * 3
+    assert attempts == [1, 2, 3]
+    assert list(records.values()) == [b'{"order":7}']
+
+
+async def test_calls_that_meet_429_and_5xx_are_repeated_after_growing_delays(
+    client: Client, queue: str, running: Running
+) -> None:
+    answers = [429, 500, 503, 200]
+
+    def answer(asked: Asked) -> tuple[int, str, bytes]:
+        return answers[len(service.asked) - 1], "", b"{}"
+
+    app = App()
+    attempts: list[int] = []
+    async with Service(answer) as service:
+
+        @app.handler(queue)
+        def handle(number: int, ctx: Context) -> None:
+            assert ctx.http.blocking.get(service.url).status == 200
+            attempts.append(ctx.attempt)
+
+        await client.push(queue, 1)
+        async with running(app):
+            await until_drained(client, queue)
+        times = [asked.at for asked in service.asked]
+    delays = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert attempts == [1]
+    assert [delay >= least for delay, least in zip(delays, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
+
+
+async def test_a_service_that_says_how_long_to_wait_is_obeyed(client: Client, queue: str, running: Running) -> None:
+    def answer(asked: Asked) -> tuple[int, str, bytes]:
+        return (429, "Retry-After: 1\r\n", b"") if len(service.asked) == 1 else (200, "", b"")
+
+    app = App()
+    async with Service(answer) as service:
+
+        @app.handler(queue)
+        async def handle(number: int, ctx: Context) -> None:
+            (await ctx.http.get(service.url)).raise_for_status()
+
+        await client.push(queue, 1)
+        async with running(app):
+            await until_drained(client, queue)
+        first, second = service.asked
+    assert second.at - first.at >= 1.0

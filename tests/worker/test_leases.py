@@ -1,0 +1,109 @@
+"""Leases of handlers: kept while they run, whatever they block; and the end of the handler when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+
+import pytest
+
+from fairlane import App, Client, Context
+from tests.worker.conftest import Running, until, until_drained
+
+
+@pytest.mark.may_block_loop
+async def test_a_handler_that_blocks_its_loop_keeps_its_lease(client: Client, queue: str, running: Running) -> None:
+    """For more than twice as long as the lease."""
+    app = App()
+    attempts: list[int] = []
+
+    @app.handler(queue, lease_seconds=1)
+    async def handle(number: int, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        time.sleep(2.3)  # noqa: ASYNC251
+
+    await client.push(queue, 1)
+    async with running(app):
+        await until(lambda: bool(attempts))
+        assert not await client.pop(queue, wait=2)
+        await until_drained(client, queue)
+    assert attempts == [1]
+
+
+async def test_a_lost_lease_cancels_the_handler_and_says_so(
+    client: Client, queue: str, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App()
+    begun = threading.Event()
+    cancelled = threading.Event()
+    plain_told = threading.Event()
+
+    @app.handler(queue, lease_seconds=1)
+    async def handle(number: int, ctx: Context) -> None:
+        if ctx.attempt > 1 or begun.is_set():
+            return
+        begun.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            assert ctx.cancelled
+            cancelled.set()
+            raise
+
+    @app.handler(f"{queue}.plain", lease_seconds=1)
+    def plain(number: int, ctx: Context) -> None:
+        ends_at = time.monotonic() + 20
+        while not ctx.cancelled and time.monotonic() < ends_at:
+            time.sleep(0.01)
+        if ctx.cancelled:
+            plain_told.set()
+
+    await client.push(queue, 1)
+    await client.push(f"{queue}.plain", 1)
+    async with running(app) as worker:
+        await until(begun.is_set)
+        await until(lambda: all(feed.in_hand for feed in worker.feeds))
+        for feed in worker.feeds:
+            for claim in feed.claims:
+                await client.release(claim.lease)
+        await until(cancelled.is_set)
+        await until(plain_told.is_set)
+        await until_drained(client, queue)
+        worker.stop()
+    assert "was lost" in caplog.text
+
+
+async def test_no_more_is_in_hand_than_the_concurrency(client: Client, queue: str, running: Running) -> None:
+    app = App()
+    go_on = threading.Event()
+
+    @app.handler(queue, concurrency=3)
+    def handle(number: int) -> None:
+        go_on.wait(20)
+
+    for number in range(12):
+        await client.push(queue, number, partition=f"p{number}")
+    async with running(app) as worker:
+        [feed] = worker.feeds or [None]
+        await until(lambda: bool(worker.feeds) and worker.feeds[0].in_hand == 3)
+        await asyncio.sleep(0.1)
+        assert worker.feeds[0].in_hand == 3
+        assert len(await client.leases(queue)) == 3
+        go_on.set()
+        await until_drained(client, queue)
+    assert feed is None or feed.in_hand == 0
+
+
+async def test_a_broker_that_cannot_be_reached_is_waited_for(
+    queue: str, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App()
+
+    @app.handler(queue)
+    async def handle(number: int) -> None: ...
+
+    with caplog.at_level(logging.WARNING):
+        async with running(app, server="http://127.0.0.1:9"):
+            await until(lambda: "trying again in" in caplog.text)

@@ -1,0 +1,174 @@
+"""Workers as users run them: many at once, killed, stopped, frozen, and cut off from their broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlane import Client, PushItem
+from tests.broker_process import FAIRLANE, BrokerProcess
+from tests.worker.conftest import until, until_drained
+from tests.worker.processes import Workshop, workshop
+
+# Starting processes and reading what they wrote holds up the loop for a moment.
+pytestmark = pytest.mark.may_block_loop
+
+
+@pytest.fixture
+def shop(tmp_path: Path, queue: str, broker: BrokerProcess) -> Iterator[Workshop]:
+    with workshop(tmp_path, queue, broker.url) as found:
+        yield found
+
+
+async def push(client: Client, queue: str, count: int, *, lanes: int = 100, more: str = "") -> None:
+    items = [
+        PushItem(queue=queue, payload=f'{{"id":{n}{more}}}'.encode(), partition=f"p{n % lanes}") for n in range(count)
+    ]
+    await client.push_many(items)
+
+
+async def ended(process: subprocess.Popen[str], *, seconds: float = 60.0) -> int:
+    await until(lambda: process.poll() is not None, seconds=seconds)
+    return int(process.returncode)
+
+
+@pytest.mark.parametrize("workers", [5, 10])
+async def test_each_of_a_thousand_jobs_is_executed_once_by_some_worker(
+    client: Client, shop: Workshop, workers: int
+) -> None:
+    for _ in range(workers):
+        shop.start()
+    await push(client, shop.queue, 1000, more=',"seconds":0.001')
+    await until(lambda: len(shop.done()) == 1000, seconds=100)
+    await until_drained(client, shop.queue)
+    for process in shop.processes:
+        process.terminate()
+    assert [await ended(process) for process in shop.processes] == [0] * workers
+    assert set(shop.done().values()) == {1}
+    assert len(shop.notes("began")) == 1000
+
+
+async def test_a_job_whose_worker_was_killed_is_done_by_another_after_the_lease(client: Client, shop: Workshop) -> None:
+    await push(client, shop.queue, 1, more=',"seconds":0.5')
+    first = shop.start(lease_seconds=1)
+    await until(lambda: bool(shop.notes("began")))
+    first.kill()
+    shop.start(lease_seconds=1)
+    await until(lambda: bool(shop.notes("done")))
+    assert [(note.what, note.pid == first.pid, note.attempt) for note in shop.notes()] == [
+        ("began", True, 1),
+        ("began", False, 2),
+        ("done", False, 2),
+    ]
+    await until_drained(client, shop.queue)
+
+
+async def test_a_worker_that_was_frozen_past_its_lease_cancels_its_handler_and_its_ack_is_refused(
+    client: Client, shop: Workshop
+) -> None:
+    """One handler can be cancelled; a plain one cannot, so that it is its ack that is refused."""
+    await push(client, shop.queue, 1, more=',"seconds":0.6')
+    await push(client, f"{shop.queue}.plain", 1, more=',"seconds":0.6')
+    frozen = shop.start(lease_seconds=1)
+    await until(lambda: len(shop.notes("began")) == 2)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    shop.start(lease_seconds=1)
+    await until(lambda: len(shop.notes("done")) == 2)
+    os.kill(frozen.pid, signal.SIGCONT)
+    await until(lambda: "was lost" in shop.log(frozen))
+    await until_drained(client, shop.queue)
+    await until_drained(client, f"{shop.queue}.plain")
+    frozen.terminate()
+    assert await ended(frozen) == 0
+    elsewhere = [note for note in shop.notes("done") if note.pid != frozen.pid]
+    assert len(elsewhere) == 2
+    assert [note.pid for note in shop.notes("cancelled")] in ([frozen.pid], [])
+    assert "lease" in shop.log(frozen)
+
+
+async def test_a_worker_that_is_told_to_stop_under_load_loses_nothing_and_charges_nothing(
+    client: Client, shop: Workshop
+) -> None:
+    await client.configure(shop.queue, retry_limit=0)
+    await push(client, shop.queue, 300, lanes=10, more=',"seconds":0.01')
+    first = shop.start("--concurrency", "20")
+    await until(lambda: len(shop.done()) > 20)
+    first.terminate()
+    assert await ended(first) == 0
+    done_by_first = len(shop.done())
+    assert 20 < done_by_first < 300
+    assert len(shop.notes("began")) == len(shop.notes("done")), "what runs is finished"
+    shop.start()
+    await until(lambda: len(shop.done()) == 300)
+    await until_drained(client, shop.queue)
+    assert set(shop.done().values()) == {1}
+    assert {note.attempt for note in shop.notes()} == {1}
+    assert not await client.dead_letters(shop.queue)
+
+
+async def test_what_does_not_finish_in_time_is_given_back_without_a_charge(client: Client, shop: Workshop) -> None:
+    await push(client, shop.queue, 1, more=',"seconds":60')
+    first = shop.start("--grace", "0.1")
+    await until(lambda: bool(shop.notes("began")))
+    first.terminate()
+    assert await ended(first) == 0
+    assert [note.what for note in shop.notes()] == ["began", "cancelled"]
+    [message] = await client.pop(shop.queue, wait=5)
+    assert message.failed_attempts == 0
+
+
+async def test_a_second_signal_ends_a_worker_at_once(client: Client, shop: Workshop) -> None:
+    await push(client, shop.queue, 1, more=',"seconds":60')
+    first = shop.start()
+    await until(lambda: bool(shop.notes("began")))
+    first.terminate()
+    await until(lambda: "stopping" in shop.log(first))
+    first.terminate()
+    assert await ended(first) == 128 + signal.SIGTERM
+
+
+async def test_poison_is_a_dead_letter_after_its_attempts_and_blocks_nobody(client: Client, shop: Workshop) -> None:
+    await client.configure(shop.queue, retry_limit=2)
+    await push(client, shop.queue, 1, more=',"poison":true')
+    await push(client, shop.queue, 50, lanes=50)
+    shop.start()
+    await until_drained(client, shop.queue)
+    [letter] = await client.dead_letters(shop.queue)
+    assert (letter.error, letter.attempts) == ("ValueError: poison", 3)
+    assert len(shop.done()) == 50
+
+
+async def test_workers_outlast_a_broker_that_is_killed_and_started_again(
+    tmp_path: Path, queue: str, own_broker: BrokerProcess
+) -> None:
+    async with Client(own_broker.url) as client:
+        with workshop(tmp_path, queue, own_broker.url) as shop:
+            await push(client, queue, 400, lanes=20, more=',"seconds":0.01')
+            processes = [shop.start(lease_seconds=2) for _ in range(2)]
+            await until(lambda: len(shop.done()) > 20)
+            own_broker.kill()
+            await asyncio.sleep(0.2)
+            own_broker.start()
+            await until(lambda: len(shop.done()) == 400)
+            await until_drained(client, queue)
+            for process in processes:
+                process.terminate()
+            assert [await ended(process) for process in processes] == [0, 0]
+            assert not await client.dead_letters(queue)
+            assert shop.done().total() < 440, "what was done before the outage is not done again, but for a few"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("tests.worker.jobs", "No such command"), ("nowhere:app", "no module"), ("tests.worker.jobs:Job", "not a")],
+)
+def test_a_target_that_is_no_app_is_refused(target: str, said: str) -> None:
+    run = subprocess.run([FAIRLANE, "worker", target], capture_output=True, text=True, timeout=100)
+    assert run.returncode == 2
+    assert said in run.stderr
