@@ -3,6 +3,7 @@
     FairlaneError
     |- InvalidRequest       the caller's fault, never retry
     |   |- SpecError        a spec is wrong at a line and column
+    |   |- PayloadInvalid   a message does not fit the type of its queue
     |   '- ExpressionFailed a message has not what an expression of a spec needs
     |- NotFound             the queue, group, partition or message is not there
     |- Conflict             the state does not allow it
@@ -60,6 +61,16 @@ class SpecError(InvalidRequest):
         if self.hint:
             parts.append(f"  {self.hint}")
         return "\n".join(part for part in parts if part)
+
+
+class PayloadInvalid(InvalidRequest):
+    """`path` is what is wrong in the message, like `payload.incident.urgency`; empty if it is the whole."""
+
+    code = "payload_invalid"
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class ExpressionFailed(InvalidRequest):

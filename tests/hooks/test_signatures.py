@@ -6,7 +6,7 @@ import base64
 import hmac
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import InvalidRequest
@@ -186,6 +186,7 @@ def test_a_header_that_is_malformed_is_refused_and_no_error(scheme: Scheme, bad:
 
 
 @EVERY
+@settings(deadline=None)
 @given(value=st.binary(max_size=200))
 def test_no_header_breaks_the_verifier(scheme: Scheme, value: bytes) -> None:
     headers = signed(scheme)

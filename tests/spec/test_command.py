@@ -74,3 +74,25 @@ def test_compile_prints_the_document_and_schema_what_it_may_be(run: Run, tmp_pat
     assert (code, json.loads(out)["app"]) == (0, "IncidentManagement")
     code, out, _ = run("schema")
     assert (code, json.loads(out)["title"]) == (0, "Fairlane spec")
+
+
+def test_try_shows_what_a_message_becomes_or_why_it_does_not_fit(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.fairlane").write_text(INCIDENTS)
+    incident = {"id": "P1", "title": "db is down", "urgency": "high"}
+    message = {"payload": {"incident": incident}, "headers": {}, "source_ip": "", "received_at": "2026-01-31T12:00:00Z"}
+    code, out, _ = run("try", "a.fairlane", "WebhookIngress", json.dumps(message))
+    assert (code, json.loads(out)) == (
+        0,
+        {
+            "queue": "WebhookIngress",
+            "partition": "P1",
+            "command": {
+                "name": "Incident.CreateIncident",
+                "input": {"title": "db is down", "severity": "critical", "source": "pagerduty", "external_id": "P1"},
+            },
+        },
+    )
+    code, out, err = run("try", "a.fairlane", "WebhookIngress", "-", stdin=json.dumps(message | {"source_ip": 1}))
+    assert (code, out, err) == (2, "", "fairlane: source_ip: expected string, got int\n")
+    code, _, err = run("try", "a.fairlane", "WebhookIngres", "{}")
+    assert (code, "did you mean `WebhookIngress`?" in err) == (2, True)

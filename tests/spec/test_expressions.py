@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import ExpressionFailed
@@ -143,6 +143,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(EXPRESSIONS, st.dictionaries(st.sampled_from("abx"), JSON))
 def test_whatever_a_message_holds_an_expression_has_a_value_or_says_why_not(text: str, message: dict[str, Any]) -> None:
     _, faults = infer(parse_expression(Source("expression", text)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import SpecError
@@ -100,6 +100,7 @@ LINES = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(LINES, max_size=12), st.integers(0, 3))
 def test_formatting_is_stable_and_keeps_meaning_and_comments(lines: list[str], closing: int) -> None:
     text = "app X {\n" + "\n".join(lines) + "\n" + "}\n" * (closing + 1)
@@ -132,6 +133,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(EXPRESSIONS)
 def test_brackets_that_are_left_out_change_nothing(text: str) -> None:
     before = parse_expression(Source("spec", text))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import SpecError
@@ -39,6 +39,7 @@ def test_what_people_write_is_read(text: str) -> None:
     parse(Source("spec", text))
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map(" ".join)))
 def test_no_text_breaks_the_parser_and_each_error_has_a_place(text: str) -> None:
     for read in (parse, parse_expression):
@@ -46,6 +47,7 @@ def test_no_text_breaks_the_parser_and_each_error_has_a_place(text: str) -> None
         assert error is None or (is_in(error, text) and str(error))
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_spec_with_a_hole_or_a_slip_in_it_is_an_error_at_a_place_or_another_spec(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(INCIDENTS)))

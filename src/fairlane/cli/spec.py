@@ -39,6 +39,22 @@ def compile_file(file: File) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(_compiled(file))).decode() + "\n")
 
 
+@app.command("try")
+def try_message(
+    file: File,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue that it declares.", show_default=False)],
+    message: Annotated[str, typer.Argument(metavar="JSON", help="A message; - for a stream.", show_default=False)],
+) -> None:
+    """Show what a message would become: its partition, and its command with the input."""
+    from fairlane.spec.program import preview
+    from fairlane.spec.source import suggestion
+
+    spec = _compiled(file)
+    if queue not in spec.queues:
+        raise InvalidRequest(f"there is no queue `{queue}` in {file}; {suggestion(queue, spec.queues)}")
+    print_json(preview(spec, queue, (sys.stdin.read() if message == "-" else message).encode()))
+
+
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of that document."""

@@ -12,6 +12,7 @@ from fairlane.http.message import Response, error_response
 log = logging.getLogger(__name__)
 
 _STATUSES: list[tuple[type[errors.FairlaneError], int]] = [
+    (errors.PayloadInvalid, 422),
     (errors.InvalidRequest, 400),
     (errors.NotFound, 404),
     (errors.Conflict, 409),

@@ -1,0 +1,76 @@
+"""What a declared queue does with a message: is it one, where does it go, what does it become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlane.errors import ExpressionFailed
+from fairlane.model.names import DEFAULT_PARTITION, check_name
+from fairlane.spec import ir
+from fairlane.spec.evaluate import compile_expression, compile_mapping
+from fairlane.spec.validate import compile_input_validator, compile_validator
+
+
+class Command(msgspec.Struct, frozen=True):
+    name: str
+    input: dict[str, Any]
+
+
+class QueueProgram:
+    """A queue of a spec, compiled. The spec must have passed `check`."""
+
+    def __init__(self, spec: ir.Spec, name: str) -> None:
+        queue = spec.queues[name]
+        self._mapping = queue.map_to
+        self._validate = compile_validator(queue.message_type) if queue.message_type else None
+        self._key = compile_expression(queue.key) if queue.key is not None else None
+        self._key_text = queue.key
+        self._mapped = compile_mapping(queue.map_to) if queue.map_to else None
+        command = spec.commands.get(queue.map_to.command) if queue.map_to else None
+        self._validate_input = compile_input_validator(command.input) if command and command.input else None
+
+    def check(self, payload: bytes) -> None:
+        """PayloadInvalid if a message does not fit the type of the queue."""
+        if self._validate is not None:
+            self._validate(payload)
+
+    def partition(self, message: dict[str, Any]) -> str | None:
+        """The partition that the key names; None if the queue has no key and the producer names it."""
+        if self._key is None:
+            return None
+        key = self._key(message)
+        if type(key) is int:
+            return str(key)
+        if type(key) is not str or not key:
+            raise ExpressionFailed(f"the key `{self._key_text}` is no string or whole number, or it is empty")
+        return check_name(f"the key `{self._key_text}`", key)
+
+    def command(self, message: dict[str, Any]) -> Command | None:
+        """The command that a message becomes; ExpressionFailed or PayloadInvalid if it cannot."""
+        if self._mapping is None or self._mapped is None:
+            return None
+        built = self._mapped(message)
+        if self._validate_input is not None:
+            self._validate_input(built)
+        return Command(self._mapping.command, built)
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What becomes of a message."""
+
+    queue: str
+    partition: str
+    command: Command | None
+
+
+def preview(spec: ir.Spec, queue: str, payload: bytes) -> Preview:
+    """What `queue` would do with a message, step by step as a broker and a worker do it."""
+    program = QueueProgram(spec, queue)
+    program.check(payload)
+    try:
+        message = msgspec.json.decode(payload, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ExpressionFailed(f"expressions are over an object with members: {error}") from None
+    return Preview(queue, program.partition(message) or DEFAULT_PARTITION, program.command(message))
