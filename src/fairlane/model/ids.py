@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -29,10 +30,18 @@ class PartitionId(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> PartitionId:
-        match = _PARTITION.fullmatch(text) if isinstance(text, str) else None
-        if match is None or int(match[2]) >= 2**63 or int(match[1]) >= 2**31:
+        found = _parsed(text) if isinstance(text, str) else None
+        if found is None:
             raise InvalidRequest(f"{text!r:.80} is not a partition id; use the partitionId that a pop or push returned")
-        return cls(int(match[1]), int(match[2]))
+        return found
+
+
+@lru_cache(maxsize=4096)  # the same partitions come again and again
+def _parsed(text: str) -> PartitionId | None:
+    match = _PARTITION.fullmatch(text)
+    if match is None or int(match[2]) >= 2**63 or int(match[1]) >= 2**31:
+        return None
+    return PartitionId(int(match[1]), int(match[2]))
 
 
 _ENDS = [f"{number:03x}" for number in range(0x1000)]
