@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,10 +10,12 @@ import msgspec
 
 from fairlane.delivery import Batch, Delivery, batch_of, completed
 from fairlane.engine.ack import AckRequest
+from fairlane.engine.admission import LIMITS, Kind, Limit
 from fairlane.engine.catalogue_watch import CATALOGUE
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.engine import Engine
 from fairlane.engine.halts import Place
+from fairlane.engine.patience import PATIENCE_SECONDS
 from fairlane.engine.pop import PopRequest
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound
@@ -46,11 +48,20 @@ class Broker:
         tenant: str = DEFAULT_TENANT,
         polls_max: int = POLLS_MAX,
         journal: Journal | None = None,
+        limits: Mapping[Kind, Limit] = LIMITS,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """With a `journal`, await `engine.start()` before the first call."""
         self.store = store
         self.journal = journal
-        self.engine = Engine(store, polls_max=polls_max, journal=journal, tenant=tenant)
+        self.engine = Engine(
+            store,
+            polls_max=polls_max,
+            journal=journal,
+            tenant=tenant,
+            limits=limits,
+            patience_seconds=patience_seconds,
+        )
         self.tenant = tenant
 
     @classmethod
@@ -64,6 +75,8 @@ class Broker:
         retention_interval: float = 10.0,
         journal: str | None = None,
         journal_bytes_max: int = JOURNAL_BYTES_MAX,
+        limits: Mapping[Kind, Limit] = LIMITS,
+        patience_seconds: float = PATIENCE_SECONDS,
         **options: Any,
     ) -> AsyncIterator[Broker]:
         """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which up to `polls_max` pops
@@ -71,7 +84,8 @@ class Broker:
         rules of queues cover; 0 leaves that to others.
 
         `journal` is a directory: pushes and acks that the store cannot take are kept there and applied later, and a
-        broker on PostgreSQL starts without its database."""
+        broker on PostgreSQL starts without its database. A store that takes longer than `patience_seconds` is away;
+        `limits` say when a busy one lets pushes and acks wait, or refuses them."""
         kept = await open_journal(journal, journal_bytes_max) if journal is not None else None
         try:
             store = await open_or_wait(url, clock, options, late=kept is not None)
@@ -79,7 +93,7 @@ class Broker:
             if kept is not None:
                 await kept.close()
             raise
-        broker = cls(store, polls_max=polls_max, journal=kept)
+        broker = cls(store, polls_max=polls_max, journal=kept, limits=limits, patience_seconds=patience_seconds)
         broker.engine.retention.start(retention_interval)
         try:
             await broker.engine.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from fairlane.model.ids import Uuid7, id_key, uuid7_ms
@@ -166,6 +167,22 @@ async def test_an_id_the_broker_minted_is_known_when_its_push_is_repeated(harnes
     minted.given = [True, True]
     [result] = await harness.store.messages.push([minted])
     assert where(result) == {(0, 1), (1, 2)}
+
+
+async def test_a_call_that_comes_after_its_own_repeat_stores_nothing(harness: Harness) -> None:
+    """The broker gave it up, the database did not: its statement waited for a lock, and the repeat went first."""
+    queue = await harness.queue()
+    partition = await harness.partition(queue)
+    await harness.push(queue, ["before"])
+    late = harness.slice(queue, partition, ["a", "b"])
+    again = msgspec.structs.replace(late, given=[True, True])
+    harness.clock.advance(2)
+    assert isinstance((await harness.store.messages.push([again]))[0], Stored)
+    await harness.push(queue, ["after"])
+    [result] = await harness.store.messages.push([late])
+    assert where(result) == {(0, 1), (1, 2)}
+    assert isinstance(await harness.try_push(queue, ["new"]), Stored)
+    assert len(await harness.drain(queue)) == 5
 
 
 async def test_an_id_is_known_after_the_clock_stepped_back(harness: Harness) -> None:

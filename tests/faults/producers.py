@@ -71,5 +71,5 @@ async def drained(broker: Broker, *, seconds: float = 30.0) -> None:
     engine = broker.engine
     assert engine.shelter is not None
     async with asyncio.timeout(seconds):
-        while engine.shelter.lanes or not engine.shelter.watch.up or engine.processor.depth:  # noqa: ASYNC110
+        while engine.shelter.held or not engine.shelter.watch.up or engine.processor.depth:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -27,6 +27,20 @@ async def work(wire: Wire, queue: str) -> None:
     assert (await wire.post("/api/v1/transaction", body=body)).ok()["success"]
 
 
+async def test_the_engine_shows_how_admission_decides(wire: Wire) -> None:
+    await wire.push(wire.name(), 1, 2)
+    admission = (await wire.get("/api/v1/status/engine")).ok()["admission"]
+    assert 0 <= admission["use"] <= 1
+    assert admission["kinds"]["push"] == {
+        "use_max": 0.7,
+        "operations_max": 10_000,
+        "answer_seconds_max": 0.15,
+        "holds_back": False,
+        "decisions": {"execute": 1, "enqueue": 0, "refuse": 0},
+    }
+    assert admission["kinds"]["pop"]["operations_max"] is None
+
+
 async def test_the_engine_counts_each_kind_of_operation(wire: Wire) -> None:
     before = (await wire.get("/api/v1/status/engine")).ok()
     assert set(before["operations"]) == {"push", "pop", "ack", "transaction", "renew_lease"}

@@ -167,3 +167,21 @@ async def test_the_engine_feeds_the_gauge_from_its_batchers() -> None:
         assert engine.load().use < uses[-1]
     finally:
         await broker.close()
+
+
+def test_whoever_would_wait_long_on_a_busy_store_is_queued_and_then_refused() -> None:
+    busy = Load(0.5, execute_seconds=0.3)
+    assert decide("push", busy).verdict == "enqueue"
+    assert "wait for it" in decide("push", busy).reason
+    refused = decide("push", busy._replace(enqueue_seconds=0.3))
+    assert (refused.verdict, refused.retry_after) == ("refuse", 1.0)
+    assert decide("push", Load(0.9, enqueue_seconds=0.3)).verdict == "refuse"
+    assert decide("push", busy._replace(execute_seconds=0.01)).verdict == "execute"
+
+
+def test_a_burst_is_not_a_load() -> None:
+    assert decide("push", Load(0.2, execute_seconds=5.0, enqueue_seconds=5.0)).verdict == "execute"
+
+
+def test_pops_do_not_wait_for_pushes() -> None:
+    assert decide("pop", Load(0.9, execute_seconds=5.0, enqueue_seconds=5.0)).verdict == "execute"

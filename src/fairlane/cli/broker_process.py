@@ -21,6 +21,7 @@ import msgspec
 from fairlane.cli.exits import FAILED, REFUSED, TRY_AGAIN
 from fairlane.cli.logs import log_as
 from fairlane.config import Settings, encryption_key
+from fairlane.engine.admission import Kind, Limit
 from fairlane.errors import FairlaneError
 from fairlane.runtime.descriptors import raise_descriptor_limit
 from fairlane.runtime.loop import new_event_loop
@@ -70,6 +71,8 @@ async def _serve(
     options = _options(settings) | {
         "retention_interval": settings.retention_interval_seconds,
         "encryption_key": encryption_key(settings),
+        "limits": limits(settings),
+        "patience_seconds": settings.patience_seconds,
     }
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         app = App(broker, worker=number)
@@ -86,6 +89,16 @@ async def _serve(
         await broker.engine.stop()
         await server.close(grace_seconds=DRAIN_SECONDS)
     log.info("stopped")
+
+
+def limits(settings: Settings) -> dict[Kind, Limit]:
+    """The thresholds of admission."""
+    answer = settings.answer_seconds_max
+    return {
+        "push": Limit(settings.push_use_max, settings.push_operations_max, answer),
+        "ack": Limit(settings.ack_use_max, settings.ack_operations_max, answer),
+        "pop": Limit(settings.pop_use_max, None),
+    }
 
 
 def _options(settings: Settings) -> dict[str, Any]:

@@ -17,6 +17,11 @@ from fairlane.config import Settings, load_settings
 from fairlane.errors import InvalidRequest
 
 EMBEDDED = "postgres"
+_LEAST = (
+    *(("workers", 1), ("connections_max", 1), ("polls_max", 0)),
+    *(("push_use_max", 0.01), ("ack_use_max", 0.01), ("pop_use_max", 0.01), ("patience_seconds", 0.1)),
+    *(("push_operations_max", 0), ("ack_operations_max", 0), ("answer_seconds_max", 0.01)),
+)
 
 
 def serve(
@@ -41,6 +46,19 @@ def serve(
     ] = None,
     inflight_bytes_max: Annotated[int | None, typer.Option(help="Of all requests together, in each process")] = None,
     journal_bytes_max: Annotated[int | None, typer.Option(help="Past this the journal refuses with 429")] = None,
+    patience_seconds: Annotated[
+        float | None, typer.Option(help="A store that takes longer for a push or an ack is away")
+    ] = None,
+    push_use_max: Annotated[float | None, typer.Option(help="Use of the store past which pushes wait")] = None,
+    push_operations_max: Annotated[
+        int | None, typer.Option(help="Waiting operations past which pushes get 429")
+    ] = None,
+    ack_use_max: Annotated[float | None, typer.Option(help="Use of the store past which acks wait")] = None,
+    ack_operations_max: Annotated[int | None, typer.Option(help="Waiting operations past which acks get 429")] = None,
+    pop_use_max: Annotated[float | None, typer.Option(help="Use of the store past which pops get 429")] = None,
+    answer_seconds_max: Annotated[
+        float | None, typer.Option(help="Longest wait for an answer of a used-up store; past it 429")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings")] = None,
 ) -> None:
     """Run the broker. Every option can also be set as FAIRLANE_<NAME> in the environment."""
@@ -89,8 +107,8 @@ def owned(settings: Settings) -> Iterator[Settings]:
 
 def check(settings: Settings) -> None:
     """InvalidRequest for values that cannot work, and for those that cannot work together."""
-    for name, least in (("workers", 1), ("connections_max", 1), ("polls_max", 0)):
-        if getattr(settings, name) < least:
+    for name, least in _LEAST:
+        if not getattr(settings, name) >= least:  # which NaN is not either
             raise InvalidRequest(f"{name} is {getattr(settings, name)}; it must be at least {least}")
     if not 0 <= settings.port <= 65535:
         raise InvalidRequest(f"port is {settings.port}; it must be 0 to 65535")

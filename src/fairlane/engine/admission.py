@@ -15,12 +15,16 @@ Verdict = Literal["execute", "enqueue", "refuse"]
 
 RETRY_SECONDS: Final = 5.0
 """What a refused caller is told to wait when the drain rate is not known."""
+RETRY_SECONDS_MIN: Final = 1.0
 RETRY_SECONDS_MAX: Final = 30.0
 LET_GO: Final = 0.8
 """A kind that is queued or refused goes on so until the use falls below this share of its threshold: a load that
 hovers about the threshold must not flip the answers."""
+BUSY: Final = 0.5
+"""Below this share of its threshold a kind is always executed: a burst is not a load."""
 WINDOW_SECONDS: Final = 1.0
 """The use is smoothed over about this long: one slow flush is not a load."""
+ANSWER_SECONDS: Final = 0.15
 WAIT_SECONDS: Final = 0.25
 """A wait in the batcher of this long counts as a store that is used up."""
 
@@ -30,6 +34,9 @@ class Limit(NamedTuple):
 
     use: float
     depth: int | None
+    answer_seconds: float = ANSWER_SECONDS
+    """On a store that has been busy for a while, whoever would wait longer than this to be executed is queued, and
+    whoever would wait longer to be queued is refused: even a used-up store has a quick answer."""
 
 
 LIMITS: Final[Mapping[Kind, Limit]] = {
@@ -47,6 +54,10 @@ class Load(NamedTuple):
     """Operations that wait in the operation queue."""
     drain_rate: float = 0.0
     """Operations that left it a second, lately; 0 when unknown."""
+    execute_seconds: float = 0.0
+    """How long one more operation takes to be executed, by what waits and at the pace of late; 0 when unknown."""
+    enqueue_seconds: float = 0.0
+    """And how long it takes to be queued."""
 
 
 class Decision(NamedTuple):
@@ -66,14 +77,21 @@ def decide(kind: Kind, load: Load, *, limits: Mapping[Kind, Limit] = LIMITS, eng
     if limit is None:
         return EXECUTE
     bound = limit.use * LET_GO if engaged else limit.use
-    if load.use <= bound:
+    if load.use > bound:
+        busy = f"the store is {load.use:.0%} used, past {bound:.0%} for a {kind}"
+    elif load.use > limit.use * BUSY and load.execute_seconds > limit.answer_seconds and limit.depth is not None:
+        busy = f"the store is {load.use:.0%} used, and {load.execute_seconds:.2f} s of work wait for it"
+    else:
         return EXECUTE
-    busy = f"the store is {load.use:.0%} used, past {bound:.0%} for a {kind}"
     if limit.depth is None:
         return Decision("refuse", busy, RETRY_SECONDS)
-    if load.depth < limit.depth:
-        return Decision("enqueue", busy)
-    return Decision("refuse", f"{busy}, and {load.depth} operations wait, of {limit.depth}", _retry_after(load, limit))
+    if load.depth >= limit.depth:
+        why = f"{busy}, and {load.depth} operations wait, of {limit.depth}"
+        return Decision("refuse", why, _retry_after(load, limit))
+    if load.enqueue_seconds > limit.answer_seconds:
+        why = f"{busy}, and to keep one more for later takes {load.enqueue_seconds:.2f} s"
+        return Decision("refuse", why, RETRY_SECONDS_MIN)
+    return Decision("enqueue", busy)
 
 
 def _retry_after(load: Load, limit: Limit) -> float:
@@ -81,7 +99,7 @@ def _retry_after(load: Load, limit: Limit) -> float:
     if load.drain_rate <= 0 or limit.depth is None:
         return RETRY_SECONDS
     surplus = load.depth - limit.depth * LET_GO
-    return min(RETRY_SECONDS_MAX, max(1.0, surplus / load.drain_rate))
+    return min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_MIN, surplus / load.drain_rate))
 
 
 class Gauge:
@@ -113,6 +131,10 @@ class Admission:
         }
         """How many of each kind went which way, for the metrics."""
         self._engaged: set[Kind] = set()
+
+    def holds_back(self, kind: Kind) -> bool:
+        """Whether the last of this kind was not executed."""
+        return kind in self._engaged
 
     def decide(self, kind: Kind, load: Load) -> Decision:
         decision = decide(kind, load, limits=self.limits, engaged=kind in self._engaged)

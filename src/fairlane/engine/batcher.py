@@ -9,7 +9,11 @@ from time import perf_counter
 from typing import Generic, TypeVar
 
 from fairlane.engine.batch_policy import BatchPolicy, Weight
+from fairlane.engine.drain import DrainRate
 from fairlane.errors import ShuttingDown
+
+RATE_SECONDS = 1.0
+"""What was flushed counts for about this long in the rate."""
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")
@@ -36,6 +40,8 @@ class Batcher(Generic[Op, Out]):
         self._unwanted = unwanted
         self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out], float]] = deque()
         self._items = 0
+        self._items_flushing = 0
+        self._rate = DrainRate(memory_seconds=RATE_SECONDS)
         self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -57,6 +63,11 @@ class Batcher(Generic[Op, Out]):
     def waited(self, now: float) -> float:
         """How long the oldest operation that waits has done so, at `now` (`time.perf_counter`)."""
         return now - self._waiting[0][3] if self._waiting else 0.0
+
+    def backlog_seconds(self) -> float:
+        """How long what waits and what is under way takes at the pace of late; 0 while that is not known."""
+        items, rate = self._items + self._items_flushing, self._rate.rate
+        return items / rate if items and rate else 0.0
 
     @property
     def flushes_waiting(self) -> float:
@@ -96,19 +107,25 @@ class Batcher(Generic[Op, Out]):
             weights = (weight for _, weight, _, _ in self._waiting)
             count = self._policy.take(weights, items=self._items, running=self._flushing)
             batch = [self._waiting.popleft() for _ in range(count)]
-            self._items -= sum(weight.items for _, weight, _, _ in batch)
+            items = sum(weight.items for _, weight, _, _ in batch)
+            self._items -= items
             self._fire()
             batch = [entry for entry in batch if not entry[2].cancelled()]
             if not batch:
                 continue
             outcomes: Sequence[Out | Exception]
+            if not self._flushing:
+                self._rate.resume(perf_counter())
             self._flushing += 1
+            self._items_flushing += items
             try:
                 outcomes = await self._flush([op for op, _, _, _ in batch])
             except Exception as error:  # the boundary of a flush: its callers get it
                 outcomes = [error] * len(batch)
             finally:
                 self._flushing -= 1
+                self._items_flushing -= items
+                self._rate.left(items, perf_counter())
             for (op, _, future, _), outcome in zip(batch, outcomes, strict=True):
                 self._answer(op, future, outcome)
 

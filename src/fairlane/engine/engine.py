@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from fairlane.engine.ack import Acker, AckRequest
-from fairlane.engine.admission import Admission, Gauge, Kind, Load
+from fairlane.engine.admission import LIMITS, Admission, Gauge, Kind, Limit, Load
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.capacity import Capacity
@@ -24,6 +24,7 @@ from fairlane.engine.journal_drain import JournalDrain
 from fairlane.engine.kept import push_lane
 from fairlane.engine.leases import Leases
 from fairlane.engine.operations import Operations
+from fairlane.engine.patience import PATIENCE_SECONDS
 from fairlane.engine.pop import Popped, Popper, PopRequest
 from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
@@ -68,6 +69,8 @@ class Engine:
         polls_max: int = POLLS_MAX,
         journal: Journal | None = None,
         tenant: str = DEFAULT_TENANT,
+        limits: Mapping[Kind, Limit] = LIMITS,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.store = store
         self.telemetry = Telemetry()
@@ -95,7 +98,7 @@ class Engine:
         self.journal_drain: JournalDrain | None = None
         self._draining: asyncio.Task[None] | None = None
         if journal is not None:
-            self._take_shelter(journal, tenant)
+            self._take_shelter(journal, tenant, patience_seconds)
         flushes = store.flushes()
         self._pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
             self._push, BatchPolicy(flushes=flushes), weigh=_weigh_push
@@ -113,7 +116,7 @@ class Engine:
         self._waiting_acks: Batcher[AckRequest, list[AckOutcome]] = Batcher(
             self._enqueue_acks, BatchPolicy(), weigh=lambda request: Weight(len(request.items))
         )
-        self.admission = Admission()
+        self.admission = Admission(limits)
         self._gauge = Gauge()
         self._stopped = False
         self.processor.start()
@@ -130,13 +133,14 @@ class Engine:
         else:
             self.waiters.wake(queue_id, 100)
 
-    def _take_shelter(self, journal: Journal, tenant: str) -> None:
+    def _take_shelter(self, journal: Journal, tenant: str, patience_seconds: float) -> None:
         self.shelter = Shelter(
             journal,
             StoreWatch(),
             self.catalogue,
             maintenance=lambda: self.switches.seen(PUSH_ASIDE),
             clock_ms=self.store.id_time,
+            patience_seconds=patience_seconds,
         )
         self.journal_drain = JournalDrain(
             self.shelter, self.store, self._pusher, self._acker.flush, tenant=tenant, applied=self._announce
@@ -145,11 +149,11 @@ class Engine:
     async def start(self) -> None:
         """Take up what an earlier process left in the journal; needed only with one."""
         if self.shelter is not None and self.journal_drain is not None:
-            self.shelter.hold(await self.shelter.journal.lanes())
+            self.shelter.held.hold(await self.shelter.journal.lanes())
             for queue in await self.shelter.journal.catalogue():
                 self.catalogue.recollect(queue)
             try:
-                async with asyncio.timeout(self.shelter.patience_seconds):
+                async with asyncio.timeout(self.shelter.patience.seconds):
                     await self.store.switches.on()
             except (Unavailable, TimeoutError) as error:
                 self.shelter.watch.lost(str(error) or "it does not answer")
@@ -187,7 +191,7 @@ class Engine:
         the journal decides."""
         if self.shelter is not None and not self.shelter.watch.up:
             return False
-        load = self.load()
+        load = self.load(kind)
         decision = self.admission.decide(kind, load)
         if decision.verdict == "refuse":
             self.telemetry.operations[kind].errors += 1
@@ -277,7 +281,7 @@ class Engine:
                 raise StoreUnavailable(f"the store does not answer: {watch.why}")
             left = max(0.0, give_up_at - perf_counter()) if request.wait_seconds else 0.0
             try:
-                async with asyncio.timeout(None if left else 2 * shelter.patience_seconds):
+                async with asyncio.timeout(None if left else 2 * shelter.patience.seconds):
                     return await pop(msgspec.structs.replace(request, wait_seconds=left))
             except TimeoutError:
                 watch.lost("a pop got no answer in time")
@@ -318,10 +322,10 @@ class Engine:
 
     def _check_lanes(self, tenant: str, steps: Sequence[Step]) -> None:
         """A transaction is never kept for later, so it cannot go behind what is."""
-        if self.shelter is None or not self.shelter.lanes:
+        if self.shelter is None or not self.shelter.held:
             return
         for step in steps:
-            if isinstance(step, PushItem) and self.shelter.holds(push_lane(tenant, step)):
+            if isinstance(step, PushItem) and push_lane(tenant, step) in self.shelter.held:
                 raise LaneWaiting(
                     f"earlier messages for partition {step.partition!r} of queue {step.queue!r} wait in the journal; "
                     "try again soon"
@@ -384,20 +388,23 @@ class Engine:
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait([self._draining])
-        if self.shelter is not None and self.shelter.left_behind:
-            await asyncio.wait(self.shelter.left_behind, timeout=1.0)
-            for task in list(self.shelter.left_behind):
+        left_behind = self.shelter.patience.left_behind if self.shelter is not None else None
+        if left_behind:
+            await asyncio.wait(left_behind, timeout=1.0)
+            for task in list(left_behind):
                 task.cancel()
-            if self.shelter.left_behind:
-                await asyncio.wait(self.shelter.left_behind)
+            if left_behind:
+                await asyncio.wait(left_behind)
 
-    def load(self) -> Load:
+    def load(self, kind: Kind = "push") -> Load:
         """What admission decides by, as of now."""
         now = perf_counter()
         busy = max(self._pushes.busy, self._acks.busy)
         waited = max(self._pushes.waited(now), self._acks.waited(now))
         use = self._gauge.feed(now, busy=busy, waited=waited)
-        return Load(use, self.processor.depth, self.processor.drain_rate)
+        direct, kept = (self._acks, self._waiting_acks) if kind == "ack" else (self._pushes, self._waiting_pushes)
+        backlogs = (direct.backlog_seconds(), kept.backlog_seconds())
+        return Load(use, self.processor.depth, self.processor.drain_rate, *backlogs)
 
     @property
     def pending(self) -> int:

@@ -12,9 +12,10 @@ from typing import Literal
 
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.draft import Flush
+from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.kept import ack_request, push_request
 from fairlane.engine.push import Pusher
-from fairlane.engine.shelter import AckAnswers, Shelter
+from fairlane.engine.shelter import Shelter
 from fairlane.errors import FairlaneError, Overloaded, ShuttingDown, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff
@@ -73,7 +74,7 @@ class JournalDrain:
     async def run(self) -> None:
         """Until cancelled."""
         failures = 0
-        watch, added = self._shelter.watch, self._shelter.added
+        watch, added = self._shelter.watch, self._shelter.held.added
         while True:
             added.clear()
             try:
@@ -96,9 +97,9 @@ class JournalDrain:
         if not shelter.watch.up:
             await self._store.switches.on()
         # A flush that nobody waited for may yet be applied; replayed before it, its messages could be stored twice.
-        while shelter.left_behind:
-            await asyncio.wait(set(shelter.left_behind), timeout=_FLOOR_SECONDS)
-        if shelter.lanes:
+        while left_behind := shelter.patience.left_behind:
+            await asyncio.wait(set(left_behind), timeout=_FLOOR_SECONDS)
+        if shelter.held:
             await self._drain("ack")
             if shelter.diverted() != "maintenance":
                 await self._drain("push")
@@ -191,7 +192,7 @@ class JournalDrain:
     async def _remove(self, entries: list[Entry]) -> None:
         if entries:
             await self._journal.remove(entries)
-            self._shelter.let_go([entry.lane for entry in entries])
+            self._shelter.held.let_go(entry.lane for entry in entries)
             count = sum(entry.messages for entry in entries)
             self.drained += count
             self._rates.append((time.monotonic(), count))
@@ -205,7 +206,7 @@ class JournalDrain:
             error,
         )
         await self._journal.fail(entry, str(error))
-        self._shelter.let_go([entry.lane])
+        self._shelter.held.let_go([entry.lane])
         self._strikes.pop(entry.seq, None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlane.engine.admission import Admission
 from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire
 from fairlane.model.operation import Operation, OperationCount, OperationLane
@@ -58,6 +59,37 @@ class OperationStats(Wire, rename="camel", kw_only=True):
     stats: list[CountOut]
     system_health: SystemHealth
     lanes: list[LaneOut]
+
+
+class AdmissionKind(msgspec.Struct, kw_only=True):
+    """Thresholds of one kind of operation, and which way those went that came."""
+
+    use_max: float
+    operations_max: int | None
+    """None: it is never kept for later."""
+    answer_seconds_max: float | None
+    holds_back: bool
+    decisions: dict[str, int]
+
+
+class AdmissionStatus(msgspec.Struct, kw_only=True):
+    use: float
+    """Of the store, 0 to 1, smoothed."""
+    kinds: dict[str, AdmissionKind]
+
+
+def admission_out(admission: Admission, use: float) -> AdmissionStatus:
+    kinds = {
+        str(kind): AdmissionKind(
+            use_max=limit.use,
+            operations_max=limit.depth,
+            answer_seconds_max=None if limit.depth is None else limit.answer_seconds,
+            holds_back=admission.holds_back(kind),
+            decisions={str(verdict): count for verdict, count in admission.decisions.get(kind, {}).items()},
+        )
+        for kind, limit in admission.limits.items()
+    }
+    return AdmissionStatus(use=round(use, 4), kinds=kinds)
 
 
 def operation_out(one: Operation) -> OperationOut:

@@ -8,6 +8,7 @@ import msgspec
 
 from fairlane.http.query import Limit, Offset
 from fairlane.http.wire_dead_letters import Pagination
+from fairlane.http.wire_operations import AdmissionStatus
 from fairlane.http.wire_queues import Counts, QueueSummary, Wire
 
 
@@ -255,4 +256,5 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     """To the database."""
     queue: Waiting
     operations: dict[str, OperationStatus]
+    admission: AdmissionStatus
     uptime_seconds: float

@@ -54,7 +54,7 @@ async def switch(app: App, request: Request) -> Response:
             )
         return json_response(await _maintenance(app, "Maintenance mode is off"))
     await app.engine.switches.turn(PUSH_ASIDE, body.enabled)
-    shelter.added.set()
+    shelter.held.added.set()
     sentence = "Pushes are kept in the journal" if body.enabled else "Pushes are stored; what was kept is being drained"
     return json_response(await _maintenance(app, sentence))
 

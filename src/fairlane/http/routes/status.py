@@ -10,6 +10,7 @@ from fairlane.http.query import moment, read
 from fairlane.http.router import Route
 from fairlane.http.series import Bucket, Span, buckets, mean_lag_ms
 from fairlane.http.wire import timestamp
+from fairlane.http.wire_operations import admission_out
 from fairlane.http.wire_queues import Counts, counts_out, summed
 from fairlane.http.wire_status import (
     Analytics,
@@ -58,7 +59,7 @@ def journal_status(app: App) -> JournalStatus | None:
         away_seconds=0.0 if watch.up else round(watch.away_seconds(), 3),
         entries=state.entries,
         messages=state.messages,
-        lanes=shelter.lanes,
+        lanes=len(shelter.held),
         bytes=state.bytes,
         bytes_max=state.bytes_max,
         failed=state.failed,
@@ -254,6 +255,7 @@ def engine_status(app: App) -> EngineStatus:
             )
             for kind, operation in telemetry.operations.items()
         },
+        admission=admission_out(app.engine.admission, app.engine.load().use),
         uptime_seconds=app.uptime_seconds(),
     )
 

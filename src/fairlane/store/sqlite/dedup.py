@@ -28,7 +28,7 @@ def is_fresh(id_time: int, at: int) -> bool:
 
 
 class Lookup:
-    """The given ids of one slice, looked for in its partition."""
+    """The ids of one slice that may be there, looked for in its partition."""
 
     def __init__(self, db: apsw.Connection, slice: Slice, *, head: int, now: int) -> None:
         self._db = db
@@ -38,13 +38,13 @@ class Lookup:
         self._now = now
         self._since = now - slice.options.dedup_seconds * 1_000_000
 
-    def run(self, *, newest_id_at: int, keyed_until: int) -> list[Duplicate]:
+    def run(self, *, newest_id_at: int, keyed_until: int, doubted_until: int) -> list[Duplicate]:
         keyed: list[int] = []
         timed: list[int] = []
         slice, now = self._slice, self._now
         for index, given in enumerate(slice.given):
             id_time = slice.id_times[index]
-            if not given or id_time * 1000 > newest_id_at:
+            if id_time * 1000 > (newest_id_at if given else doubted_until):
                 continue
             if id_time != NO_ID_TIME:
                 timed.append(index)

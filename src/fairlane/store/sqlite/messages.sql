@@ -4,7 +4,7 @@ select queue_id, head, last_at, newest_id_at, keyed_until from partitions where 
 -- name: partition_logs
 -- One row for all, so that reading them is one step.
 select json_group_array(
-    json_array(id, queue_id, head, last_at, newest_id_at, keyed_until, open_operations, start)
+    json_array(id, queue_id, head, last_at, newest_id_at, keyed_until, open_operations, start, doubted_until)
 )
 from partitions
 where id in (select value from json_each(?))
@@ -26,7 +26,7 @@ insert or replace into message_keys (partition_id, key, transaction_id, message_
 values (?, ?, ?, ?, ?, ?)
 
 -- name: move_head
-update partitions set head = ?, last_at = ?, newest_id_at = ?, keyed_until = ? where id = ?
+update partitions set head = ?, last_at = ?, newest_id_at = ?, keyed_until = ?, doubted_until = ? where id = ?
 
 -- name: wake
 update cursors set ready_at = ? where partition_id in (select value from json_each(?)) and ready_at is null

@@ -45,6 +45,7 @@ class _Log(msgspec.Struct, array_like=True):
     keyed_until: int
     open_operations: int
     start: int
+    doubted_until: int
 
 
 _decode_logs = msgspec.json.Decoder(list[_Log]).decode
@@ -60,7 +61,7 @@ class _Turn:
         self.queues: dict[int, _Queue | None] = {}
         self.segments: list[tuple[Any, ...]] = []
         self.keys: list[tuple[Any, ...]] = []
-        self.heads: list[tuple[int, int, int, int, int]] = []
+        self.heads: list[tuple[int, int, int, int, int, int]] = []
         self.expiries: list[tuple[int, int]] = []
 
     def logs(self, slices: Sequence[Slice]) -> dict[int, _Log]:
@@ -120,10 +121,14 @@ def _check(
         return Gone()  # the caller does not know yet that it may be refused
     if log.open_operations:
         return Behind()
-    # Ids that are all newer than any stored one, the common case, need no look.
-    if slice.options.dedup_seconds and True in slice.given and min(slice.id_times) * 1000 <= log.newest_id_at:
+    # Ids that are all newer than any stored one, the common case, need no look. Nor do those that cannot be duplicates,
+    # unless ids of their time were pushed in doubt: a call that was given up on and repeated may come only now.
+    known = log.newest_id_at if True in slice.given else log.doubted_until
+    if slice.options.dedup_seconds and min(slice.id_times) * 1000 <= known:
         lookup = Lookup(db, slice, head=log.head, now=now)
-        if found := lookup.run(newest_id_at=log.newest_id_at, keyed_until=log.keyed_until):
+        if found := lookup.run(
+            newest_id_at=log.newest_id_at, keyed_until=log.keyed_until, doubted_until=log.doubted_until
+        ):
             return Duplicates(found)
     queue.coming += len(slice.fragments)
     return slice, queue, log
@@ -145,7 +150,8 @@ def _append(db: apsw.Connection, turn: _Turn, slice: Slice, queue: _Queue, log: 
         if newest > at:
             keyed_until = max(keyed_until, newest)
     head = log.head + len(slice.fragments)
-    turn.heads.append((head, at, max(log.newest_id_at, newest), keyed_until, log.id))
+    doubted_until = max(log.doubted_until, min(newest, at + FRESH_US)) if True in slice.given else log.doubted_until
+    turn.heads.append((head, at, max(log.newest_id_at, newest), keyed_until, doubted_until, log.id))
     if queue.expires_after and log.start == log.head:
         turn.expiries.append((log.id, at + queue.expires_after))
     return Stored(log.head, at, *depth)

@@ -106,7 +106,8 @@ def _refusal(db: apsw.Connection, now: int, slice: Slice) -> Duplicates | Gone |
     found: dict[int, Duplicate] = {}
     if slice.options.dedup_seconds:
         _, head, _, newest_id_at, keyed_until = log[:5]
-        stored = Lookup(db, slice, head=head, now=now).run(newest_id_at=newest_id_at, keyed_until=keyed_until)
+        lookup = Lookup(db, slice, head=head, now=now)
+        stored = lookup.run(newest_id_at=newest_id_at, keyed_until=keyed_until, doubted_until=0)
         found = {one.index: one for one in stored}
     seen: dict[int, int] = {}
     for index, given in enumerate(slice.given):

@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION fairlane.enqueue(
     p_timeout int,
     p_now timestamptz
 ) RETURNS TABLE (kind "char", item int, place bigint, depth bigint, capacity bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
@@ -120,7 +120,7 @@ END $$;
 CREATE OR REPLACE FUNCTION fairlane.claim_operations(
     p_shard int, p_worker text, p_token uuid, p_lanes int, p_run int, p_bytes bigint, p_timeout interval, p_now timestamptz
 ) RETURNS SETOF fairlane.operations
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
@@ -163,7 +163,7 @@ END $$;
 CREATE OR REPLACE FUNCTION fairlane.begin_operations(p_shard int, p_partitions bigint[], p_groups bigint[], p_claims uuid[],
                                                      p_messages int[])
 RETURNS TABLE (item int, open int)
-LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     v_items int[];
@@ -203,7 +203,7 @@ CREATE OR REPLACE FUNCTION fairlane.finish_operations(
     p_done_result bytea[],
     p_now timestamptz
 ) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
@@ -230,7 +230,7 @@ END $$;
 CREATE OR REPLACE FUNCTION fairlane.advance_lanes(
     p_shard int, p_partitions bigint[], p_groups bigint[], p_ended int[], p_messages int[], p_next bigint[], p_at timestamptz
 ) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
     UPDATE fairlane.operation_lanes l
@@ -248,7 +248,7 @@ CREATE OR REPLACE FUNCTION fairlane.drop_operation(
     p_shard int, p_partition bigint, p_group bigint, p_sequence bigint, p_status text, p_error text, p_keep_claim boolean,
     p_now timestamptz
 ) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());

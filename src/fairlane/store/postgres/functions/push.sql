@@ -41,6 +41,7 @@ DECLARE
     v_newest bigint[];
     v_keyed bigint[];
     v_open int[];
+    v_doubted bigint[];
     v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
     v_depth bigint[];
     v_capacity bigint[];
@@ -56,10 +57,10 @@ BEGIN
         v_capacity := v_depth;
     END IF;
     SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms),
-           array_agg(x.open_operations)
-    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open
-    FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms, p.open_operations FROM fairlane.partitions p
-          WHERE p.shard = p_shard AND p.id = ANY (p_ids) ORDER BY p.id FOR NO KEY UPDATE) x;
+           array_agg(x.open_operations), array_agg(x.doubted_until_ms)
+    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted
+    FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms, p.open_operations, p.doubted_until_ms
+          FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_ids) ORDER BY p.id FOR NO KEY UPDATE) x;
     -- Under the locks: a queue that was deleted, or got a limit, since the caller looked refuses the whole call.
     SELECT bool_or(q.id IS NULL OR (q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited)), bool_or(q.retained)
     INTO v_stale, v_retained
@@ -91,7 +92,11 @@ BEGIN
                 RETURN;
             END IF;
         END IF;
-        CONTINUE WHEN p_window[i] = 0 OR p_given_oldest[i] = v_none OR p_given_oldest[i] > v_newest[i] AND NOT v_texts;
+        -- Ids that cannot be duplicates need no look either, unless ids of their time were pushed in doubt: a call that was
+        -- given up on and repeated may come only now.
+        CONTINUE WHEN p_window[i] = 0
+                   OR (p_given_oldest[i] = v_none OR p_given_oldest[i] > v_newest[i] AND NOT v_texts)
+                      AND p_id_oldest[i] > v_doubted[i];
         lo := coalesce(p_upto[i - 1], 0) + 1;
         FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
                                                 v_newest[i], v_keyed[i], t, p_window[i]) f
@@ -154,9 +159,13 @@ BEGIN
     UPDATE fairlane.partitions p
     SET head = p.head + u.n, last_at = greatest(p.last_at, t), newest_id_ms = greatest(p.newest_id_ms, u.id_newest),
         keyed_until_ms = CASE WHEN u.id_newest > t_ms THEN greatest(p.keyed_until_ms, u.id_newest) ELSE p.keyed_until_ms END,
+        doubted_until_ms = CASE WHEN u.doubted THEN greatest(p.doubted_until_ms, least(u.id_newest, t_ms + 60000))
+                                ELSE p.doubted_until_ms END,
         message_bytes_max = greatest(p.message_bytes_max, u.bytes_max)
-    FROM (SELECT s.id, s.upto - coalesce(p_upto[s.i::int - 1], 0) AS n, s.bytes_max, s.id_newest
-          FROM unnest(p_ids, p_upto, p_bytes_max, p_id_newest, v_skip) WITH ORDINALITY s(id, upto, bytes_max, id_newest, skip, i)
+    FROM (SELECT s.id, s.upto - coalesce(p_upto[s.i::int - 1], 0) AS n, s.bytes_max, s.id_newest,
+                 s.given_oldest <> v_none AS doubted
+          FROM unnest(p_ids, p_upto, p_bytes_max, p_id_newest, p_given_oldest, v_skip) WITH ORDINALITY
+               s(id, upto, bytes_max, id_newest, given_oldest, skip, i)
           WHERE NOT s.skip) u
     WHERE p.shard = p_shard AND p.id = u.id;
 

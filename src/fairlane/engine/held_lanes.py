@@ -1,0 +1,58 @@
+"""The lanes that have entries in the journal. What comes for one of them goes behind those."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+
+from fairlane.errors import FairlaneError, JournalFull
+from fairlane.store.journal import Journal, Lane, NewEntry
+
+
+class HeldLanes:
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._counts: Counter[Lane] = Counter()
+        self.added = asyncio.Event()
+        """Set when there is something to drain."""
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __contains__(self, lane: Lane) -> bool:
+        return lane in self._counts
+
+    def count(self, lane: Lane) -> int:
+        return self._counts[lane]
+
+    def hold(self, lanes: dict[Lane, int]) -> None:
+        """Entries that came into the journal by another process."""
+        self._counts.update(lanes)
+        if lanes:
+            self.added.set()
+
+    def let_go(self, lanes: Iterable[Lane]) -> None:
+        """One entry of each does not wait any more."""
+        for lane in lanes:
+            self._counts[lane] -= 1
+            if self._counts[lane] <= 0:
+                del self._counts[lane]
+
+    async def append(self, entries: list[NewEntry]) -> FairlaneError | None:
+        """Keep entries and hold their lanes, from now on; the error if they could not be kept."""
+        lanes = [entry.lane for entry in entries]
+        self._counts.update(lanes)
+        try:
+            await self.journal.append(entries)
+        except FairlaneError as error:
+            self.let_go(lanes)
+            return error
+        self.added.set()
+        return None
+
+    def full(self) -> JournalFull:
+        state = self.journal.state()
+        return JournalFull(
+            f"the journal is full: {state.bytes} of {state.bytes_max} bytes; it empties when the store is back"
+        )

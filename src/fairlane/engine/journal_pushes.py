@@ -1,0 +1,156 @@
+"""Pushes that the store does not take: which of their messages go into the journal, and under which ids."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.draft import UNDECIDED, Flush, PushRequest
+from fairlane.engine.held_lanes import HeldLanes
+from fairlane.engine.kept import push_entry, push_lane
+from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, StoreUnavailable
+from fairlane.model.ids import Uuid7
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.outcome import BufferReason, PushOutcome
+from fairlane.store.journal import Lane, NewEntry
+
+PushAnswers = list[list[PushOutcome] | Exception]
+
+
+class Share(NamedTuple):
+    """One item of one request; the id under which it may be in the store already."""
+
+    request: int
+    item: int
+    transaction_id: str | None
+    doubtful: bool = False
+
+
+class _Kept(NamedTuple):
+    """What one request has in one lane."""
+
+    request: int
+    lane: Lane
+    shares: list[Share]
+    ids: list[str]
+
+
+class JournalPushes:
+    def __init__(self, held: HeldLanes, catalogue: Catalogue, ids: Uuid7) -> None:
+        self._held = held
+        self._catalogue = catalogue
+        self._ids = ids
+
+    async def keep(
+        self, requests: Sequence[PushRequest], shares: Sequence[Share], answers: PushAnswers, reason: BufferReason
+    ) -> None:
+        """Put these items into the journal and say so, or why not, in `answers`."""
+        by_request: dict[int, dict[Lane, list[Share]]] = defaultdict(lambda: defaultdict(list))
+        for share in shares:
+            request = requests[share.request]
+            by_request[share.request][push_lane(request.tenant, request.items[share.item])].append(share)
+        entries: list[NewEntry] = []
+        kept: list[_Kept] = []
+        room = self._held.journal.room()
+        for number, lanes in by_request.items():
+            refusal = self._refusal(lanes)
+            if refusal is None:
+                parts = [self._part(requests[number], number, lane, some) for lane, some in lanes.items()]
+                size = sum(entry.size for _, entry in parts)
+                if size <= room:
+                    room -= size
+                    kept += [one for one, _ in parts]
+                    entries += [entry for _, entry in parts]
+                    continue
+                refusal = self._held.full()
+            answers[number] = _not_kept(refusal, [share for some in lanes.values() for share in some])
+        if entries:
+            self._answer(kept, await self._held.append(entries), answers, reason)
+
+    def _part(self, request: PushRequest, number: int, lane: Lane, some: list[Share]) -> tuple[_Kept, NewEntry]:
+        items = [request.items[share.item] for share in some]
+        ids = [
+            share.transaction_id or item.transaction_id or self._ids() for share, item in zip(some, items, strict=True)
+        ]
+        return _Kept(number, lane, some, ids), push_entry(lane, list(zip(items, ids, strict=True)))
+
+    def _answer(
+        self, kept: list[_Kept], failure: FairlaneError | None, answers: PushAnswers, reason: BufferReason
+    ) -> None:
+        for number, lane, some, ids in kept:
+            outcomes = answers[number]
+            if not isinstance(outcomes, list):
+                continue
+            if failure is not None:
+                answers[number] = _not_kept(failure, some)
+                continue
+            position = self._held.count(lane)
+            for share, transaction_id in zip(some, ids, strict=True):
+                outcomes[share.item] = PushOutcome(
+                    "buffered", transaction_id, reason=reason, durability="journal", queue_position=position
+                )
+
+    def _refusal(self, lanes: dict[Lane, list[Share]]) -> FairlaneError | None:
+        """What the store would refuse, as far as it is known without it."""
+        for lane in lanes:
+            queue = self._catalogue.recall(lane.tenant, lane.name)
+            if queue is not None and queue.options.encryption_enabled:
+                return StoreUnavailable(
+                    f"queue {lane.name!r} is encrypted, so that its messages are kept nowhere but in the store, "
+                    "which does not take them now"
+                )
+            if queue is not None and queue.options.ordering == "fifo" and lane.partition != DEFAULT_PARTITION:
+                return InvalidRequest(f"queue {lane.name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
+        return None
+
+
+def may_be_kept(flush: Flush) -> bool:
+    """Whether what is on its way could be kept as well: a repeat is known everywhere."""
+    return all(draft.slice.options.dedup_seconds for draft in flush.drafts.values())
+
+
+def unsettled(flush: Flush, lost: Sequence[int], answers: PushAnswers) -> list[Share]:
+    """The items of the lost requests of which nothing is known. Those whose queue does not deduplicate get the error
+    if they may be stored: kept as well, they could be there twice."""
+    ids = _ids(flush)
+    shares: list[Share] = []
+    for number in lost:
+        outcome = answers[number]
+        decided = list(flush.partial.get(number) or (outcome if isinstance(outcome, list) else ()))
+        decided = decided or [UNDECIDED] * len(flush.requests[number].items)
+        mine = []
+        for index, one in enumerate(decided):
+            if one is UNDECIDED:
+                known, window = ids.get((number, index), (None, 1))
+                doubtful = flush.doubtful and known is not None
+                mine.append(Share(number, index, known, doubtful))
+                if doubtful and window == 0:
+                    answers[number] = OutcomeUnknown(
+                        "the store may have stored this or not, and the queue keeps no ids by which a repeat is known"
+                    )
+                    break
+        else:
+            answers[number] = decided
+            shares += mine
+    return shares
+
+
+def _ids(flush: Flush) -> dict[tuple[int, int], tuple[str | None, int]]:
+    """The id under which each item was sent, and for how long its queue knows ids."""
+    ids: dict[tuple[int, int], tuple[str | None, int]] = {}
+    for draft in (*flush.failed, *flush.drafts.values()):
+        window = draft.slice.options.dedup_seconds
+        for owner, transaction_id in zip(draft.owners, draft.slice.transaction_ids, strict=True):
+            ids[owner] = (transaction_id, window)
+        for repeated, owners in draft.repeats.items():
+            ids.update((owner, (repeated, window)) for owner in owners)
+    return ids
+
+
+def _not_kept(error: FairlaneError, shares: Sequence[Share]) -> FairlaneError:
+    """What may be stored already was not refused."""
+    if any(share.doubtful for share in shares) and not isinstance(error, InvalidRequest):
+        return OutcomeUnknown(f"the store may have stored this or not, and the journal cannot take it: {error}")
+    return error
