@@ -48,14 +48,13 @@ async def unordered_100_ack(url: str, load: Load) -> Rate:
 
     async def step(_: int) -> int:
         batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH)
-        bad = [one for one in batch if one.position % FAILS_EVERY == 0 and one.id not in failed]
+        bad = {one.id: one for one in batch if one.position % FAILS_EVERY == 0 and one.id not in failed}
         if not bad:
             outcomes = await broker.ack(batch)
         else:
-            failed.update(one.id for one in bad)
-            good = [one for one in batch if one not in bad]
-            acked, _ = await asyncio.gather(broker.ack(good), broker.nack(bad, error="not today"))
-            outcomes = acked
+            failed.update(bad)
+            good = [one for one in batch if one.id not in bad]
+            outcomes, _ = await asyncio.gather(broker.ack(good), broker.nack(list(bad.values()), error="not today"))
         assert all(outcome.success for outcome in outcomes)
         return len(outcomes)
 

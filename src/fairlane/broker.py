@@ -197,8 +197,7 @@ class Broker:
     ) -> list[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
         some = _deliveries(deliveries)
-        lanes = some.lanes if isinstance(some, Batch) else [(delivery.lane, range(1)) for delivery in some]
-        groups = {lane.group for lane, _ in lanes}
+        groups = {lane.group for lane, _ in some.lanes} if isinstance(some, Batch) else {one.lane.group for one in some}
         if len(groups) > 1:
             raise InvalidRequest("one ack is about messages of one group")
         items: Sequence[AckItem]

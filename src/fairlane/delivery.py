@@ -109,9 +109,13 @@ def completed(deliveries: Sequence[Delivery]) -> Completed:
     else:
         positions = [delivery.position for delivery in deliveries]
         found: dict[tuple[PartitionId, str | None], list[int]] = {}
+        last, indexes = _NOWHERE, found.setdefault((_NOWHERE.partition_id, None), [])
         for index, delivery in enumerate(deliveries):
-            found.setdefault((delivery.partition_id, delivery.lease or None), []).append(index)
-        lanes.update(found)
+            if delivery.lane is not last:  # neighbours are mostly of one lane
+                last = delivery.lane
+                indexes = found.setdefault((last.partition_id, last.lease or None), [])
+            indexes.append(index)
+        lanes.update((lane, some) for lane, some in found.items() if some)
     return Completed(lanes, [delivery.transaction_id for delivery in deliveries], positions)
 
 

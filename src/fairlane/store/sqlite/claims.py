@@ -139,7 +139,7 @@ class _Taking:
         self._ends_at = now + seconds * 1_000_000
 
     def run(self, wants: deque[_Want]) -> None:
-        for partition_id in self._ready(sum(want.partitions for want in wants)):
+        for partition_id, again in self._ready(sum(want.partitions for want in wants)):
             loaded = load(self._db, partition_id, self._call.group_id) if wants else None
             if loaded is None:
                 continue
@@ -148,23 +148,30 @@ class _Taking:
                 lane.ready_at = None if lane.ready_at is None else NEVER_AT
                 save(self._db, lane, self._options)
                 continue
-            take_back(self._db, lane, self._now, forgiving=self._call.forgiving)
-            while wants and self._serve(lane, wants[0]):
+            plain = not (again or lane.failing or self._call.auto_ack)
+            if again:
+                take_back(self._db, lane, self._now, forgiving=self._call.forgiving)
+            while wants and self._serve(lane, wants[0], again=again):
                 wants.popleft()
             lane.ready_at = self._now if lane.front < lane.head else None
-            save(self._db, lane, self._options)
+            if plain:  # nothing was finished, so the cursor stays
+                key = (lane.partition_id, lane.group_id)
+                self._db.execute(SQL["save_front"], (*key, lane.front, lane.ready_at))
+            else:
+                save(self._db, lane, self._options)
 
-    def _ready(self, limit: int) -> list[int]:
+    def _ready(self, limit: int) -> list[tuple[int, bool]]:
+        """Lanes that have something, and whether some of it may be due again."""
         partition = self._call.partition
         if partition is not None:
-            return [partition.id] if partition.shard == 0 else []
-        found = rows(self._db, SQL["ready"], self._call.group_id, self._now, min(limit, LANES_MAX))
-        return [id for (id,) in found]
+            return [(partition.id, True)] if partition.shard == 0 else []
+        return rows(self._db, SQL["ready"], self._call.group_id, self._now, min(limit, LANES_MAX))
 
-    def _serve(self, lane: SharedLane, want: _Want) -> bool:
+    def _serve(self, lane: SharedLane, want: _Want, *, again: bool) -> bool:
         """Give a claim what the lane has for it; whether the claim is satisfied, so that the next one may come."""
         before = len(want.lanes)
-        self._again(lane, want)
+        if again:
+            self._again(lane, want)
         if want.open:
             self._fresh(lane, want)
         if want.open and len(want.lanes) > before:

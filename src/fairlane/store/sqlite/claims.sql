@@ -15,16 +15,19 @@ set claimed = ?3, ready_at = ?4, failing = ?5, dead = ?6, committed = min(?3,
     coalesce((select min(position) from failures where partition_id = ?1 and group_id = ?2 and due_at is not null), ?3))
 where partition_id = ?1 and group_id = ?2
 
+-- name: save_front
+update cursors set claimed = ?3, ready_at = ?4 where partition_id = ?1 and group_id = ?2
+
 -- name: ready
-select partition_id
+select partition_id, max(again)
 from (
-    select * from (select partition_id, ready_at as at from cursors where group_id = ?1 and ready_at <= ?2
+    select * from (select partition_id, ready_at as at, 0 as again from cursors where group_id = ?1 and ready_at <= ?2
         order by ready_at limit ?3)
     union all
-    select * from (select partition_id, due_at from failures where group_id = ?1 and due_at <= ?2
+    select * from (select partition_id, due_at, 1 from failures where group_id = ?1 and due_at <= ?2
         order by due_at limit 1000)
     union all
-    select * from (select partition_id, ends_at from claims where group_id = ?1 and ends_at <= ?2
+    select * from (select partition_id, ends_at, 1 from claims where group_id = ?1 and ends_at <= ?2
         order by ends_at limit 1000)
 )
 group by partition_id
@@ -76,6 +79,9 @@ update failures set token = ?, due_at = ? where partition_id = ? and group_id = 
 
 -- name: forget
 delete from failures where partition_id = ? and group_id = ? and position = ?
+
+-- name: forget_range
+delete from failures where partition_id = ? and group_id = ? and position >= ? and position < ?
 
 -- name: own_skips
 select position from skips where partition_id = ? and position >= ? and position < ? and group_id = ?

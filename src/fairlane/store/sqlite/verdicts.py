@@ -42,7 +42,7 @@ class _Judging:
         for since, upto in verdicts.done:
             for span in self._take(since, upto):
                 lane.over.append(span)
-                self._db.executemany(SQL["forget"], [(*self._key, position) for position in range(*span)])
+                self._db.execute(SQL["forget_range"], (*self._key, *span))
         again = sum(map(self._nack, verdicts.nacks))
         for bury in verdicts.bury:
             if self._take(bury.position, bury.position + 1):

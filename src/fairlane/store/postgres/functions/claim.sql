@@ -17,6 +17,7 @@ DECLARE
     v_limited boolean := (o ->> 'max_size')::bigint > 0;
     v_retries int := (o ->> 'retry_limit')::int;
     v_ids bigint[] := ARRAY[p_partition];
+    v_again boolean[] := ARRAY[true];   -- whether something of the lane may be due again
     v_seen timestamptz;
     v_claims int := CASE WHEN p_batch[1] = 0 THEN 0 ELSE cardinality(p_tokens) END;
     v_claim int := 1;
@@ -48,8 +49,9 @@ DECLARE
     l_attempts int[] := '{}';
 BEGIN
     IF p_partition = 0 THEN
-        SELECT array_agg(y.id ORDER BY y.at, y.id), min(y.ready_at) INTO v_ids, v_seen
-        FROM (SELECT x.id, min(x.at) AS at, min(x.ready_at) AS ready_at FROM (
+        SELECT array_agg(y.id ORDER BY y.at, y.id), array_agg(y.again ORDER BY y.at, y.id), min(y.ready_at)
+        INTO v_ids, v_again, v_seen
+        FROM (SELECT x.id, min(x.at) AS at, min(x.ready_at) AS ready_at, bool_or(x.ready_at IS NULL) AS again FROM (
                   (SELECT k.partition_id AS id, k.ready_at AS at, k.ready_at FROM fairlane.cursors k
                    WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at <= t AND k.ready_at >= p_from
                    ORDER BY k.ready_at LIMIT least(1000, (SELECT sum(n) FROM unnest(p_lanes) n)))
@@ -81,7 +83,9 @@ BEGIN
                 WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group AND k.ready_at <= t;
                 CONTINUE;
             END IF;
-            PERFORM fairlane.take_back(p_shard, c.partition_id, p_group, NULL, p_forgiving, t);
+            IF v_again[i] THEN
+                PERFORM fairlane.take_back(p_shard, c.partition_id, p_group, NULL, p_forgiving, t);
+            END IF;
             v_front := greatest(c.committed, c.claimed);
             v_failing := c.failing;
             v_dead := 0;
@@ -92,8 +96,8 @@ BEGIN
                 v_took := false;
                 v_full := false;
                 FOR s IN SELECT f.position, f.attempts, f.alone FROM fairlane.failures f
-                         WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.due_at <= t
-                           AND f.token IS NULL ORDER BY f.position LIMIT v_batch
+                         WHERE v_again[i] AND f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
+                           AND f.due_at <= t AND f.token IS NULL ORDER BY f.position LIMIT v_batch
                 LOOP
                     IF s.position < p.start THEN
                         DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
@@ -207,7 +211,9 @@ BEGIN
             END IF;
             UPDATE fairlane.cursors k
             SET claimed = v_front, ready_at = v_ready, dead = k.dead + v_dead,
-                committed = fairlane.watermark(p_shard, c.partition_id, p_group, c.committed, v_front),
+                -- Where nothing was finished the cursor stays.
+                committed = CASE WHEN v_again[i] OR v_failing OR p_auto_ack
+                                 THEN fairlane.watermark(p_shard, c.partition_id, p_group, c.committed, v_front) ELSE k.committed END,
                 failing = v_failing AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) IS NOT NULL
             WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group;
             EXIT rounds WHEN v_round = 2;

@@ -65,6 +65,25 @@ BEGIN
     FOR i IN 1 .. cardinality(p_item_lane) LOOP
         CONTINUE WHEN v_done[i];
         v_lane := p_item_lane[i];
+        IF p_item_kind[i] = 'd' AND p_tokens[v_lane] IS NOT NULL THEN
+            -- Nearly as happy: a part of one claim, which is cut.
+            DELETE FROM fairlane.claims m
+            WHERE m.shard = p_shard AND m.partition_id = p_partitions[v_lane] AND m.group_id = p_groups[v_lane]
+              AND m.first_pos = (SELECT x.first_pos FROM fairlane.claims x
+                                 WHERE x.shard = p_shard AND x.partition_id = p_partitions[v_lane] AND x.group_id = p_groups[v_lane]
+                                   AND x.first_pos <= p_first[i] ORDER BY x.first_pos DESC LIMIT 1)
+              AND m.upto >= p_upto[i] AND m.token = p_tokens[v_lane] AND m.ends_at > t
+            RETURNING m.first_pos, m.upto, m.ends_at INTO r;
+            IF FOUND THEN
+                INSERT INTO fairlane.claims (shard, partition_id, group_id, first_pos, upto, token, ends_at)
+                SELECT p_shard, p_partitions[v_lane], p_groups[v_lane], u.first, u.upto, p_tokens[v_lane], r.ends_at
+                FROM unnest(ARRAY[r.first_pos, p_upto[i]], ARRAY[p_first[i], r.upto]) u(first, upto) WHERE u.first < u.upto;
+                f_lane := f_lane || v_lane;
+                f_first := f_first || p_first[i];
+                f_upto := f_upto || p_upto[i];
+                CONTINUE;
+            END IF;
+        END IF;
         SELECT k.partition_id, k.group_id, greatest(k.committed, k.claimed) AS front, q.id AS queue_id, q.options AS o INTO c
         FROM fairlane.cursors k
         JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = k.partition_id
