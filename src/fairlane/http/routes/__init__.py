@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlane.http.router import Route
 from fairlane.http.routes import (
     acks,
+    admin,
     analytics,
     dead_letters,
     docs,
@@ -39,6 +40,7 @@ ROUTES: list[Route] = [
     *namespaces.ROUTES,
     *messages.ROUTES,
     *dead_letters.ROUTES,
+    *admin.ROUTES,
     *groups.ROUTES,
     *halts.ROUTES,
     *traces.ROUTES,

@@ -1,0 +1,133 @@
+"""The admin API: queues in numbers, and dead letters one by one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.http.test_dead_letters import kill
+from tests.http.wire import Wire
+
+
+async def shown(wire: Wire, queue: str) -> dict[str, Any]:
+    queues = (await wire.get("/admin/queues")).ok()["queues"]
+    [found] = [one for one in queues if one["name"] == queue]
+    return dict(found)
+
+
+def letters_of(queue: str) -> str:
+    return f"/admin/queues/{quote(queue, safe='')}/dlq"
+
+
+async def test_a_queue_is_shown_with_what_waits_what_is_held_and_what_died(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, 0)
+    for n in range(3):
+        await wire.push(queue, {"n": n}, partition=f"p{n}")
+    await wire.pop(queue, partition="p0")
+    found = await shown(wire, queue)
+    age, rate = found.pop("oldest_message_age_seconds"), found.pop("messages_per_minute")
+    assert 0 <= age < 60
+    assert 3 < rate <= 4
+    assert found == {"name": queue, "depth": 2, "in_flight": 1, "dead_letters": 1}
+
+
+async def test_a_queue_that_nobody_reads_has_an_age_too_and_an_empty_one_has_none(wire: Wire) -> None:
+    unread, empty = wire.name("unread"), wire.name("empty")
+    await wire.configure(empty)
+    await wire.push(unread, 1)
+    assert (await shown(wire, unread))["oldest_message_age_seconds"] >= 0
+    assert (await shown(wire, empty)) == {
+        "name": empty,
+        "depth": 0,
+        "in_flight": 0,
+        "oldest_message_age_seconds": None,
+        "messages_per_minute": 0.0,
+        "dead_letters": 0,
+    }
+
+
+async def test_dead_letters_come_page_by_page_each_once(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, *range(5))
+    seen, cursor = [], None
+    while True:
+        query = {"cursor": cursor} if cursor else {}
+        page = (await wire.get(letters_of(queue), limit=2, **query)).ok()
+        seen += page["dead_letters"]
+        cursor = page["next"]
+        if cursor is None:
+            break
+        assert len(page["dead_letters"]) == 2
+    assert [letter["preview"] for letter in seen] == ["4", "3", "2", "1", "0"]
+    assert {letter["attempts"] for letter in seen} == {1}
+    assert seen[0]["error"] == "4 failed"
+    assert abs(seen[0]["failed_at"] - time.time()) < 60, "seconds since 1970"
+
+
+async def test_a_long_message_is_only_begun_in_a_list_and_whole_by_itself(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, {"text": "x" * 1000})
+    [letter] = (await wire.get(letters_of(queue))).ok()["dead_letters"]
+    assert letter["preview"].startswith('{"text":"xxx')
+    assert len(letter["preview"]) == 203
+    whole = (await wire.get(f"{letters_of(queue)}/{letter['id']}")).ok()
+    assert whole["data"] == {"text": "x" * 1000}
+    assert (whole["replayed_at"], whole["new_message_id"], whole["consumer_group"]) == (None, None, "__QUEUE_MODE__")
+
+
+async def test_a_letter_is_replayed_once_and_the_same_is_answered_again(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, {"n": 1})
+    [letter] = (await wire.get(letters_of(queue))).ok()["dead_letters"]
+    path = f"{letters_of(queue)}/{letter['id']}"
+    first = (await wire.post(f"{path}/replay")).ok()
+    assert first == {"ok": True, "new_message_id": first["new_message_id"]}
+    assert (await wire.post(f"{path}/replay")).ok() == first
+    [popped] = await wire.pop(queue)
+    assert (popped["id"], popped["data"]) == (first["new_message_id"], {"n": 1})
+    assert (await wire.get(path)).ok()["new_message_id"] == first["new_message_id"]
+    assert (await shown(wire, queue))["dead_letters"] == 0
+
+
+async def test_many_are_replayed_and_purged_by_what_they_have_in_common(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, 1, 2, group="a")
+    await kill(wire, queue, 3, group="b")
+    path = letters_of(queue)
+    assert (await wire.post(f"{path}/replay", body={"failed_until": 1})).ok() == {"ok": True, "replayed": []}
+    replayed = (await wire.post(f"{path}/replay", body={"consumer_group": "a"})).ok()["replayed"]
+    assert len({one["id"] for one in replayed}) == 2
+    assert (await wire.delete(path, failed_until=1)).ok() == {"ok": True, "purged": 0}
+    assert (await wire.delete(path, consumer_group="a")).ok() == {"ok": True, "purged": 2}
+    [left] = (await wire.get(path)).ok()["dead_letters"]
+    assert (await wire.delete(f"{path}/{left['id']}")).ok() == {"ok": True}
+    (await wire.delete(f"{path}/{left['id']}")).refused(404)
+    assert (await wire.get(path)).ok() == {"dead_letters": [], "next": None}
+
+
+async def test_what_is_not_there_is_a_404_and_what_makes_no_sense_a_400(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue)
+    path = letters_of(queue)
+    nobody = letters_of(wire.name("nobody"))
+    (await wire.get(nobody)).refused(404)
+    (await wire.post(f"{nobody}/replay", body={})).refused(404)
+    (await wire.delete(nobody)).refused(404)
+    for id in ("0-1-1-0", "x", "1"):
+        (await wire.get(f"{path}/{id}")).refused(404)
+        (await wire.post(f"{path}/{id}/replay")).refused(404)
+        (await wire.delete(f"{path}/{id}")).refused(404)
+    for cursor in ("x", "1", "_", "-1_a", "1" * 30 + "_a"):
+        (await wire.get(path, cursor=cursor)).refused(400)
+    (await wire.delete(path, failed_from="inf")).refused(400)
+
+
+@pytest.mark.parametrize("body", [{"failed_from": "x"}, {"ids": "x"}, {"ids": [""]}, []])
+async def test_a_filter_that_is_none_is_refused(wire: Wire, body: Any) -> None:
+    queue = wire.name()
+    await wire.configure(queue)
+    (await wire.post(f"{letters_of(queue)}/replay", body=body)).refused(400)
