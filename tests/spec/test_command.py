@@ -96,3 +96,27 @@ def test_try_shows_what_a_message_becomes_or_why_it_does_not_fit(run: Run, tmp_p
     assert (code, out, err) == (2, "", "fairlane: source_ip: expected string, got int\n")
     code, _, err = run("try", "a.fairlane", "WebhookIngres", "{}")
     assert (code, "did you mean `WebhookIngress`?" in err) == (2, True)
+
+
+def test_plan_shows_what_changes_of_a_spec_or_of_its_document(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "old.fairlane").write_text(INCIDENTS)
+    (tmp_path / "new.fairlane").write_text(INCIDENTS.replace("604800", "3600"))
+    _, document, _ = run("compile", "old.fairlane")
+    (tmp_path / "old.json").write_text(document)
+    for against in ("old.fairlane", "old.json"):
+        assert run("plan", "new.fairlane", "--against", against) == (
+            0,
+            "~ queue WebhookDLQ\n"
+            "    ~ retention.max_age_seconds: 604800 -> 3600  ! older messages are deleted, read or not\n"
+            "0 to add, 1 to change, 0 to remove; what is marked with ! may lose or refuse messages.\n",
+            "",
+        )
+        assert run("plan", "old.fairlane", "--against", against) == (0, "", "Nothing changes.\n")
+    code, out, _ = run("plan", "new.fairlane", "--against", "old.json", "--json")
+    assert (code, json.loads(out)[0]["name"]) == (0, "WebhookDLQ")
+    (tmp_path / "bad.json").write_text(document.replace("payload.incident.id", "pyload.incident.id"))
+    code, _, err = run("plan", "new.fairlane", "--against", "bad.json")
+    assert (code, "queues.WebhookIngress.key: the message has no `pyload`" in err) == (2, True)
+    (tmp_path / "bad.json").write_text("{")
+    code, _, err = run("plan", "new.fairlane", "--against", "bad.json")
+    assert (code, "is no document of a spec" in err) == (2, True)

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from fairlane.cli.exits import REFUSED
-from fairlane.cli.output import print_json, say
+from fairlane.cli.output import AsJson, print_json, say
 from fairlane.errors import InvalidRequest, SpecError
 
 if TYPE_CHECKING:
@@ -37,6 +37,26 @@ def check(file: File) -> None:
 def compile_file(file: File) -> None:
     """Print the JSON document that a spec stands for."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(_compiled(file))).decode() + "\n")
+
+
+@app.command("plan")
+def plan_changes(
+    file: File,
+    against: Annotated[
+        str, typer.Option(metavar="FILE", help="The spec before, or the JSON that compile printed of it.")
+    ],
+    json: AsJson = False,
+) -> None:
+    """Show what a spec changes of another, and by what of that messages may be lost or refused."""
+    from fairlane.spec.plan import plan, render
+
+    changes = plan(_document(against), _compiled(file))
+    if json:
+        print_json(changes)
+    elif changes:
+        sys.stdout.write(render(changes) + "\n")
+    else:
+        say("Nothing changes.")
 
 
 @app.command("try")
@@ -82,6 +102,22 @@ def fmt(
                 _replace(Path(file), after)
     if check and changed:
         raise typer.Exit(1)
+
+
+def _document(file: str) -> Spec:
+    """A spec, or a document that was compiled before."""
+    if not file.endswith(".json"):
+        return _compiled(file)
+    from fairlane.spec.check import check
+    from fairlane.spec.ir import Spec
+
+    try:
+        spec = msgspec.json.decode(_text(file), type=Spec)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidRequest(f"{file} is no document of a spec: {error}") from None
+    for finding in check(spec):
+        raise InvalidRequest(f"{file}: {finding.render()}")
+    return spec
 
 
 def _compiled(file: str) -> Spec:

@@ -1,0 +1,206 @@
+"""What one document changes of another, and by what of it messages may be lost or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from fairlane.model.queue import QueueOptions
+from fairlane.spec import ir
+from fairlane.spec.fits import named
+from fairlane.spec.settings import DECLARED, IMPLIED, QUEUE_SETTINGS
+
+Sign = Literal["+", "~", "-"]
+Leaves: TypeAlias = dict[str, Any]
+"""The settings of one declared thing, by their name in the language."""
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One setting."""
+
+    sign: Sign
+    setting: str
+    before: Any = None
+    after: Any = None
+    danger: str | None = None
+    """What messages may be lost or refused by it."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One queue, command or webhook."""
+
+    sign: Sign
+    kind: Literal["queue", "command", "webhook"]
+    name: str
+    details: tuple[Detail, ...] = ()
+    danger: str | None = None
+
+    @property
+    def dangers(self) -> list[str]:
+        return [danger for danger in (self.danger, *(detail.danger for detail in self.details)) if danger]
+
+
+def plan(before: ir.Spec | None, after: ir.Spec) -> list[Change]:
+    """The changes from one document to another, by kind and name. The same document twice changes nothing."""
+    before = before or ir.Spec(app=after.app)
+    return [
+        *_changes("queue", before.queues, after.queues, _queue_leaves),
+        *_changes("command", before.commands, after.commands, _leaves),
+        *_changes("webhook", before.webhooks, after.webhooks, _leaves),
+    ]
+
+
+_GONE = {
+    "queue": "its messages are deleted",
+    "command": None,
+    "webhook": "its senders are refused",
+}
+
+
+def _changes(
+    kind: Literal["queue", "command", "webhook"],
+    before: dict[str, Any],
+    after: dict[str, Any],
+    leaves: Callable[[Any], Leaves],
+) -> list[Change]:
+    changes = []
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            changes.append(Change(sign="-", kind=kind, name=name, danger=_GONE[kind]))
+        elif name not in before:
+            details = _details({}, leaves(after[name]))
+            changes.append(Change(sign="+", kind=kind, name=name, details=_harmless(details)))
+        elif details := _details(leaves(before[name]), leaves(after[name])):
+            changes.append(Change(sign="~", kind=kind, name=name, details=details))
+    return changes
+
+
+def _harmless(details: tuple[Detail, ...]) -> tuple[Detail, ...]:
+    """What is new has nothing to lose."""
+    return tuple(msgspec.structs.replace(detail, danger=None) for detail in details)
+
+
+def _details(before: Leaves, after: Leaves) -> tuple[Detail, ...]:
+    details = []
+    for setting in [*after, *(setting for setting in before if setting not in after)]:
+        old, new = before.get(setting), after.get(setting)
+        if old == new:
+            continue
+        sign: Sign = "+" if setting not in before else "-" if setting not in after else "~"
+        danger = _danger(setting, old, new)
+        details.append(Detail(sign=sign, setting=setting, before=old, after=new, danger=danger))
+    return tuple(details)
+
+
+# Settings by which messages go when they are this old. A shorter time takes some that would have stayed.
+_AGES = {
+    "retention.max_age_seconds": "older messages are deleted, read or not",
+    "retention.completed_max_age_seconds": "older messages are deleted when every group has finished them",
+    "retention.dead_letter_max_age_seconds": "older dead letters are deleted",
+    "delivery.ttl_seconds": "older messages expire",
+    "delivery.max_wait_seconds": "messages that waited longer expire",
+}
+
+
+def _danger(setting: str, old: Any, new: Any) -> str | None:
+    if setting in _AGES:
+        return _AGES[setting] if new and (not old or new < old) else None
+    if setting == "ordering":
+        if "unordered" in (old, new):
+            return "a queue with partitions stays ordered or unordered: this is refused"
+        return "messages that wait keep their partitions, and new ones get others"
+    if setting == "key":
+        return "new messages of a key go to another partition than those that wait"
+    if setting == "delivery.on_expiry" and new == "drop":
+        return "expired messages are not kept as dead letters"
+    if setting.startswith("message_type") and _narrows(old, new):
+        return "messages that do not fit are refused"
+    return None
+
+
+def _narrows(old: str | None, new: str | None) -> bool:
+    """Whether a part of a message must be what it did not have to be."""
+    if new is None:
+        return False
+    if not new.endswith("?") and (old is None or old.endswith("?")):
+        return True
+    return old is not None and new.rstrip("?") not in ("json", old.rstrip("?"))
+
+
+def _queue_leaves(queue: ir.QueueSpec) -> Leaves:
+    """What a queue says, without what every declared queue has."""
+    leaves: Leaves = {}
+    if queue.message_type is not None:
+        leaves |= _type_leaves("message_type", queue.message_type)
+    leaves |= _options(queue.options)
+    if queue.key is not None:
+        leaves["key"] = queue.key
+    if queue.map_to is not None:
+        leaves |= _mapping_leaves("map_to", queue.map_to)
+    return leaves
+
+
+def _options(options: QueueOptions) -> Leaves:
+    leaves: Leaves = {}
+    for section, settings in QUEUE_SETTINGS.items():
+        for name, setting in settings.items():
+            value, usual = getattr(options, setting.option), getattr(DECLARED, setting.option)
+            if value != usual:
+                leaves[f"{section}.{name}" if section else name] = value + 1 if name == "max_attempts" else value
+    leaves |= {
+        name: getattr(options, name) for name in IMPLIED if name != "retention_enabled" and getattr(options, name)
+    }
+    return leaves
+
+
+def _mapping_leaves(name: str, mapping: ir.Mapping) -> Leaves:
+    return {name: mapping.command} | {f"{name}.{field}": text for field, text in mapping.fields.items()}
+
+
+def _type_leaves(name: str, type_: ir.Type) -> Leaves:
+    """A field for each part of a record, so that a change of one is told as that."""
+    if isinstance(type_, ir.RecordType) and type_.fields:
+        leaves: Leaves = {name: "{ ... }?"} if type_.optional else {}
+        for field, inner in type_.fields.items():
+            leaves |= _type_leaves(f"{name}.{field}", inner)
+        return leaves
+    return {name: named(type_) + ("?" if type_.optional else "")}
+
+
+def _leaves(part: Any) -> Leaves:
+    """What a command or a webhook says."""
+    leaves: Leaves = {}
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, ir.RecordType):
+            leaves |= _type_leaves(name, value)
+        elif isinstance(value, ir.Mapping):
+            leaves |= _mapping_leaves(name, value)
+        elif value is not None and value != ():
+            leaves[name] = msgspec.to_builtins(value)
+    return leaves
+
+
+def render(changes: list[Change]) -> str:
+    """A plan for a terminal: a line for each thing and each setting, and what may be lost marked with `!`."""
+    lines = []
+    for change in changes:
+        lines.append(f"{change.sign} {change.kind} {change.name}{_marked(change.danger)}")
+        lines += [f"    {_shown(detail)}{_marked(detail.danger)}" for detail in change.details]
+    counts = [sum(change.sign == sign for change in changes) for sign in "+~-"]
+    summary = f"{counts[0]} to add, {counts[1]} to change, {counts[2]} to remove"
+    dangers = sum(len(change.dangers) for change in changes)
+    lines.append(f"{summary}; what is marked with ! may lose or refuse messages." if dangers else f"{summary}.")
+    return "\n".join(lines)
+
+
+def _shown(detail: Detail) -> str:
+    old, new = (msgspec.json.encode(value).decode() for value in (detail.before, detail.after))
+    values = {"+": new, "-": old, "~": f"{old} -> {new}"}[detail.sign]
+    return f"{detail.sign} {detail.setting}: {values}"
+
+
+def _marked(danger: str | None) -> str:
+    return f"  ! {danger}" if danger else ""

@@ -1,0 +1,184 @@
+"""A plan tells every change, and which of them can lose or refuse messages."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlane.model.queue import QueueOptions
+from fairlane.spec import ir
+from fairlane.spec.plan import Change, plan, render
+from fairlane.spec.settings import DECLARED
+from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
+
+
+def spec(text: str) -> ir.Spec:
+    return compiled(f"app A {{ {text} }}").spec
+
+
+def changed(before: str, after: str) -> list[str]:
+    """The lines of a plan, without its summary."""
+    return render(plan(spec(before), spec(after))).splitlines()[:-1]
+
+
+@pytest.mark.parametrize("text", [INCIDENTS, OPEN_COMMAND])
+def test_the_same_spec_changes_nothing(text: str) -> None:
+    assert plan(compiled(text).spec, compiled(text + "\n// a comment").spec) == []
+
+
+def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
+    changes = plan(None, compiled(INCIDENTS).spec)
+    assert [(change.sign, change.kind, change.name) for change in changes] == [
+        ("+", "queue", "WebhookDLQ"),
+        ("+", "queue", "WebhookIngress"),
+        ("+", "command", "Incident.CreateIncident"),
+        ("+", "webhook", "PagerDutyAlert"),
+    ]
+    assert not any(change.dangers for change in changes)
+    assert render(changes).splitlines()[:8] == [
+        "+ queue WebhookDLQ",
+        '    + message_type.original_message: "json"',
+        '    + message_type.failed_at: "time"',
+        '    + message_type.error: "string"',
+        '    + message_type.attempts: "int"',
+        "    + retention.max_age_seconds: 604800",
+        "+ queue WebhookIngress",
+        '    + message_type.payload: "json"',
+    ]
+    assert render(changes).splitlines()[-1] == "4 to add, 0 to change, 0 to remove."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        ("queue Q {}", "", ["- queue Q  ! its messages are deleted"]),
+        ("webhook W {}", "", ["- webhook W  ! its senders are refused"]),
+        ("command C {}", "", ["- command C"]),
+        (
+            "queue Q { delivery { max_attempts: 5 } }",
+            "queue Q { delivery { max_attempts: 7 } }",
+            ["~ queue Q", "    + delivery.max_attempts: 7"],
+        ),
+        (
+            "queue Q { delivery { max_attempts: 6 } }",
+            "queue Q { delivery { max_attempts: 7 } }",
+            ["~ queue Q", "    ~ delivery.max_attempts: 6 -> 7"],
+        ),
+        (
+            "queue Q { retention { max_age_seconds: 1h } }",
+            "queue Q { retention { max_age_seconds: 2h } }",
+            ["~ queue Q", "    ~ retention.max_age_seconds: 3600 -> 7200"],
+        ),
+        (
+            "queue Q { retention { max_age_seconds: 2h } }",
+            "queue Q { retention { max_age_seconds: 1h } }",
+            ["~ queue Q", "    ~ retention.max_age_seconds: 7200 -> 3600  ! older messages are deleted, read or not"],
+        ),
+        (
+            "queue Q {}",
+            "queue Q { delivery { ttl_seconds: 1h } }",
+            ["~ queue Q", "    + delivery.ttl_seconds: 3600  ! older messages expire"],
+        ),
+        (
+            "queue Q { retention { max_age_seconds: 2h } }",
+            "queue Q {}",
+            ["~ queue Q", "    - retention.max_age_seconds: 7200"],
+        ),
+        (
+            "queue Q {}",
+            "queue Q { ordering: unordered }",
+            [
+                "~ queue Q",
+                '    + ordering: "unordered"  ! a queue with partitions stays ordered or unordered: this is refused',
+            ],
+        ),
+        (
+            "queue Q { ordering: fifo }",
+            "queue Q {}",
+            [
+                "~ queue Q",
+                '    - ordering: "fifo"  ! messages that wait keep their partitions, and new ones get others',
+            ],
+        ),
+        (
+            "queue Q { key: a }",
+            "queue Q { key: b }",
+            [
+                "~ queue Q",
+                '    ~ key: "a" -> "b"  ! new messages of a key go to another partition than those that wait',
+            ],
+        ),
+        (
+            "queue Q { message_type { a: { b: int } c: json d: int? e: int f: int j: json? } }",
+            "queue Q { message_type { a: { b: int? } c: string d: int g: int? h: int f: json i: json j: json } }",
+            [
+                "~ queue Q",
+                '    ~ message_type.a.b: "int" -> "int?"',
+                '    ~ message_type.c: "json" -> "string"  ! messages that do not fit are refused',
+                '    ~ message_type.d: "int?" -> "int"  ! messages that do not fit are refused',
+                '    + message_type.g: "int?"',
+                '    + message_type.h: "int"  ! messages that do not fit are refused',
+                '    ~ message_type.f: "int" -> "json"',
+                '    + message_type.i: "json"  ! messages that do not fit are refused',
+                '    ~ message_type.j: "json?" -> "json"  ! messages that do not fit are refused',
+                '    - message_type.e: "int"',
+            ],
+        ),
+        (
+            "queue Q { map_to: command C { a: x } }",
+            "queue Q { map_to: command C { a: y  b: z } }",
+            ["~ queue Q", '    ~ map_to.a: "x" -> "y"', '    + map_to.b: "z"'],
+        ),
+        (
+            "command C { run: queue Q }",
+            "command C { input { a: int } run: queue R }",
+            [
+                "~ command C",
+                '    + input.a: "int"',
+                '    ~ run: {"by":"queue","queue":"Q"} -> {"by":"queue","queue":"R"}',
+            ],
+        ),
+    ],
+)
+def test_a_change_is_told_by_its_setting_with_what_it_may_cost(before: str, after: str, lines: list[str]) -> None:
+    assert changed(before, after) == lines
+
+
+def test_a_plan_with_dangers_says_so_in_the_end() -> None:
+    text = render(plan(spec("queue Q {} webhook W {}"), spec("queue R {}")))
+    assert (
+        text.splitlines()[-1]
+        == "1 to add, 0 to change, 2 to remove; what is marked with ! may lose or refuse messages."
+    )
+
+
+def test_a_plan_is_json_too() -> None:
+    changes = plan(spec("queue Q {}"), spec("queue Q { key: a }"))
+    assert msgspec.json.decode(msgspec.json.encode(changes), type=list[Change]) == changes
+
+
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "ordering": st.sampled_from(["per_key", "fifo", "unordered"]),
+        "retry_limit": st.integers(0, 3),
+        "max_size": st.integers(0, 2),
+        "ttl_seconds": st.integers(0, 2),
+        "retry_jitter": st.booleans(),
+        "encryption_enabled": st.booleans(),
+        "dead_letter_queue": st.sampled_from([False, "Q"]),
+    },
+)
+
+
+@settings(deadline=None)
+@given(OPTIONS, OPTIONS)
+def test_a_plan_is_empty_exactly_when_nothing_differs(before: dict[str, object], after: dict[str, object]) -> None:
+    def made(options: dict[str, object]) -> ir.Spec:
+        merged: QueueOptions = msgspec.structs.replace(DECLARED, **options)
+        return ir.Spec(app="A", queues={"Q": ir.QueueSpec(options=merged)})
+
+    one, other = made(before), made(after)
+    assert (plan(one, other) == []) is (one == other)
