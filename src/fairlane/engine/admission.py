@@ -55,7 +55,7 @@ class Load(NamedTuple):
     drain_rate: float = 0.0
     """Operations that left it a second, lately; 0 when unknown."""
     execute_seconds: float = 0.0
-    """How long one more operation takes to be executed, by what waits and at the pace of late; 0 when unknown."""
+    """How long one more operation takes to be executed, because of what waits and is under way; 0 when unknown."""
     enqueue_seconds: float = 0.0
     """And how long it takes to be queued."""
 

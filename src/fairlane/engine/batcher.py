@@ -9,11 +9,8 @@ from time import perf_counter
 from typing import Generic, TypeVar
 
 from fairlane.engine.batch_policy import BatchPolicy, Weight
-from fairlane.engine.drain import DrainRate
+from fairlane.engine.flush_cost import FlushCost
 from fairlane.errors import ShuttingDown
-
-RATE_SECONDS = 1.0
-"""What was flushed counts for about this long in the rate."""
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")
@@ -41,7 +38,7 @@ class Batcher(Generic[Op, Out]):
         self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out], float]] = deque()
         self._items = 0
         self._items_flushing = 0
-        self._rate = DrainRate(memory_seconds=RATE_SECONDS)
+        self._cost = FlushCost()
         self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -65,9 +62,8 @@ class Batcher(Generic[Op, Out]):
         return now - self._waiting[0][3] if self._waiting else 0.0
 
     def backlog_seconds(self) -> float:
-        """How long what waits and what is under way takes at the pace of late; 0 while that is not known."""
-        items, rate = self._items + self._items_flushing, self._rate.rate
-        return items / rate if items and rate else 0.0
+        """How much longer the next operation takes for what waits and is under way; 0 while that is not known."""
+        return (self._items + self._items_flushing) * self._cost.item_seconds / self._policy.flushes
 
     @property
     def flushes_waiting(self) -> float:
@@ -114,8 +110,7 @@ class Batcher(Generic[Op, Out]):
             if not batch:
                 continue
             outcomes: Sequence[Out | Exception]
-            if not self._flushing:
-                self._rate.resume(perf_counter())
+            began = perf_counter()
             self._flushing += 1
             self._items_flushing += items
             try:
@@ -125,7 +120,7 @@ class Batcher(Generic[Op, Out]):
             finally:
                 self._flushing -= 1
                 self._items_flushing -= items
-                self._rate.left(items, perf_counter())
+                self._cost.saw(items, perf_counter() - began)
             for (op, _, future, _), outcome in zip(batch, outcomes, strict=True):
                 self._answer(op, future, outcome)
 

@@ -13,8 +13,7 @@ GAP_SECONDS = 5.0
 class DrainRate:
     """Fed with how many left, and when; says how many leave a second while any do."""
 
-    def __init__(self, *, memory_seconds: float = MEMORY_SECONDS) -> None:
-        self._memory = memory_seconds
+    def __init__(self) -> None:
         self._at: float | None = None
         self._count = 0.0
         self._seconds = 0.0
@@ -26,7 +25,7 @@ class DrainRate:
     def left(self, count: int, now: float) -> None:
         if self._at is not None and now > self._at:
             passed = min(now - self._at, GAP_SECONDS)
-            fade = exp(-passed / self._memory)
+            fade = exp(-passed / MEMORY_SECONDS)
             self._count = self._count * fade + count
             self._seconds = self._seconds * fade + passed
         self._at = now if self._at is None else max(self._at, now)
