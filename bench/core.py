@@ -37,6 +37,7 @@ ROWS = [
     Comparison("push 100, fresh UUIDv7 ids", workloads.push_100_ids, yardsticks.push_dedup, "(a) with look-up", 3),
     Comparison("push 1", workloads.push_1),
     Comparison("pop 100 + ack", workloads.pop_100_ack, yardsticks.pop_ack, "(b) row queue", 3),
+    Comparison("pop 100 + ack, each read", workloads.pop_100_ack_read, yardsticks.pop_ack, "(b) row queue"),
     Comparison("pop 100 + ack, thin segments", workloads.pop_100_ack_thin, yardsticks.pop_ack, "(b) row queue"),
     Comparison("pop 100, auto-ack", workloads.pop_100_auto_ack, yardsticks.pop_ack, "(b) row queue"),
     Comparison("100,000 lanes, lanes", workloads.pop_many_lanes, workloads.pop_few_lanes, "100 lanes", 0.5, lanes=True),

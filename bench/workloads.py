@@ -68,13 +68,16 @@ async def fill(broker: Broker, messages: int, *, callers: int, queue: str = QUEU
             fillers.create_task(filler())
 
 
-async def pop(broker: Broker, *, partitions: int = 1, ack: bool = True) -> tuple[int, int]:
-    """Pop 100 and ack them; (messages, lanes they came from)."""
+async def pop(broker: Broker, *, partitions: int = 1, ack: bool = True, read: bool = False) -> tuple[int, int]:
+    """Pop 100 and ack them; (messages, lanes they came from). With `read` each message is decoded and its payload
+    taken in hand, and each outcome looked at."""
     batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH, partitions=partitions, auto_ack=not ack)
+    if read:
+        assert all(bytes(message.data) == PAYLOAD for message in batch)
     if ack and batch:
         outcomes = await broker.ack(batch)
-        assert all(outcome.success for outcome in outcomes)
-    return len(batch), len({message.partition for message in batch}) if partitions > 1 else 1
+        assert not read or all(outcome.success for outcome in outcomes)
+    return len(batch), len(batch.lanes)
 
 
 @asynccontextmanager
@@ -92,24 +95,41 @@ async def backlog(url: str, messages: int) -> None:
         await fill(broker, messages, callers=FILLERS)
 
 
-async def _drain(broker: Broker, load: Load, *, partitions: int = 1, ack: bool = True) -> Rate:
+async def _finished(broker: Broker) -> int:
+    """Messages that the group is done with, as the store has it."""
+    return sum(lane.committed for lane in await broker.lanes(QUEUE, GROUP, limit=1_000_000))
+
+
+async def _drain(broker: Broker, load: Load, *, partitions: int = 1, ack: bool = True, read: bool = False) -> Rate:
     lanes_claimed = 0
+    before = await _finished(broker)
 
     async def step(_: int) -> int:
         nonlocal lanes_claimed
-        messages, lanes = await pop(broker, partitions=partitions, ack=ack)
+        messages, lanes = await pop(broker, partitions=partitions, ack=ack, read=read)
         lanes_claimed += lanes
         return messages
 
     rate = await closed_loop(step, load)
+    finished = await _finished(broker) - before
+    assert finished == rate.items, (finished, rate)
     return rate._replace(lanes=lanes_claimed)
 
 
 async def pop_100_ack(url: str, load: Load) -> Rate:
-    """Pops of 100 from one partition each, then the ack, from a backlog that many producers pushed."""
+    """Pops of 100 from one partition each, then the ack, from a backlog that many producers pushed. As with the
+    yardstick, every message is in memory as bytes and none is decoded, and in the end the store is asked whether all
+    of them are done."""
     async with _subscribed(url) as broker:
         await fill(broker, load.backlog, callers=FILLERS)
         return await _drain(broker, load)
+
+
+async def pop_100_ack_read(url: str, load: Load) -> Rate:
+    """The same by consumers that look at each message and at each outcome."""
+    async with _subscribed(url) as broker:
+        await fill(broker, load.backlog, callers=FILLERS)
+        return await _drain(broker, load, read=True)
 
 
 async def pop_100_ack_thin(url: str, load: Load) -> Rate:

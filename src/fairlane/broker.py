@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlane.administration import Administration
-from fairlane.delivery import Batch, Delivery, batch_of, completed
+from fairlane.delivery import Batch, Delivery, completed
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.admission import LIMITS, Kind, Limit
 from fairlane.engine.draft import PushRequest
@@ -180,7 +180,7 @@ class Broker(Administration):
             wait_seconds=wait,
             subscription=subscription,
         )
-        return batch_of(await self.engine.pop(request.check()))
+        return Batch(await self.engine.pop(request.check()))
 
     async def ack(
         self,
@@ -190,7 +190,7 @@ class Broker(Administration):
         error: str | None = None,
         delay_ms: int | None = None,
         result: Any = msgspec.UNSET,
-    ) -> list[AckOutcome]:
+    ) -> Sequence[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
         some = _deliveries(deliveries)
         groups = {lane.group for lane, _ in some.lanes} if isinstance(some, Batch) else {one.lane.group for one in some}
@@ -204,7 +204,7 @@ class Broker(Administration):
             check_acks(items)
         return await self.engine.ack(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
 
-    async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> list[AckOutcome]:
+    async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> Sequence[AckOutcome]:
         """Say different things of messages; one outcome each."""
         check_name("group", group)
         check_acks(items)
@@ -212,7 +212,7 @@ class Broker(Administration):
 
     async def nack(
         self, deliveries: Delivery | Sequence[Delivery], *, error: str | None = None, delay_ms: int | None = None
-    ) -> list[AckOutcome]:
+    ) -> Sequence[AckOutcome]:
         return await self.ack(deliveries, "failed", error=error, delay_ms=delay_ms)
 
     async def renew(self, lease: str | Batch, seconds: int = 60) -> RenewOutcome:

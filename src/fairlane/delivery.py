@@ -9,6 +9,7 @@ import msgspec
 
 from fairlane.engine.pop import Popped
 from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Completed
 from fairlane.model.segment import closed
 
@@ -18,12 +19,13 @@ class Lane(msgspec.Struct, frozen=True):
 
     queue: str
     group: str
-    lease: str
+    lease: LeaseId | None
+    """None if nothing needs an ack."""
     partition: str
     partition_id: PartitionId
 
 
-_NOWHERE = Lane("", "", "", "", PartitionId(0, 0))
+_NOWHERE = Lane("", "", None, "", PartitionId(0, 0))
 
 
 class Delivery(msgspec.Struct, rename="camel", gc=False):
@@ -59,7 +61,7 @@ class Delivery(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def lease(self) -> str:
-        return self.lane.lease
+        return _text(self.lane.lease)
 
     def json(self, type: Any = Any) -> Any:
         """The payload decoded, into `type` if one is given."""
@@ -70,71 +72,86 @@ _decode = msgspec.json.Decoder(list[Delivery]).decode
 
 
 class Batch(Sequence[Delivery]):
-    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack."""
+    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack.
 
-    def __init__(self, lease: str, deliveries: list[Delivery], lanes: list[tuple[Lane, range]]) -> None:
-        self.lease = lease
-        self.lanes = lanes
+    The messages are decoded when the first of them is looked at: counting and acking them needs none of that."""
+
+    def __init__(self, popped: Popped) -> None:
+        self._lease = popped.lease
+        self._taken = popped.lanes
+        self._deliveries: list[Delivery] = []
+        self.lanes = [
+            (Lane(popped.queue, popped.group, popped.lease, taken.lane.name, taken.lane.partition), taken.positions)
+            for taken in popped.lanes
+        ]
         """Where the deliveries come from, lane after lane, and their positions there."""
-        self._deliveries = deliveries
+        self._count = sum(len(positions) for _, positions in self.lanes)
+
+    @property
+    def lease(self) -> str:
+        return _text(self._lease)
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...
     @overload
     def __getitem__(self, index: slice) -> list[Delivery]: ...
     def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
-        return self._deliveries[index]
+        return self._decoded()[index]
 
     def __len__(self) -> int:
-        return len(self._deliveries)
+        return self._count
 
     def __iter__(self) -> Iterator[Delivery]:
-        return iter(self._deliveries)
+        return iter(self._decoded())
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} messages, lease={self.lease!r})"
 
+    def _decoded(self) -> list[Delivery]:
+        for (lane, positions), taken in zip(self.lanes, self._taken, strict=False):
+            some = _decode(closed(taken.fragments))
+            times = (created_at for count, created_at in taken.created_at for _ in range(count))
+            for delivery, position, created_at in zip(some, positions, times, strict=True):
+                delivery.position, delivery.created_at, delivery.lane = position, created_at, lane
+            some[0].attempts = taken.lane.attempts
+            self._deliveries += some
+        self._taken = []
+        return self._deliveries
+
+
+def _text(lease: LeaseId | None) -> str:
+    return "" if lease is None else str(lease)
+
 
 def completed(deliveries: Sequence[Delivery]) -> Completed:
     """The acks of messages of one group that are done."""
-    lanes: dict[tuple[PartitionId, str | None], Sequence[int]] = {}
-    positions: list[int] = []
     if isinstance(deliveries, Batch):  # as it came, so that its lanes need not be found again
-        for lane, some in deliveries.lanes:
-            key = lane.partition_id, lane.lease or None
-            added = range(len(positions), len(positions) + len(some))
-            # A partition of an unordered queue may come in several runs: what comes again, and what is new.
-            lanes[key] = [*lanes[key], *added] if key in lanes else added
-            positions += some
-    else:
-        positions = [delivery.position for delivery in deliveries]
-        found: dict[tuple[PartitionId, str | None], list[int]] = {}
-        last, indexes = _NOWHERE, found.setdefault((_NOWHERE.partition_id, None), [])
-        for index, delivery in enumerate(deliveries):
-            if delivery.lane is not last:  # neighbours are mostly of one lane
-                last = delivery.lane
-                indexes = found.setdefault((last.partition_id, last.lease or None), [])
-            indexes.append(index)
-        lanes.update((lane, some) for lane, some in found.items() if some)
-    return Completed(lanes, [delivery.transaction_id for delivery in deliveries], positions)
+        return _completed(deliveries)
+    found: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
+    last, indexes = _NOWHERE, found.setdefault((_NOWHERE.partition_id, None), [])
+    for index, delivery in enumerate(deliveries):
+        if delivery.lane is not last:  # neighbours are mostly of one lane
+            last = delivery.lane
+            indexes = found.setdefault((last.partition_id, last.lease), [])
+        indexes.append(index)
+    lanes = {lane: some for lane, some in found.items() if some}
+    return Completed(lanes, [delivery.position for delivery in deliveries], lambda: _ids(deliveries))
 
 
-def batch_of(popped: Popped) -> Batch:
-    lease = str(popped.lease) if popped.lease else ""
-    deliveries: list[Delivery] = []
-    lanes: list[tuple[Lane, range]] = []
-    for taken in popped.lanes:
-        source = taken.lane
-        lane = Lane(popped.queue, popped.group, lease, source.name, source.partition)
-        some = _decode(closed(taken.fragments))
-        times = iter(taken.created_at)
-        left, created_at = next(times)
-        for position, delivery in enumerate(some, source.first):
-            while not left:
-                left, created_at = next(times)
-            left -= 1
-            delivery.position, delivery.created_at, delivery.lane = position, created_at, lane
-        some[0].attempts = source.attempts
-        deliveries += some
-        lanes.append((lane, range(source.first, source.first + len(some))))
-    return Batch(lease, deliveries, lanes)
+def _completed(batch: Batch) -> Completed:
+    if len(batch.lanes) == 1:
+        [(lane, only)] = batch.lanes
+        return Completed({(lane.partition_id, lane.lease): range(len(only))}, only, lambda: _ids(batch))
+    indexes: dict[tuple[PartitionId, LeaseId | str | None], Sequence[int]] = {}
+    positions: list[int] = []
+    for lane, some in batch.lanes:
+        key, start = (lane.partition_id, lane.lease), len(positions)
+        where = range(start, start + len(some))
+        # An unordered lane may come twice: what failed before, and what is new.
+        indexes[key] = [*indexes[key], *where] if key in indexes else where
+        positions += some
+    return Completed(indexes, positions, lambda: _ids(batch))
+
+
+def _ids(deliveries: Sequence[Delivery]) -> list[str]:
+    return [delivery.transaction_id for delivery in deliveries]

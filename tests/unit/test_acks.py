@@ -11,7 +11,7 @@ _A, _B = PartitionId(0, 1), PartitionId(0, 2)
 
 
 def test_completed_acks_are_a_sequence_of_items() -> None:
-    acks = Completed({(_A, "1.lease"): [0, 2], (_B, None): [1]}, ["a", "b", "c"], [10, 20, 11])
+    acks = Completed({(_A, "1.lease"): [0, 2], (_B, None): [1]}, [10, 20, 11], lambda: ["a", "b", "c"])
     items = [
         AckItem(transaction_id="a", partition=_A, lease="1.lease", position=10),
         AckItem(transaction_id="b", partition=_B, position=20),

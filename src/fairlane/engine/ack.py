@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
-from fairlane.engine.verdicts import outcome_of, verdicts
+from fairlane.engine.verdicts import outcome_of, ranges, verdicts
 from fairlane.engine.waiters import Waiters
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, Completed
+from fairlane.model.outcome import AckItem, AckOutcome, Completed, Outcomes
 from fairlane.store.base import Store
 from fairlane.store.values import Bury, Nack, Settled, Settlement, Verdicts
 from fairlane.telemetry import Telemetry
 
-LOST = "the lease ended or is not this group's; the messages are delivered again"
-UNRESOLVABLE = "unresolvable: no message with this transactionId in the lease or the partition"
+LOST = AckOutcome(
+    False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
+)
+UNRESOLVABLE = AckOutcome(
+    False,
+    "",
+    code="unresolvable",
+    error="unresolvable: no message with this transactionId in the lease or the partition",
+)
 
 
 class AckRequest(msgspec.Struct):
@@ -28,11 +35,17 @@ class AckRequest(msgspec.Struct):
 
 
 class Plan(msgspec.Struct):
-    """A settlement, and whose items it answers: `items` are (index in the request, position)."""
+    """A settlement, and whose items it answers: their indexes in the request, and their positions in the lane."""
 
     settlement: Settlement | Verdicts
-    items: list[tuple[int, int]]
+    indexes: Sequence[int]
+    positions: Sequence[int]
     queue_id: int
+
+    @property
+    def items(self) -> Iterator[tuple[int, int]]:
+        """(index, position) of each."""
+        return zip(self.indexes, self.positions, strict=True)
 
 
 class Acker:
@@ -45,8 +58,8 @@ class Acker:
         self._waiters = waiters
         self._telemetry = telemetry
 
-    async def flush(self, requests: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
-        outcomes: list[list[AckOutcome]] = [blank(request.items) for request in requests]
+    async def flush(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
+        outcomes = [Outcomes(request.items) for request in requests]
         waiting: list[tuple[int, Plan]] = []
         for number, request in enumerate(requests):
             plans = await self.plan(request, outcomes[number], in_transaction=False)
@@ -62,59 +75,60 @@ class Acker:
                 await self.answer(plan, result, requests[number].items, outcomes[number])
         return list(outcomes)
 
-    async def plan(self, request: AckRequest, outcomes: list[AckOutcome], *, in_transaction: bool) -> list[Plan]:
+    async def plan(self, request: AckRequest, outcomes: Outcomes, *, in_transaction: bool) -> list[Plan]:
         """Settlements for all items that name a message; the others are answered in `outcomes`."""
         plans = []
-        for (partition, lease_text), indexes in lanes_of(request.items).items():
+        items = request.items
+        for (partition, named), indexes in lanes_of(items).items():
             home = await self._catalogue.partition(partition)
             group_id = await self._catalogue.group_id(home.queue_id, request.group) if home else None
-            lease = LeaseId.parse(lease_text) if lease_text is not None else None
+            lease = LeaseId.parse(named) if isinstance(named, str) else named
             if home and lease and lease.group_id != group_id:
                 # Another broker may have made the group anew.
                 self._catalogue.forget_group(home.queue_id, request.group)
                 group_id = await self._catalogue.group_id(home.queue_id, request.group)
-            if lease_text is not None and (lease is None or lease.group_id != group_id):
-                refuse(outcomes, indexes, "lease_lost", LOST)
+            if named is not None and (lease is None or lease.group_id != group_id):
+                outcomes.say(indexes, LOST)
                 continue
             if home is None or group_id is None:
-                refuse(outcomes, indexes, "unresolvable", UNRESOLVABLE)
+                outcomes.say(indexes, UNRESOLVABLE)
                 continue
-            found = await self._resolve(request.items, indexes, partition, lease)
-            if len(found) < len(indexes):
-                unknown = [index for index in indexes if index not in found]
-                await self._refuse_unknown(outcomes, unknown, partition, lease)
-            if found:
-                settlement: Settlement | Verdicts
-                if home.unordered:
-                    settlement = verdicts(request.items, found, in_transaction=in_transaction)
-                else:
-                    settlement = _settlement(request.items, found, in_transaction=in_transaction)
+            known, positions = await self._resolve(items, indexes, partition, lease)
+            if len(known) < len(indexes):
+                unknown = sorted(set(indexes).difference(known))
+                outcomes.say(unknown, await self._unknown(partition, lease))
+            if known:
+                settlement = _said(items, known, positions, unordered=home.unordered, in_transaction=in_transaction)
                 settlement.partition, settlement.group_id = partition, group_id
                 settlement.token = lease.token if lease else None
-                plans.append(Plan(settlement, list(found.items()), home.queue_id))
+                plans.append(Plan(settlement, known, positions, home.queue_id))
         return plans
 
-    async def _refuse_unknown(
-        self, outcomes: list[AckOutcome], indexes: list[int], partition: PartitionId, lease: LeaseId | None
-    ) -> None:
-        held = lease and any(leased.partition == partition for leased in await self._store.messages.leased(lease))
-        if lease and not held:
-            refuse(outcomes, indexes, "lease_lost", LOST)
-        else:
-            refuse(outcomes, indexes, "unresolvable", UNRESOLVABLE)
+    async def _unknown(self, partition: PartitionId, lease: LeaseId | None) -> AckOutcome:
+        """What is said of items that name no message of the lease."""
+        if lease is None:
+            return UNRESOLVABLE
+        held = any(leased.partition == partition for leased in await self._store.messages.leased(lease))
+        return UNRESOLVABLE if held else LOST
 
     async def _resolve(
         self, items: Sequence[AckItem], indexes: Sequence[int], partition: PartitionId, lease: LeaseId | None
-    ) -> dict[int, int]:
-        """Position of each item that names a message of the lease, or one that was finished before."""
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """The items that name a message of the lease, or one that was finished before, and the positions of those."""
         given = _given(items, indexes)
         if len(given) == len(indexes):
             spans = await self._leases.holds(lease, partition) if lease else []
+            least, most = _bounds(given)
             # Of a lease that ended the store says whether these were its last acks, repeated.
-            if not spans or any(min(given.values()) in held and max(given.values()) in held for held in spans):
-                return given
-            return {index: position for index, position in given.items() if any(position in held for held in spans)}
-        found: dict[int, int] = {}
+            if not spans or any(least in held and most in held for held in spans):
+                return indexes, given
+            found = {
+                index: position
+                for index, position in zip(indexes, given, strict=True)
+                if any(position in held for held in spans)
+            }
+            return list(found), list(found.values())
+        found = {}
         leased = await self._leases.positions(lease, partition) if lease else {}
         for index in indexes:
             position = leased.get(items[index].transaction_id)
@@ -124,9 +138,9 @@ class Acker:
                     position = None  # stored, but not what this lease was given
             if position is not None:
                 found[index] = position
-        return found
+        return list(found), list(found.values())
 
-    async def answer(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: list[AckOutcome]) -> None:
+    async def answer(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> None:
         """Tell each item what became of it, and waiting polls that the lane may be ready."""
         settlement = plan.settlement
         counts = self._telemetry.queue(plan.queue_id)
@@ -134,23 +148,30 @@ class Acker:
             await self._answer_each(plan, settlement, settled, items, outcomes)
             return
         if settled.state == "ok":
-            counts.acks += len(plan.items)
+            counts.acks += len(plan.indexes)
             counts.failed += settlement.nack is not None and settlement.nack.charge
             counts.dead += settled.dead + len(settlement.bury)
         plain = settled.state == "ok" and settlement.nack is None and not settlement.bury
+        if plain and _bounds(plan.positions)[0] >= settled.before:
+            outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
+        else:
+            await self._answer_all(plan, settlement, settled, items, outcomes)
+        if settled.state == "lost" or settled.released:
+            self.released(plan)
+
+    async def _answer_all(
+        self,
+        plan: Plan,
+        settlement: Settlement,
+        settled: Settled,
+        items: Sequence[AckItem],
+        outcomes: Outcomes,
+    ) -> None:
         for index, position in plan.items:
-            if plain and position >= settled.before:
-                outcome = outcomes[index]
-                outcome.success, outcome.lease_released = True, settled.released
-                continue
-            outcome = outcomes[index] = _outcome(items[index], position, settlement, settled)
+            outcome = _outcome(items[index], position, settlement, settled)
             if outcome.noop:
                 outcome.result = await self._store.groups.result(settlement.group_id, settlement.partition, position)
-        if settled.state == "lost" or settled.released:
-            if settlement.token is not None:
-                self._leases.forget(settlement.token, settlement.partition)
-            self._waiters.wake(plan.queue_id, 1, group_id=settlement.group_id)
-            self._store.hint(plan.queue_id)
+            outcomes.say([index], outcome)
 
     async def _answer_each(
         self,
@@ -158,35 +179,34 @@ class Acker:
         said: Verdicts,
         settled: Settled,
         items: Sequence[AckItem],
-        outcomes: list[AckOutcome],
+        outcomes: Outcomes,
     ) -> None:
         counts = self._telemetry.queue(plan.queue_id)
         if settled.state == "ok":
-            counts.acks += len(plan.items)
+            counts.acks += len(plan.indexes)
             counts.failed += sum(nack.charge for nack in said.nacks)
             counts.dead += len(settled.died)
         plain = settled.state == "ok" and not (settled.lost or settled.finished or said.nacks or said.bury)
-        for index, position in plan.items:
-            if plain:
-                outcomes[index].success, outcomes[index].lease_released = True, settled.released
-                continue
-            outcome = outcomes[index] = outcome_of(items[index], position, settled)
-            if outcome.noop:
-                outcome.result = await self._store.groups.result(said.group_id, said.partition, position)
+        if plain:
+            outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
+        else:
+            for index, position in plan.items:
+                outcome = outcome_of(items[index], position, settled)
+                if outcome.noop:
+                    outcome.result = await self._store.groups.result(said.group_id, said.partition, position)
+                outcomes.say([index], outcome)
         if settled.released:
             self.released(plan)
 
-    def resolve(
-        self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: list[AckOutcome]
-    ) -> Plan | None:
+    def resolve(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> Plan | None:
         """Tell each item what became of it, without looking at the store; the plan of what is left behind a nack that
         came too late."""
         rest = _behind_a_late_nack(plan, settled, items)
         for index, position in plan.items:
             if isinstance(plan.settlement, Verdicts):
-                outcomes[index] = outcome_of(items[index], position, settled)
+                outcomes.say([index], outcome_of(items[index], position, settled))
             else:
-                outcomes[index] = _outcome(items[index], position, plan.settlement, settled)
+                outcomes.say([index], _outcome(items[index], position, plan.settlement, settled))
         return rest
 
     def released(self, plan: Plan) -> None:
@@ -197,11 +217,11 @@ class Acker:
         self._store.hint(plan.queue_id)
 
 
-def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, str | None], Sequence[int]]:
+def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]]:
     """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
     if isinstance(items, Completed):
         return items.lanes
-    lanes: dict[tuple[PartitionId, str | None], list[int]] = {}
+    lanes: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
     partition: PartitionId | None = None
     lease: str | None = None
     indexes: list[int] = []
@@ -213,17 +233,20 @@ def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, str | None]
     return lanes
 
 
-def _given(items: Sequence[AckItem], indexes: Sequence[int]) -> dict[int, int]:
-    """The positions that the caller gave, by index."""
+def _given(items: Sequence[AckItem], indexes: Sequence[int]) -> Sequence[int]:
+    """The positions that the caller gave."""
     if isinstance(items, Completed):
-        return dict(zip(indexes, map(items.positions.__getitem__, indexes), strict=True))
-    return {index: position for index in indexes if (position := items[index].position) is not None}
+        if isinstance(indexes, range):
+            return items.positions[indexes.start : indexes.stop]
+        return [items.positions[index] for index in indexes]
+    return [position for index in indexes if (position := items[index].position) is not None]
 
 
-def blank(items: Sequence[AckItem]) -> list[AckOutcome]:
-    if isinstance(items, Completed):
-        return [AckOutcome(False, transaction_id) for transaction_id in items.transaction_ids]
-    return [AckOutcome(False, item.transaction_id) for item in items]
+def _bounds(positions: Sequence[int]) -> tuple[int, int]:
+    """The least and the greatest of some positions."""
+    if isinstance(positions, range):
+        return positions[0], positions[-1]
+    return min(positions), max(positions)
 
 
 def _behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
@@ -232,18 +255,14 @@ def _behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) 
     if nack is None or settled.state != "ok" or nack.position >= settled.before:
         return None
     rest = {index: position for index, position in plan.items if position >= settled.before}
-    plan.items = [(index, position) for index, position in plan.items if position < settled.before]
+    late = {index: position for index, position in plan.items if position < settled.before}
+    plan.indexes, plan.positions = list(late), list(late.values())
     if not rest:
         return None
     settlement = _settlement(items, rest, in_transaction=False)
     before = plan.settlement
     settlement.partition, settlement.group_id, settlement.token = before.partition, before.group_id, before.token
-    return Plan(settlement, sorted(rest.items()), plan.queue_id)
-
-
-def refuse(outcomes: list[AckOutcome], indexes: Sequence[int], code: str, error: str) -> None:
-    for index in indexes:
-        outcomes[index].code, outcomes[index].error = code, error
+    return Plan(settlement, list(rest), list(rest.values()), plan.queue_id)
 
 
 def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
@@ -262,13 +281,33 @@ def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan
     return [*now.values(), *each], later
 
 
+def _said(
+    items: Sequence[AckItem],
+    indexes: Sequence[int],
+    positions: Sequence[int],
+    *,
+    unordered: bool,
+    in_transaction: bool,
+) -> Settlement | Verdicts:
+    """What these items say of a lane that is still to be named."""
+    if isinstance(items, Completed):
+        return _completed(positions, unordered=unordered)
+    found = dict(zip(indexes, positions, strict=True))
+    if unordered:
+        return verdicts(items, found, in_transaction=in_transaction)
+    return _settlement(items, found, in_transaction=in_transaction)
+
+
+def _completed(positions: Sequence[int], *, unordered: bool) -> Settlement | Verdicts:
+    if unordered:
+        return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, done=ranges(positions))
+    return Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=_bounds(positions)[1] + 1)
+
+
 def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> Settlement:
     """Everything below the first message that must come again is finished as far as it was acked; the rest is
     redelivered."""
     settlement = Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
-    if isinstance(items, Completed):
-        settlement.upto = max(found.values()) + 1
-        return settlement
     for index, position in sorted(found.items(), key=lambda entry: entry[1]):
         item = items[index]
         status = "dlq" if in_transaction and item.status == "failed" else item.status
@@ -291,7 +330,7 @@ def _outcome(item: AckItem, position: int, settlement: Settlement, settled: Sett
     if settled.state != "ok":
         outcome.success = outcome.noop = settled.repeated and finishes and position < settled.after
         if not outcome.success:
-            outcome.code, outcome.error = "lease_lost", LOST
+            outcome.code, outcome.error = LOST.code, LOST.error
     elif position < settled.before:
         outcome.success = outcome.noop = finishes
         if not finishes:

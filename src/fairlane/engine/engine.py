@@ -57,6 +57,8 @@ from fairlane.telemetry import Operation, Telemetry
 T = TypeVar("T")
 _FLUSHES_WAITING_MAX = 5
 """While more flushes of pushes wait than this, operations are applied at a slower pace."""
+_LOOK_SECONDS = 0.001
+"""When an operation was executed, others of its kind are so for this long without another look at the load."""
 
 
 class Engine:
@@ -106,18 +108,19 @@ class Engine:
         self._schedulings: Batcher[PushRequest, list[PushOutcome]] = Batcher(
             self.schedules.flush, BatchPolicy(flushes=flushes), weigh=_weigh_push
         )
-        self._acks: Batcher[AckRequest, list[AckOutcome]] = Batcher(
+        self._acks: Batcher[AckRequest, Sequence[AckOutcome]] = Batcher(
             self._ack, BatchPolicy(flushes=flushes), weigh=lambda request: Weight(len(request.items))
         )
         self._renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
         self._waiting_pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
             self._enqueue, BatchPolicy(), weigh=_weigh_push
         )
-        self._waiting_acks: Batcher[AckRequest, list[AckOutcome]] = Batcher(
+        self._waiting_acks: Batcher[AckRequest, Sequence[AckOutcome]] = Batcher(
             self._enqueue_acks, BatchPolicy(), weigh=lambda request: Weight(len(request.items))
         )
         self.admission = Admission(limits)
         self._gauge = Gauge()
+        self._execute_until: dict[Kind, float] = {}
         self._stopped = False
         self.processor.start()
         self._reseed = Reseed(store, self.announce)
@@ -191,8 +194,14 @@ class Engine:
         the journal decides."""
         if self.shelter is not None and not self.shelter.watch.up:
             return False
+        now = perf_counter()
+        if now < self._execute_until.get(kind, 0.0):
+            self.admission.decisions[kind]["execute"] += 1
+            return False
         load = self.load(kind)
         decision = self.admission.decide(kind, load)
+        if decision.verdict == "execute":
+            self._execute_until[kind] = now + _LOOK_SECONDS
         if decision.verdict == "refuse":
             self.telemetry.operations[kind].errors += 1
             raise Overloaded(decision.reason, retry_after=decision.retry_after, depth=load.depth)
@@ -208,8 +217,8 @@ class Engine:
         self.waiters.wake(NOT_MADE_YET, len(self.waiters))
         self.announce(queue_id, 1)
 
-    async def _enqueue_acks(self, requests: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
-        async def enqueue(some: list[AckRequest]) -> list[list[AckOutcome] | Exception]:
+    async def _enqueue_acks(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
+        async def enqueue(some: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
             return await enqueue_acks(some, self.catalogue, self._enqueuer)
 
         return await (self.shelter.ack(requests, enqueue) if self.shelter is not None else enqueue(requests))
@@ -237,7 +246,7 @@ class Engine:
         self._announce()
         return outcomes
 
-    async def _ack(self, requests: list[AckRequest]) -> Sequence[list[AckOutcome] | Exception]:
+    async def _ack(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception]:
         if self.shelter is not None:
             return await self.shelter.ack(requests, self._acker.flush)
         return await self._acker.flush(requests)
@@ -288,7 +297,7 @@ class Engine:
             except (StoreUnavailable, OutcomeUnknown) as error:
                 watch.lost(str(error))
 
-    async def ack(self, request: AckRequest) -> list[AckOutcome]:
+    async def ack(self, request: AckRequest) -> Sequence[AckOutcome]:
         self._check_running()
         if not request.items:
             return []

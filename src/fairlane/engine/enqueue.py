@@ -9,14 +9,14 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.engine.ack import LOST, UNRESOLVABLE, AckRequest, blank, lanes_of, refuse
+from fairlane.engine.ack import LOST, UNRESOLVABLE, AckRequest, lanes_of
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush
 from fairlane.errors import OutcomeUnknown
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload
-from fairlane.model.outcome import AckOutcome, BufferReason, PushOutcome
+from fairlane.model.outcome import AckOutcome, BufferReason, Outcomes, PushOutcome
 from fairlane.model.queue import QueueOptions
 from fairlane.store.base import Store
 from fairlane.store.operations import EnqueueResult, NewOperation, Waits
@@ -127,28 +127,23 @@ class Enqueuer:
 
 async def enqueue_acks(
     requests: Sequence[AckRequest], catalogue: Catalogue, enqueuer: Enqueuer
-) -> list[list[AckOutcome] | Exception]:
+) -> list[Sequence[AckOutcome] | Exception]:
     """Keep acks as operations, one for what a request says of a lane under one lease. What names no lane is answered
     at once."""
-    outcomes = [blank(request.items) for request in requests]
+    outcomes = [Outcomes(request.items) for request in requests]
     operations: list[NewOperation] = []
     owners: list[tuple[int, Sequence[int]]] = []
     for number, request in enumerate(requests):
         for (partition, lease), indexes in lanes_of(request.items).items():
             new = await enqueuer.ack_operation(request, partition, indexes, catalogue)
             if new is None:
-                code, error = ("unresolvable", UNRESOLVABLE) if lease is None else ("lease_lost", LOST)
-                refuse(outcomes[number], indexes, code, error)
+                outcomes[number].say(indexes, UNRESOLVABLE if lease is None else LOST)
             else:
                 operations.append(new)
                 owners.append((number, indexes))
     for (number, indexes), (new, result) in zip(owners, await enqueuer.keep(operations), strict=True):
-        for index in indexes:
-            outcome = outcomes[number][index]
-            if isinstance(result, Waits):
-                outcome.success, outcome.operation_id, outcome.durability = True, str(new.id), "store"
-            else:
-                outcome.code, outcome.error = "unresolvable", UNRESOLVABLE
+        kept = AckOutcome(True, "", operation_id=str(new.id), durability="store")
+        outcomes[number].say(indexes, kept if isinstance(result, Waits) else UNRESOLVABLE)
     return list(outcomes)
 
 

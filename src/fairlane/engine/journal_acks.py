@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.held_lanes import HeldLanes
@@ -11,7 +12,7 @@ from fairlane.errors import FairlaneError
 from fairlane.model.outcome import AckItem, AckOutcome
 from fairlane.store.journal import Lane, NewEntry
 
-AckAnswers = list[list[AckOutcome] | Exception]
+AckAnswers = list[Sequence[AckOutcome] | Exception]
 
 
 def unfenced(request: AckRequest) -> bool:

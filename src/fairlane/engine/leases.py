@@ -6,37 +6,39 @@ from the store."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from uuid import UUID
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.segment import transaction_ids
+from fairlane.model.segment import Segment, transaction_ids
 from fairlane.store.base import Store
 from fairlane.store.values import Lane
 
 _BYTES_MAX = 64 * 1024 * 1024
 _LANE_OVERHEAD = 500
 
-LaneKey = tuple[UUID, PartitionId]
+LaneKey = tuple[int, PartitionId]
+"""The token of a lease as a number, which is hashed much faster, and the partition."""
 
 
 class _Batch:
     """Messages in a row of one lane of a lease, unpacked when first asked for."""
 
-    __slots__ = ("_fragments", "_positions", "count", "first", "size")
+    __slots__ = ("_positions", "_segments", "range", "size")
 
-    def __init__(self, first: int, fragments: list[bytes]) -> None:
-        self.first = first
-        self.count = len(fragments)
-        self.size = sum(map(len, fragments)) + _LANE_OVERHEAD
-        self._fragments: list[bytes] | None = fragments
+    def __init__(self, first: int, upto: int, segments: Sequence[Segment]) -> None:
+        self.range = range(first, upto)
+        self.size = sum([len(segment.body) for segment in segments]) + _LANE_OVERHEAD
+        self._segments: Sequence[Segment] | None = segments
         self._positions: dict[str, int] = {}
 
     def positions(self) -> dict[str, int]:
-        if self._fragments is not None:
-            ids = transaction_ids(self._fragments)
-            self._positions = dict(zip(ids, range(self.first, self.first + len(ids)), strict=True))
-            self._fragments = None
+        if self._segments is not None:
+            first, upto = self.range.start, self.range.stop
+            ids = transaction_ids([each for segment in self._segments for each in segment.cut(first, upto)])
+            self._positions = dict(zip(ids, self.range, strict=True))
+            self._segments = None
         return self._positions
 
 
@@ -46,23 +48,24 @@ class Leases:
         self._batches: OrderedDict[LaneKey, list[_Batch]] = OrderedDict()
         self._bytes = 0
 
-    def remember(self, token: UUID, lane: Lane, fragments: list[bytes]) -> None:
-        batch = _Batch(lane.first, fragments)
-        self._batches.setdefault((token, lane.partition), []).append(batch)
+    def remember(self, token: UUID, lane: Lane) -> None:
+        """`lane` is what a pop under this token was given; its bytes were checked."""
+        batch = _Batch(lane.first, lane.upto, lane.segments)
+        self._batches.setdefault((token.int, lane.partition), []).append(batch)
         self._bytes += batch.size
         while self._bytes > _BYTES_MAX:
             _, old = self._batches.popitem(last=False)
             self._bytes -= sum(one.size for one in old)
 
     def forget(self, token: UUID, partition: PartitionId) -> None:
-        for batch in self._batches.pop((token, partition), ()):
+        for batch in self._batches.pop((token.int, partition), ()):
             self._bytes -= batch.size
 
     async def holds(self, lease: LeaseId, partition: PartitionId) -> list[range]:
         """The positions that the lease was given in this lane; none if it does not hold the lane (any more)."""
-        batches = self._batches.get((lease.token, partition))
+        batches = self._batches.get((lease.token.int, partition))
         if batches is not None:
-            return [range(batch.first, batch.first + batch.count) for batch in batches]
+            return [batch.range for batch in batches]
         return [
             range(leased.first, leased.upto)
             for leased in await self._store.messages.leased(lease)
@@ -71,15 +74,15 @@ class Leases:
 
     async def positions(self, lease: LeaseId, partition: PartitionId) -> dict[str, int]:
         """Position of each transactionId in the lane's batch; empty if the lease does not hold the lane (any more)."""
-        batches = self._batches.get((lease.token, partition))
+        batches = self._batches.get((lease.token.int, partition))
         if batches is None:
             batches = []
             for leased in await self._store.messages.leased(lease):
-                fragments: list[bytes] = []
-                for segment in await self._store.messages.read(leased.partition, leased.first, leased.upto):
-                    fragments += segment.fragments(leased.first, leased.upto)
                 if leased.partition == partition:
-                    batches.append(_Batch(leased.first, fragments))
+                    segments = await self._store.messages.read(partition, leased.first, leased.upto)
+                    for segment in segments:
+                        segment.check()
+                    batches.append(_Batch(leased.first, leased.upto, segments))
         if len(batches) == 1:
             return batches[0].positions()
         return {id: position for batch in batches for id, position in batch.positions().items()}

@@ -80,13 +80,37 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-class Taken(msgspec.Struct):
-    """One lane of a pop's answer: `fragments[n]` is the stored form of the message at `lane.first` + n."""
+class Taken:
+    """One lane of a pop's answer. Its bytes were checked; they are cut into messages when those are looked at."""
 
-    lane: Lane
-    fragments: list[bytes]
-    created_at: list[tuple[int, int]]
-    """(number of messages, their created_at), segment by segment."""
+    __slots__ = ("_fragments", "created_at", "lane")
+
+    def __init__(self, lane: Lane) -> None:
+        """StoreCorrupt if bytes rotted or are missing."""
+        self.lane = lane
+        self.created_at: list[tuple[int, int]] = []
+        """(number of messages, their created_at), segment by segment."""
+        self._fragments: list[bytes] | None = None
+        found = 0
+        for segment in lane.segments:
+            segment.check()
+            count = segment.count(lane.first, lane.upto)
+            self.created_at.append((count, segment.created_at))
+            found += count
+        if found != len(self.positions):
+            raise StoreCorrupt(f"positions {lane.first} to {lane.upto - 1} are not all there")
+
+    @property
+    def positions(self) -> range:
+        return range(self.lane.first, self.lane.upto)
+
+    @property
+    def fragments(self) -> list[bytes]:
+        """The stored form of each message."""
+        if self._fragments is None:
+            lane = self.lane
+            self._fragments = [each for segment in lane.segments for each in segment.cut(lane.first, lane.upto)]
+        return self._fragments
 
 
 class Popped(msgspec.Struct):
@@ -99,6 +123,7 @@ class Popped(msgspec.Struct):
     """What the group was begun with, not what this pop asked for."""
 
 
+Home = tuple[Queue, Group, PartitionId | None]
 _Key = tuple[int, int, bool, int | None, PartitionId | None]
 
 
@@ -128,38 +153,55 @@ class Popper:
         """What is ready now, or within `wait_seconds`; an empty answer otherwise."""
         give_up_at = time.monotonic() + request.wait_seconds
         while not self._stopping and not await self._switches.is_on(POP_PAUSED):
-            newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
-            try:
-                home = await self._home(request)
-                if home is None:
-                    left = give_up_at - time.monotonic()
-                    if left <= 0 or self._stopping:
-                        self._telemetry.done(self._telemetry.pop, time.perf_counter(), 0)
-                        return Popped(request.queue, request.group, None, [], request.subscription.conflation)
-                    await self._waiters.wait([newcomer], min(left, _FLOOR_SECONDS))
-                    continue
-            finally:
-                self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
-            queue, group, partition = home
-            key = (group.id, request.partition or "")
-            parked = self._waiters.park(queue.id, key)
-            began = time.perf_counter()
-            try:
-                popped = await self._take(request, queue, group, partition)
-                if popped is None:
-                    continue
-                left = give_up_at - time.monotonic()
-                if popped.lanes or left <= 0 or self._stopping:
-                    self._count(queue.id, popped, began)
-                    return popped
-                await self._waiters.wait([parked], self._pause(group.id, left))
-            finally:
-                self._waiters.leave(queue.id, key, parked)
+            home = await self._home(request) or await self._await_home(request, give_up_at)
+            if home is None:
+                if give_up_at <= time.monotonic():
+                    self._telemetry.done(self._telemetry.pop, time.perf_counter(), 0)
+                    break
+                continue
+            popped = await self._take_or_wait(request, home, give_up_at)
+            if popped is not None:
+                return popped
         return Popped(request.queue, request.group, None, [], request.subscription.conflation)
+
+    async def _await_home(self, request: PopRequest, give_up_at: float) -> Home | None:
+        """Wait until something is pushed to a queue or partition that was not there, perhaps this one; look first,
+        for it may have been made since the last look."""
+        left = give_up_at - time.monotonic()
+        if left <= 0 or self._stopping:
+            return None
+        newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
+        try:
+            home = await self._home(request)
+            if home is None and not self._stopping:
+                await self._waiters.wait([newcomer], min(left, _FLOOR_SECONDS))
+            return home
+        finally:
+            self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
+
+    async def _take_or_wait(self, request: PopRequest, home: Home, give_up_at: float) -> Popped | None:
+        """What can be claimed; None when it is worth another look."""
+        queue, group, partition = home
+        key = (group.id, request.partition or "")
+        parked = self._waiters.park(queue.id, key) if request.wait_seconds else None
+        began = time.perf_counter()
+        try:
+            popped = await self._take(request, queue, group, partition)
+            if popped is None:
+                return None
+            left = give_up_at - time.monotonic()
+            if popped.lanes or left <= 0 or self._stopping or parked is None:
+                self._count(queue.id, popped, began)
+                return popped
+            await self._waiters.wait([parked], self._pause(group.id, left))
+            return None
+        finally:
+            if parked is not None:
+                self._waiters.leave(queue.id, key, parked)
 
     def _count(self, queue_id: int, popped: Popped, began: float) -> None:
         """Time spent parked is not the pop's."""
-        items = sum(len(taken.fragments) for taken in popped.lanes)
+        items = sum(len(taken.positions) for taken in popped.lanes)
         self._telemetry.done(self._telemetry.pop, began, items)
         counts = self._telemetry.queue(queue_id)
         counts.pops += 1
@@ -171,7 +213,7 @@ class Popper:
         counts.lag_ms += lag_ms
         counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
 
-    async def _home(self, request: PopRequest) -> tuple[Queue, Group, PartitionId | None] | None:
+    async def _home(self, request: PopRequest) -> Home | None:
         """Queue, group and partition; None while the queue or the partition is not there.
 
         A group that wants only what comes is begun also on a queue that nobody made yet: otherwise the first
@@ -253,23 +295,16 @@ class Popper:
 
     def _open(self, lane: Lane, lease: LeaseId | None) -> Taken | None:
         """The lane's bytes; None, and the lane set aside for a while, if they rotted."""
-        fragments: list[bytes] = []
-        created_at: list[tuple[int, int]] = []
         try:
-            for segment in lane.segments:
-                some = segment.fragments(lane.first, lane.upto)
-                fragments += some
-                created_at.append((len(some), segment.created_at))
-            if len(fragments) != lane.upto - lane.first:
-                raise StoreCorrupt(f"positions {lane.first} to {lane.upto - 1} are not all there")
+            taken = Taken(lane)
         except StoreCorrupt as error:
             log.error("partition %s (%s) cannot be read: %s", lane.partition, lane.name, error)
             if lease is not None:
                 self._spawn(self._set_aside(lane, lease, str(error)))
             return None
         if lease is not None:
-            self._leases.remember(lease.token, lane, fragments)
-        return Taken(lane, fragments, created_at)
+            self._leases.remember(lease.token, lane)
+        return taken
 
     async def _set_aside(self, lane: Lane, lease: LeaseId, error: str) -> None:
         home = await self._catalogue.partition(lane.partition)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from fairlane.engine.ack import Acker, AckRequest, Plan, blank
+from fairlane.engine.ack import Acker, AckRequest, Plan
 from fairlane.engine.capacity import full
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
@@ -20,7 +20,7 @@ from fairlane.errors import (
     TransactionRefused,
 )
 from fairlane.model.message import PushItem
-from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
+from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, PushOutcome
 from fairlane.store.base import Store
 from fairlane.store.values import Behind, Full, Nack, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
@@ -56,7 +56,7 @@ class Transactor:
         is given back.
         """
         acks, ack_indexes = self._acks(tenant, steps)
-        ack_outcomes = {group: blank(request.items) for group, request in acks.items()}
+        ack_outcomes = {group: Outcomes(request.items) for group, request in acks.items()}
         plans = {}
         for group, request in acks.items():
             plans[group] = await self._acker.plan(request, ack_outcomes[group], in_transaction=True)
@@ -164,7 +164,7 @@ class Transactor:
 def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_indexes: dict[str, list[int]]) -> None:
     for (group, plan), result in zip(plans, settled, strict=True):
         steps = ack_indexes[group]
-        index = steps[plan.items[0][0]]
+        index = steps[plan.indexes[0]]
         if result.state != "ok" and not result.repeated:
             raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
         said = plan.settlement

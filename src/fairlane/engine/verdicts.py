@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.outcome import AckItem, AckOutcome, Completed
+from fairlane.model.outcome import AckItem, AckOutcome
 from fairlane.store.values import Bury, Nack, Settled, Verdicts
 
 _LOST = "the lease ended or is not this group's; the message is delivered again"
@@ -14,9 +14,6 @@ _LOST = "the lease ended or is not this group's; the message is delivered again"
 def verdicts(items: Sequence[AckItem], found: Mapping[int, int], *, in_transaction: bool) -> Verdicts:
     """`found` are positions by the items' indexes; of one that is named twice the last word counts."""
     said = Verdicts(partition=PartitionId(0, 0), group_id=0, token=None)
-    if isinstance(items, Completed):
-        said.done = ranges(found.values())
-        return said
     done = []
     last = {position: items[index] for index, position in sorted(found.items())}
     for position, item in sorted(last.items()):
@@ -35,6 +32,8 @@ def verdicts(items: Sequence[AckItem], found: Mapping[int, int], *, in_transacti
 
 def ranges(positions: Iterable[int]) -> list[tuple[int, int]]:
     """Positions as ranges without gaps: from the first to below the second."""
+    if isinstance(positions, range):
+        return [(positions.start, positions.stop)]
     found: list[tuple[int, int]] = []
     first = upto = -1
     for position in sorted(set(positions)):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.engine.ack import Acker, AckRequest, Plan, blank
+from fairlane.engine.ack import Acker, AckRequest, Plan
 from fairlane.model.operation import read_ack
-from fairlane.model.outcome import AckItem, AckOutcome
+from fairlane.model.outcome import AckItem, AckOutcome, Outcomes
 from fairlane.model.segment import encode
 from fairlane.store.operations import Application, ApplyResult, ClaimedLane
 from fairlane.store.values import Settled, Stored
@@ -20,7 +20,7 @@ class WaitingAcks:
         self.sequences = [lane.operations[0].sequence]
         self._acker = acker
         self._items: list[AckItem] = []
-        self._outcomes: list[AckOutcome] = []
+        self._outcomes = Outcomes([])
         self._plan: Plan | None = None
         self._planned = False
 
@@ -31,7 +31,7 @@ class WaitingAcks:
                 said = read_ack(operation.payload)
             except msgspec.DecodeError as error:
                 return f"its payload cannot be read: {error}"
-            self._items, self._outcomes = said.items, blank(said.items)
+            self._items, self._outcomes = said.items, Outcomes(said.items)
             request = AckRequest(operation.tenant, said.group, said.items)
             plans = await self._acker.plan(request, self._outcomes, in_transaction=False)
             self._plan = plans[0] if plans else None
@@ -50,7 +50,7 @@ class WaitingAcks:
         return True
 
     def _results(self, result: Stored | Settled | None) -> list[bytes]:
-        outcomes = list(self._outcomes)
+        outcomes = self._outcomes.copy()
         if isinstance(result, Settled) and self._plan is not None:
             self._acker.resolve(self._plan, result, self._items, outcomes)
         return [encode({"items": [_told(outcome) for outcome in outcomes]})]

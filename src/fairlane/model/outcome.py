@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Literal, get_args, overload
 
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
 from fairlane.model.message import check_json
 from fairlane.model.names import check_count, check_name, is_plain
@@ -86,13 +88,17 @@ class Completed(Sequence[AckItem]):
 
     def __init__(
         self,
-        lanes: dict[tuple[PartitionId, str | None], Sequence[int]],
-        transaction_ids: list[str],
-        positions: list[int],
+        lanes: Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]],
+        positions: Sequence[int],
+        transaction_ids: Callable[[], list[str]],
     ) -> None:
         self.lanes = lanes
-        self.transaction_ids = transaction_ids
         self.positions = positions
+        self._ids = transaction_ids
+
+    @cached_property
+    def transaction_ids(self) -> list[str]:
+        return self._ids()
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -107,7 +113,10 @@ class Completed(Sequence[AckItem]):
         index = range(len(self))[index]
         partition, lease = next(lane for lane, indexes in self.lanes.items() if index in indexes)
         return AckItem(
-            transaction_id=self.transaction_ids[index], partition=partition, lease=lease, position=self.positions[index]
+            transaction_id=self.transaction_ids[index],
+            partition=partition,
+            lease=None if lease is None else str(lease),
+            position=self.positions[index],
         )
 
 
@@ -145,6 +154,58 @@ class AckOutcome(msgspec.Struct, gc=False):
     operation_id: str | None = None
     durability: Durability | None = None
     """Set when the ack is kept and applied soon; if its lease ends before that, its messages are delivered again."""
+
+
+class Outcomes(Sequence[AckOutcome]):
+    """One for each item of a call. Mostly the same is to be said of many items, so they are made when one is looked
+    at."""
+
+    def __init__(self, items: Sequence[AckItem]) -> None:
+        self._items = items
+        self._said: list[tuple[Sequence[int], AckOutcome]] = []
+        self._made: list[AckOutcome] | None = None
+
+    def say(self, indexes: Sequence[int], outcome: AckOutcome) -> None:
+        """All of these items came to that, whatever was said of them before."""
+        self._said.append((indexes, outcome))
+        self._made = None
+
+    def copy(self) -> Outcomes:
+        other = Outcomes(self._items)
+        other._said = list(self._said)
+        return other
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> AckOutcome: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AckOutcome]: ...
+    def __getitem__(self, index: int | slice) -> AckOutcome | list[AckOutcome]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[AckOutcome]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> list[AckOutcome]:
+        if self._made is None:
+            items = self._items
+            ids = items.transaction_ids if isinstance(items, Completed) else [item.transaction_id for item in items]
+            self._made = [AckOutcome(False, id) for id in ids]
+            for indexes, said in self._said:
+                rest = msgspec.structs.astuple(said)[2:]
+                for index in indexes:
+                    self._made[index] = AckOutcome(said.success, ids[index], *rest)
+        return self._made
 
 
 class RenewOutcome(msgspec.Struct, frozen=True):

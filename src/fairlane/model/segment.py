@@ -137,10 +137,22 @@ class Segment(msgspec.Struct, frozen=True):
     body: bytes
     checksum: int
 
-    def fragments(self, first: int, upto: int) -> list[bytes]:
-        """The stored bytes of positions `first` to `upto` - 1, as far as they are here; StoreCorrupt if they rotted."""
+    def check(self) -> None:
+        """StoreCorrupt if its bytes rotted."""
         if zlib.crc32(self.body) != self.checksum:
             raise StoreCorrupt(f"the segment at position {self.first} does not match its checksum")
+
+    def count(self, first: int, upto: int) -> int:
+        """How many of the positions `first` to `upto` - 1 are here."""
+        return max(0, min(len(self.ends), upto - self.first) - max(0, first - self.first))
+
+    def fragments(self, first: int, upto: int) -> list[bytes]:
+        """The stored bytes of positions `first` to `upto` - 1, as far as they are here; StoreCorrupt if they rotted."""
+        self.check()
+        return self.cut(first, upto)
+
+    def cut(self, first: int, upto: int) -> list[bytes]:
+        """The same of a segment that was checked."""
         body, ends = self.body, self.ends
         low, high = max(0, first - self.first), min(len(ends), upto - self.first)
         if low >= high:

@@ -20,8 +20,8 @@ CONNECT_SECONDS = 5.0
 RETRY_SECONDS = (0.1, 0.2, 0.4)
 """Sleeps before trying again after a deadlock, a serialisation failure or a lock that was not to be had in time."""
 
-_EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000
-MINUS_INFINITY = -(2**63) + _EPOCH_2000
+EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000
+MINUS_INFINITY = -(2**63) + EPOCH_2000
 
 _TRANSIENT = ("40001", "40P01", "55P03")
 _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
@@ -139,8 +139,8 @@ async def prepare(connection: asyncpg.Connection[Any]) -> None:
     await connection.set_type_codec(
         "timestamptz",
         schema="pg_catalog",
-        encoder=lambda at: (at - _EPOCH_2000,),
-        decoder=lambda at: at[0] + _EPOCH_2000,
+        encoder=lambda at: (at - EPOCH_2000,),
+        decoder=lambda at: at[0] + EPOCH_2000,
         format="tuple",
     )
 

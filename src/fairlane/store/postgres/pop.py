@@ -13,6 +13,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.segment import Segment
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
+from fairlane.store.postgres.sent import SentArray, sent_time
 from fairlane.store.values import Claim, Lane, PopCall, PopResult
 
 _ROUNDS_MAX = 8
@@ -67,7 +68,8 @@ class Popper:
                     break
                 end = await self._pop_shard(shard, call, left, result)
             if end["at"] is not None:
-                result.next_at = end["at"] if result.next_at is None else min(result.next_at, end["at"])
+                at = sent_time(end["at"])
+                result.next_at = at if result.next_at is None else min(result.next_at, at)
         return result
 
     async def expire(self, queue_id: int, group_id: int) -> int:
@@ -135,7 +137,7 @@ def _lanes(shard: int, rows: Sequence[asyncpg.Record]) -> list[tuple[int, Lane]]
     found: list[tuple[int, Lane]] = []
     last = (-1, -1)
     for claim, partition, name, first, upto, attempts, ends_at, seg_first, at, checksum, ends, body, _ in rows:
-        segment = Segment(seg_first, at, ends, body, checksum)
+        segment = Segment(seg_first, sent_time(at), SentArray(ends), body, checksum)
         if (partition, first) == last:
             found[-1][1].segments.append(segment)
             continue
@@ -146,7 +148,7 @@ def _lanes(shard: int, rows: Sequence[asyncpg.Record]) -> list[tuple[int, Lane]]
             first=first,
             upto=upto,
             attempts=attempts,
-            lease_ends_at=ends_at,
+            lease_ends_at=sent_time(ends_at),
             segments=[segment],
         )
         found.append((claim, lane))

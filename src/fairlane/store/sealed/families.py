@@ -38,7 +38,7 @@ class Locked(Segment, frozen=True):
 
     reason: str
 
-    def fragments(self, first: int, upto: int) -> list[bytes]:
+    def check(self) -> None:
         raise SealError(self.reason)
 
 

@@ -5,8 +5,7 @@ CREATE OR REPLACE FUNCTION fairlane.claim(
     p_lease_seconds int, p_partition bigint, p_from timestamptz, p_bytes_max bigint, p_forgiving boolean, p_now timestamptz,
     o jsonb
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
-                 lease_ends_at timestamptz, seg_first bigint, at timestamptz, checksum bigint, ends int[], body bytea,
-                 seen timestamptz)
+                 lease_ends_at bytea, seg_first bigint, at bytea, checksum bigint, ends bytea, body bytea, seen timestamptz)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -225,17 +224,16 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT l.claim, l.id, l.name, l.first, l.upto, l.attempts, t_end, g.first_pos, g.created_at, g.checksum, g.ends, g.body,
-           NULL::timestamptz
-    FROM unnest(l_claim, l_partition, l_name, l_first, l_upto, l_attempts) WITH ORDINALITY
-         l(claim, id, name, first, upto, attempts, i)
+    SELECT l.claim, l.id, l.name, l.first, l.upto, l.attempts, timestamptz_send(t_end), g.first_pos,
+           timestamptz_send(g.created_at), g.checksum, array_send(g.ends), g.body, NULL::timestamptz
+    FROM unnest(l_claim, l_partition, l_name, l_first, l_upto, l_attempts) l(claim, id, name, first, upto, attempts)
     CROSS JOIN LATERAL (
         SELECT x.first_pos, x.created_at, x.checksum, x.ends, x.body FROM fairlane.segments x
         WHERE x.shard = p_shard AND x.partition_id = l.id AND x.first_pos < l.upto
           AND x.first_pos >= (SELECT max(y.first_pos) FROM fairlane.segments y
                               WHERE y.shard = p_shard AND y.partition_id = l.id AND y.first_pos <= l.first)
-    ) g
-    ORDER BY l.i, g.first_pos;
+        ORDER BY x.first_pos
+    ) g;
 
     IF v_claim <= v_claims THEN
         t_next := least(
@@ -246,6 +244,6 @@ BEGIN
             (SELECT m.ends_at FROM fairlane.claims m WHERE m.shard = p_shard AND m.group_id = p_group AND m.ends_at > t
              AND p_partition IN (0, m.partition_id) ORDER BY m.ends_at LIMIT 1));
     END IF;
-    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, v_empty, 0, NULL::timestamptz, 0::bigint, t_next, 0::bigint,
-                        NULL::int[], NULL::bytea, coalesce(v_seen, t);
+    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, v_empty, 0, NULL::bytea, 0::bigint, timestamptz_send(t_next),
+                        0::bigint, NULL::bytea, NULL::bytea, coalesce(v_seen, t);
 END $$;

@@ -2,6 +2,7 @@
 -- p_lanes[i] lanes under the token p_tokens[i]. One row per segment of each claimed lane, then one row with claim 0:
 -- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read yet, `attempts` how many messages expired,
 -- `at` when the next lane is due if not all claims were satisfied, `seen` the smallest ready_at that a next call needs to look at.
+-- Times and ends of segments are given as PostgreSQL sends them: the caller decodes them when it needs them, and mostly it does not.
 --
 -- A claim of 0 messages is not satisfied by any lane: such a call only lets messages expire, in lanes that nobody asked for as long
 -- as the queue lets a message wait.
@@ -25,8 +26,7 @@ CREATE OR REPLACE FUNCTION fairlane.pop(
     p_forgiving boolean,   -- a lease that ran out charges nothing
     p_now timestamptz
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
-                 lease_ends_at timestamptz, seg_first bigint, at timestamptz, checksum bigint, ends int[], body bytea,
-                 seen timestamptz)
+                 lease_ends_at bytea, seg_first bigint, at bytea, checksum bigint, ends bytea, body bytea, seen timestamptz)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -95,13 +95,13 @@ BEGIN
     FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
     WHERE q.id = p_queue AND g.id = p_group;
     IF o IS NULL THEN
-        RETURN QUERY SELECT 0, 0::bigint, NULL::text, 1::bigint, 0::bigint, 0, NULL::timestamptz, 0::bigint,
-                            NULL::timestamptz, 0::bigint, NULL::int[], NULL::bytea, NULL::timestamptz;
+        RETURN QUERY SELECT 0, 0::bigint, NULL::text, 1::bigint, 0::bigint, 0, NULL::bytea, 0::bigint,
+                            NULL::bytea, 0::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz;
         RETURN;
     END IF;
     IF v_paused THEN
-        RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, 0::bigint, 0, NULL::timestamptz, 0::bigint,
-                            NULL::timestamptz, 0::bigint, NULL::int[], NULL::bytea, NULL::timestamptz;
+        RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, 0::bigint, 0, NULL::bytea, 0::bigint,
+                            NULL::bytea, 0::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz;
         RETURN;
     END IF;
     v_limited := (o ->> 'max_size')::bigint > 0;
@@ -349,17 +349,16 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT l.claim, l.id, l.name, l.first, l.upto, l.attempts, t_end, s.first_pos, s.created_at, s.checksum, s.ends, s.body,
-           NULL::timestamptz
-    FROM unnest(l_claim, l_partition, l_name, l_first, l_upto, l_attempts) WITH ORDINALITY
-         l(claim, id, name, first, upto, attempts, i)
+    SELECT l.claim, l.id, l.name, l.first, l.upto, l.attempts, timestamptz_send(t_end), s.first_pos,
+           timestamptz_send(s.created_at), s.checksum, array_send(s.ends), s.body, NULL::timestamptz
+    FROM unnest(l_claim, l_partition, l_name, l_first, l_upto, l_attempts) l(claim, id, name, first, upto, attempts)
     CROSS JOIN LATERAL (
         SELECT x.first_pos, x.created_at, x.checksum, x.ends, x.body FROM fairlane.segments x
         WHERE x.shard = p_shard AND x.partition_id = l.id AND x.first_pos < l.upto
           AND x.first_pos >= (SELECT max(f.first_pos) FROM fairlane.segments f
                               WHERE f.shard = p_shard AND f.partition_id = l.id AND f.first_pos <= l.first)
-    ) s
-    ORDER BY l.i, s.first_pos;
+        ORDER BY x.first_pos  -- in here, where the index gives the order: outside, all bodies would be sorted
+    ) s;
 
     IF v_claim <= cardinality(p_tokens) THEN
         SELECT k.ready_at INTO t_next FROM fairlane.cursors k
@@ -370,6 +369,6 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, (cardinality(e_partition) + cardinality(d_partition))::bigint,
-                        v_gone::int, NULL::timestamptz,
-                        0::bigint, t_next, 0::bigint, NULL::int[], NULL::bytea, coalesce(v_seen, t);
+                        v_gone::int, NULL::bytea, 0::bigint, timestamptz_send(t_next), 0::bigint, NULL::bytea, NULL::bytea,
+                        coalesce(v_seen, t);
 END $$;
