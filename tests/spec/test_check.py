@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 import pytest
 
 from fairlane.spec import ir
 from fairlane.spec.check import check, problems
+from fairlane.spec.settings import DECLARED
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 
@@ -246,6 +248,37 @@ def test_a_document_without_a_file_is_checked_the_same() -> None:
     ingress = msgspec.structs.replace(ingress, key="pyload.id")
     [finding] = check(msgspec.structs.replace(spec, queues={**spec.queues, "WebhookIngress": ingress}))
     assert finding.render() == "queues.WebhookIngress.key: the message has no `pyload` (did you mean `payload`?)"
+
+
+def nested(levels: int) -> ir.RecordType:
+    type_: ir.Type = ir.Scalar(of="int")
+    for _ in range(levels):
+        type_ = ir.ListType(items=type_)
+    return ir.RecordType(fields={"a": type_})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queues": {"Q": ir.QueueSpec(options=DECLARED, message_type=nested(150))}}, "nested more than 100 deep"),
+        (
+            {"commands": {"C": ir.CommandSpec(input=ir.RecordType(fields={"a": ir.EnumType(choices=())}))}},
+            "an enum without choices fits nothing",
+        ),
+        (
+            {"webhooks": {"W": ir.WebhookSpec(queue="WebhookDLQ", verify=ir.Verify(scheme="github", secret_env=()))}},
+            "a signature needs a secret",
+        ),
+        (
+            {"webhooks": {"W": ir.WebhookSpec(queue="WebhookDLQ", verify=ir.Verify(scheme="hmac", secret_env=("S",)))}},
+            "one without a preset a header",
+        ),
+    ],
+)
+def test_a_document_from_elsewhere_is_held_to_what_a_file_cannot_even_say(change: dict[str, Any], message: str) -> None:
+    queues = {"WebhookDLQ": ir.QueueSpec(options=DECLARED)}
+    [finding] = check(msgspec.structs.replace(ir.Spec(app="A", queues=queues), **change))
+    assert message in finding.message
 
 
 def test_a_large_spec_is_checked_in_a_moment() -> None:

@@ -11,6 +11,7 @@ from typing import get_args
 from fairlane.errors import InvalidRequest, SpecError
 from fairlane.model.names import check_name
 from fairlane.spec import ir, tree
+from fairlane.spec.builder import DEPTH_MAX
 from fairlane.spec.check_flow import check_flow
 from fairlane.spec.check_mapping import Expressions
 from fairlane.spec.check_webhook import check_command, check_webhook
@@ -26,6 +27,9 @@ def check(spec: ir.Spec, trees: dict[Path, tree.Expression] | None = None) -> li
     """All that is wrong. `trees` are expressions that were parsed already, by where they stand."""
     expressions = Expressions(trees or {})
     findings = expressions.findings
+    strange = _check_types(spec)
+    if strange:
+        return strange
     for name, queue in spec.queues.items():
         findings += _check_queue(spec, name, queue, expressions)
     for name, command in spec.commands.items():
@@ -33,6 +37,35 @@ def check(spec: ir.Spec, trees: dict[Path, tree.Expression] | None = None) -> li
     for name, webhook in spec.webhooks.items():
         findings += check_webhook(spec, name, webhook, expressions)
     return findings + check_flow(spec)
+
+
+def _check_types(spec: ir.Spec) -> list[Finding]:
+    """What no file can say but a document that comes from elsewhere can. Nothing more is looked at then."""
+    roots: list[tuple[Path, ir.Type | None]] = [
+        *((("queues", name, "message_type"), queue.message_type) for name, queue in spec.queues.items()),
+        *((("commands", name, "input"), command.input) for name, command in spec.commands.items()),
+    ]
+    findings: list[Finding] = []
+    for path, root in roots:
+        level: list[ir.Type] = [root] if root else []
+        for _ in range(DEPTH_MAX):
+            if any(isinstance(type_, ir.EnumType) and not type_.choices for type_ in level):
+                findings.append(Finding(path, "an enum without choices fits nothing"))
+            level = [inner for type_ in level for inner in _inner(type_)]
+        if level:
+            findings.append(Finding(path, f"the type is nested more than {DEPTH_MAX} deep"))
+    return findings
+
+
+def _inner(type_: ir.Type) -> list[ir.Type]:
+    match type_:
+        case ir.ListType(items=items):
+            return [items]
+        case ir.MapType(values=values):
+            return [values]
+        case ir.RecordType(fields=fields):
+            return list(fields.values())
+    return []
 
 
 def problems(compiled: Compiled) -> list[SpecError]:

@@ -128,6 +128,8 @@ def _check_headers(path: Path, hook: ir.WebhookSpec) -> list[Finding]:
     if isinstance(hook.idempotency, ir.HeaderKey):
         named.append(("idempotency", hook.idempotency.header))
     if hook.verify is not None:
+        if not hook.verify.secret_env or (hook.verify.scheme == "hmac" and hook.verify.header is None):
+            findings.append(Finding((*path, "verify"), "a signature needs a secret, and one without a preset a header"))
         findings += _check_variables((*path, "verify"), hook.verify.secret_env)
         if hook.verify.header is not None:
             named.append(("verify", hook.verify.header))
