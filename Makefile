@@ -1,9 +1,10 @@
 # Everything runs from .venv, which the targets make for themselves from the locked requirements.
 
 PYTHON ?= python3
-# Worker processes of the test run, one more than two cores because some tests mostly wait; 0 runs the tests in one
-# process, for a debugger.
-WORKERS ?= 3
+# Worker processes of the test run, twice as many as two cores because some tests mostly wait; 0 runs the tests in one
+# process, for a debugger. Each gets neighbouring tests, which share servers and brokers, and whoever is done takes over
+# from the others.
+WORKERS ?= 4
 # Further arguments of serve, test and bench: make test ARGS="-k lease"
 ARGS ?=
 # What is measured: core (the engine in process), delivery, http (a broker process, driven by wrk) or client.
@@ -30,7 +31,7 @@ serve: $(SERVER)  ## run the broker
 	$(BIN)/fairlane serve $(ARGS)
 
 test: $(DEV) queen tools  ## run the tests, on SQLite and on real PostgreSQL servers
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(DEV)  ## format, lint, types, import rules
 	$(BIN)/ruff format --check .

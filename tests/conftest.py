@@ -13,6 +13,17 @@ from tests.postgres import MAJORS, PostgresServer, running_server
 pytest_plugins = ["tests.guards", "tests.conformance.parity"]
 
 
+WAITING = ("tests/queen/test_own_suite.py", "tests/faults/", "tests/queen/", "tests/e2e/")
+"""Tests that mostly wait, longest first. One worker begins with them while the others keep the cores busy."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        return next((n for n, path in enumerate(WAITING) if item.nodeid.startswith(path)), len(WAITING))
+
+    items.sort(key=place)
+
+
 class FreshDatabase(Protocol):
     async def __call__(self, server: PostgresServer, *, template: str = "template1") -> str: ...
 
