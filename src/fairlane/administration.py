@@ -38,6 +38,7 @@ class Administration:
             elif given is not None and not isinstance(given, str):
                 raise InvalidRequest(f"{label} must be a string, not {type(given).__name__}")
         checked = queue_options(**options)
+        await self.engine.forwarder.prepare(self.tenant, queue, checked)
         configured = await self.store.queues.configure(
             self.tenant, queue, checked, namespace=namespace or "", task=task or ""
         )

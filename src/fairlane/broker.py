@@ -115,22 +115,23 @@ class Broker(Administration):
         headers: dict[str, str] | None = None,
         deliver_at: int | None = None,
         delay_ms: int | None = None,
+        priority: int | None = None,
     ) -> PushOutcome:
         """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`.
-        With a time to come, or a delay, it is `scheduled`: kept aside until then."""
+        With a time to come, or a delay, it is `scheduled`: kept aside until then. `priority` is 0 to 9."""
         item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
-        item.deliver_at, item.delay_ms = deliver_at, delay_ms
-        timed = check_items([item])
-        [outcome] = await self.engine.push(PushRequest(self.tenant, [item], timed))
+        item.deliver_at, item.delay_ms, item.priority = deliver_at, delay_ms, priority
+        special = check_items([item])
+        [outcome] = await self.engine.push(PushRequest(self.tenant, [item], special))
         if outcome.error is not None:
             raise outcome.error
         return outcome
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
         """Store many; one outcome per item. The items of one partition are stored together or refused together."""
-        timed = check_items(items)
+        special = check_items(items)
         check_payloads(items)
-        return await self.engine.push(PushRequest(self.tenant, items, timed))
+        return await self.engine.push(PushRequest(self.tenant, items, special))
 
     async def scheduled(self, queue: str, *, limit: int = 100) -> list[Waiting]:
         """Messages that wait for their time, next due first."""

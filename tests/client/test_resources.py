@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -206,3 +207,24 @@ async def test_a_message_is_scheduled_rescheduled_and_cancelled(client: Client, 
     assert [delivery.data for delivery in await client.pop(queue, wait=20)] == [2]
     with pytest.raises(InvalidRequest):
         await client.push(queue, 1, deliver_at=at, delay_ms=5)
+
+
+async def test_messages_are_found_by_their_trace_across_queues_and_by_their_id(client: Client, queue: str) -> None:
+    trace = str(uuid4())
+    for number, name in enumerate((queue, f"{queue}-second")):
+        await client.push(name, number, transaction_id=f"n{number}", trace_id=trace)
+        await client.push(name, number, transaction_id=f"other{number}")
+    found = await client.messages(trace_id=trace)
+    assert {message.transaction_id for message in found.messages} == {"n0", "n1"}
+    [one] = (await client.messages(transaction_id="other1")).messages
+    assert one.queue == f"{queue}-second"
+
+
+async def test_urgent_messages_come_first(client: Client, queue: str) -> None:
+    await client.configure(queue, ordering="unordered")
+    await client.push(queue, "later")
+    await client.push(queue, "urgent", priority=9)
+    with pytest.raises(InvalidRequest, match="priority"):
+        await client.push(queue, "more than urgent", priority=10)
+    [message] = await client.pop(queue)
+    assert message.data == "urgent"

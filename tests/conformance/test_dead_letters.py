@@ -107,6 +107,9 @@ async def test_dead_letters_are_chosen_by_group_partition_id_time_and_replay(har
     assert await chosen(replayed=True) == {a1.id}
     assert await chosen(replayed=False) == {a2.id, b1.id}
     assert await chosen(partition=a1.partition, replayed=False) == {a2.id}
+    assert await chosen(error="2 fail") == {a2.id}
+    assert await chosen(error="failed") == {a1.id, a2.id, b1.id}
+    assert await chosen(error="%") == set()
 
 
 async def test_a_dead_letter_of_another_queue_is_not_found(harness: Harness) -> None:
@@ -271,3 +274,9 @@ async def test_every_message_is_finished_waiting_or_dead(harness: Harness) -> No
     assert finished | dead == set(range(30))
     assert not finished & dead
     assert all(msgspec.json.decode(letter.message + b"}")["data"] == letter.position for letter in letters)
+
+
+async def test_dead_letters_are_kept_whatever_a_client_says_of_it(harness: Harness) -> None:
+    for flags in ({}, {"dlq_after_max_retries": True, "dead_letter_queue": True}, {"dead_letter_queue": False}):
+        queue = await harness.queue(retry_limit=0, **flags)
+        assert len(await kill(harness, queue, 1)) == 1

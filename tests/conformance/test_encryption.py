@@ -21,6 +21,7 @@ from fairlane.store.sealed.keyring import Keyring
 from fairlane.store.values import DeadFilter, Kept, Scheduled
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import keep, no_operations, work_off
+from tests.conformance.test_streams import put, register, state
 
 CANARY = "canary-7f3a91"
 OLD, NEW = os.urandom(32), os.urandom(32)
@@ -254,3 +255,49 @@ async def test_what_waits_for_its_time_waits_sealed(harness: Harness) -> None:
     harness.clock.advance(1)
     assert (await harness.store.schedules.fire()).queues[queue.id] == 1
     assert (await harness.pop(queue)).data == [CANARY]
+
+
+async def test_a_letter_of_a_sealed_queue_is_sealed_in_the_queue_named_for_it_too(harness: Harness) -> None:
+    await opened(harness, OLD)
+    graves = await harness.queue("graves")
+    queue = await sealed_queue(harness, retry_limit=0, dead_letter_queue=graves.name)
+    group = await harness.group(queue)
+    await harness.push(queue, [{"secret": CANARY}])
+    await harness.nack(await harness.pop(queue, group))
+    await opened(harness)
+    assert (await harness.store.dead_letters.forward()).queues.get(graves.id) is None, "this broker has no key"
+    harness.clock.advance(10)
+    await opened(harness, OLD)
+    assert (await harness.store.dead_letters.forward()).queues[graves.id] == 1
+    for body in await bodies(harness, graves):
+        assert CANARY.encode() not in body
+    [told] = (await harness.pop(graves)).data
+    assert told["original_message"] == {"secret": CANARY}
+
+
+async def test_the_state_of_a_stream_over_a_sealed_queue_is_sealed_and_bound_to_its_place(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue, plain = await sealed_queue(harness), await harness.queue()
+    await harness.push(queue, [1])
+    query = await register(harness)
+    lane, other = (await harness.partition(queue)).id, (await harness.partition(plain)).id
+    value = b'{"seen":"%b"}' % CANARY.encode()
+    for partition in (lane, other):
+        await put(harness, query.id, partition, key=value, more=value)
+        assert await state(harness, query.id, partition) == {"key": value, "more": value}
+    stored = "SELECT value FROM fairlane.stream_state WHERE partition_id = $1 ORDER BY key"
+    for row in await harness.place.sql(stored, lane.id):
+        assert CANARY.encode() not in bytes(row[0])
+    await harness.place.sql(
+        "UPDATE fairlane.stream_state SET value = (SELECT s.value FROM fairlane.stream_state s "
+        "WHERE s.partition_id = $1 AND s.key = 'more') WHERE partition_id = $1 AND key = 'key'",
+        lane.id,
+    )
+    with pytest.raises(SealError):
+        await state(harness, query.id, lane)
+    await opened(harness)
+    with pytest.raises(SealError):
+        await put(harness, query.id, lane, key=value)
+    with pytest.raises(SealError):
+        await state(harness, query.id, lane)
+    await put(harness, query.id, other, key=b"1")

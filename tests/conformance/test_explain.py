@@ -6,7 +6,10 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.errors import NotFound
+from fairlane.model.explanation import explain
+from fairlane.model.queue import Paused
 from tests.conformance.harness import Harness
+from tests.conformance.operation_driver import keep, no_operations, work_off
 
 
 async def explained(broker: Broker, queue: str, group: str | None = None) -> tuple[str, int | None]:
@@ -91,3 +94,34 @@ async def test_what_is_not_there_cannot_be_explained(harness: Harness) -> None:
             await verb
     with pytest.raises(NotFound):
         await broker.pause(queue, group="nobody")
+
+
+async def test_pushes_that_wait_as_operations_are_explained(harness: Harness) -> None:
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    await no_operations(harness)
+    await keep(harness, queue, [1], partition="p")
+    # Without a broker, which would apply it.
+    [lane] = await harness.store.groups.lanes(group.id)
+    found = explain(lane, queue.options, Paused(None, {}, {}), group=group.name, now=harness.clock())
+    assert (found.reason, found.until, found.lane.operations) == ("operations_pending", None, 1)
+    assert "1 push waits" in found.sentence
+    await work_off(harness, queue)
+    [lane] = await harness.store.groups.lanes(group.id)
+    found = explain(lane, queue.options, Paused(None, {}, {}), group=group.name, now=harness.clock())
+    assert (found.reason, found.lane.operations) == ("ready", 0)
+
+
+async def test_an_unordered_lane_tells_who_holds_it_and_when_it_tries_again(harness: Harness) -> None:
+    broker, queue = harness.broker, harness.name("jobs")
+    await broker.configure(queue, ordering="unordered", retry_delay_ms=4000, lease_seconds=10)
+    await broker.push(queue, 0, partition="p")
+    taken = await broker.pop(queue)
+    assert await explained(broker, queue) == ("leased", harness.clock() + 10_000_000)
+    await broker.nack(taken, error="the database said no")
+    found = await broker.explain(queue, "p")
+    assert (found.reason, found.until) == ("backing_off", harness.clock() + 4_000_000)
+    assert "attempt 1 of 4" in found.sentence
+    assert found.lane.ready_at == harness.clock() + 4_000_000
+    harness.clock.advance(4)
+    assert await explained(broker, queue) == ("ready", None)

@@ -10,8 +10,7 @@ from fairlane.model.queue import QueueOptions
 PAGE = Path(__file__).parents[2] / "docs/queues.md"
 BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 
-# What each option means, and the tests that fail without it, which run on every store. An option without a test is
-# accepted and given back, and does nothing yet.
+# What each option means, and the tests that fail without it, which run on every store.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ordering": (
         "`per_key`: order inside each partition; `fifo`: one partition, `Default`; `unordered`: many consumers share a"
@@ -74,7 +73,10 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "`dead_letter`: an expired message is a dead letter with the error `expired`; `drop`: it is counted and gone",
         ("test_an_expired_message_is_dropped_and_counted_where_the_queue_says_so",),
     ),
-    "priority": ("the order in which lanes are served", ()),
+    "priority": (
+        "pops by namespace or task ask queues of higher priority first; for messages see below",
+        ("test_a_pop_over_queues_begins_with_the_one_of_highest_priority_and_starves_none",),
+    ),
     "retention_enabled": ("switches the next two on", ("test_without_a_rule_nothing_ever_goes",)),
     "retention_seconds": (
         "messages of this age are deleted, finished or not, unless a lease holds them",
@@ -95,8 +97,15 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "test_without_a_key_nothing_is_stored_and_nothing_is_delivered",
         ),
     ),
-    "dead_letter_queue": ("accepted as clients send it; dead letters are always kept", ()),
-    "dlq_after_max_retries": ("accepted as clients send it; dead letters are always kept", ()),
+    "dead_letter_queue": (
+        "the name of a queue that gets each dead letter as a message too; true or false, as some clients send it, name"
+        " none",
+        ("test_a_dead_letter_goes_to_the_queue_named_for_it_whole_and_once",),
+    ),
+    "dlq_after_max_retries": (
+        "accepted as clients send it; dead letters are always kept",
+        ("test_dead_letters_are_kept_whatever_a_client_says_of_it",),
+    ),
 }
 
 
@@ -105,7 +114,7 @@ def table() -> str:
     for name, (meaning, tests) in OPTIONS.items():
         default = getattr(QueueOptions(), name)
         shown = str(default).lower() if isinstance(default, bool) else default
-        enforced = ", ".join(f"`{test}`" for test in tests) or "nothing yet"
+        enforced = ", ".join(f"`{test}`" for test in tests)
         lines.append(f"| `{name}` | `{_wire(name)}` | {shown} | {meaning} | {enforced} |\n")
     return "".join(lines)
 

@@ -184,7 +184,15 @@ async def test_a_payload_comes_back_byte_by_byte_or_is_refused(wire: Wire, kind:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"queue": ""}, {"partition": "x" * 256}, {"transactionId": ""}, {"traceId": "no uuid"}, {"payload": _deep(129)}],
+    [
+        {"queue": ""},
+        {"partition": "x" * 256},
+        {"transactionId": ""},
+        {"traceId": "no uuid"},
+        {"payload": _deep(129)},
+        {"priority": 10},
+        {"priority": "9"},
+    ],
     ids=["queue", "partition", "id", "trace", "depth"],
 )
 async def test_one_bad_item_of_a_hundred_refuses_its_request_alone_and_is_named(wire: Wire, bad: Any) -> None:

@@ -48,6 +48,15 @@ async def test_conflation_without_a_group_or_with_auto_ack_is_refused(wire: Wire
         assert "conflation" in answer.refused(400)["error"]
 
 
+async def test_conflation_on_an_unordered_queue_is_refused(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, ordering="unordered")
+    await wire.push(queue, 1)
+    answer = await wire.get("/api/v1/pop", "queue", queue, consumerGroup="latest", conflation="true")
+    assert "unordered" in answer.refused(400)["error"]
+    assert (await wire.get("/api/v1/pop", "queue", queue, consumerGroup="latest")).status == 200, "no group was begun"
+
+
 async def test_a_pop_that_left_its_size_to_the_broker_is_told_it(wire: Wire) -> None:
     queue = wire.name()
     for partition in ("a", "b"):

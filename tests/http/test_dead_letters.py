@@ -86,3 +86,44 @@ async def test_a_queue_must_be_named_and_be_there(wire: Wire) -> None:
     (await wire.post("/api/v1/dlq/replay", body={"queue": wire.name("nobody")})).refused(404)
     (await wire.delete("/api/v1/dlq")).refused(400)
     (await wire.delete("/api/v1/dlq", queue=wire.name("nobody"))).refused(404)
+
+
+async def test_a_letter_tells_all_its_errors_and_many_are_chosen_by_one(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=1)
+    for payload, lane in ((1, "a"), (2, "b"), (3, "b")):
+        await wire.push(queue, payload, partition=lane)
+        for number in range(2):
+            await wire.ack(await wire.pop(queue, partition=lane), "failed", error=f"{payload} failed {number}")
+    found = (await wire.get("/api/v1/dlq", queue=queue, error="2 failed")).ok()
+    assert found["total"] == 1
+    [letter] = found["messages"]
+    assert [one["error"] for one in letter["errors"]] == ["2 failed 0", "2 failed 1"]
+    assert [one["at"] for one in letter["errors"]] == [letter["firstFailedAt"], letter["failedAt"]]
+    body = {"queue": queue, "partition": "b", "error": "failed 1", "from": letter["failedAt"]}
+    replayed = (await wire.post("/api/v1/dlq/replay", body=body)).ok()["replayed"]
+    assert len(replayed) == 2
+    assert (await wire.post("/api/v1/dlq/replay", body={**body, "partition": "c"})).ok() == {"replayed": []}
+    assert (await wire.delete("/api/v1/dlq", queue=queue, partition="a", error="1 failed")).ok() == {"purged": 1}
+    assert (await wire.get("/api/v1/dlq", queue=queue)).ok()["total"] == 2
+
+
+async def test_a_queue_named_for_dead_letters_is_made_and_no_circle_is(wire: Wire) -> None:
+    work, graves, last = wire.name(), wire.name("graves"), wire.name("last")
+    options = (await wire.configure(work, retryLimit=0, deadLetterQueue=graves))["options"]
+    assert options["deadLetterQueue"] == graves
+    await wire.get(f"/api/v1/resources/queues/{graves}")
+    await wire.configure(graves, deadLetterQueue=last)
+    for name, target in ((last, work), (last, last), (graves, graves)):
+        body = {"queue": name, "options": {"deadLetterQueue": target}}
+        refused = await wire.post("/api/v1/configure", body=body)
+        assert refused.status == 400
+        assert "leads back" in refused.json["error"]
+    await wire.push(work, {"n": 1})
+    await wire.ack(await wire.pop(work), "failed", error="broken")
+    [told] = await wire.pop(graves, wait="true", timeout=10_000)
+    assert (told["data"]["original_message"], told["data"]["error"], told["data"]["attempts"]) == (
+        {"n": 1},
+        "broken",
+        1,
+    )

@@ -67,8 +67,12 @@ async def test_a_time_that_is_none_is_refused_and_nothing_stored(wire: Wire, whe
 
 async def test_a_transaction_cannot_schedule(wire: Wire) -> None:
     queue = wire.name()
-    push = {"type": "push", "items": [{"queue": queue, "payload": 1, "delayMs": 1000}]}
-    (await wire.post("/api/v1/transaction", body={"operations": [push]})).refused(400, "invalid_request")
+    later = {"queue": queue, "payload": 1, "delayMs": 1000}
+    at = {"queue": queue, "payload": 1, "deliverAt": "2199-01-01T00:00:00Z"}
+    for push in ({"items": [later]}, {"items": [at]}, later, at):
+        body = {"operations": [{"type": "push", **push}]}
+        refused = (await wire.post("/api/v1/transaction", body=body)).refused(400, "invalid_request")
+        assert "cannot schedule" in refused["error"]
 
 
 async def test_scheduled_messages_come_in_pages(wire: Wire) -> None:

@@ -14,21 +14,25 @@ app = typer.Typer(help="List, replay and purge dead letters.", no_args_is_help=T
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
 Group = Annotated[str | None, typer.Option(help="Only those that this group gave up on.", show_default=False)]
+Partition = Annotated[str | None, typer.Option(help="Only those of this partition.", show_default=False)]
+Error = Annotated[str | None, typer.Option(help="Only those whose error contains this.", show_default=False)]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Of dead letters.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="All of them, of the queue or of --group.")]
+All = Annotated[bool, typer.Option("--all", help="All of them, or all that the other options choose.")]
 
 
 @app.command("list")
 def list_letters(
     queue: Queue,
     group: Group = None,
+    partition: Partition = None,
+    error: Error = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many.")] = 100,
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
     """List dead letters, latest failure first."""
     with connected(server) as client:
-        letters = client.dead_letters(queue, group=group, limit=limit)
+        letters = client.dead_letters(queue, group=group, partition=partition, error=error, limit=limit)
     if json:
         print_json(letters)
         return
@@ -55,13 +59,15 @@ def replay(
     ids: Ids = None,
     every: All = False,
     group: Group = None,
+    partition: Partition = None,
+    error: Error = None,
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
     """Push dead letters again."""
     _choose(ids, every)
     with connected(server) as client:
-        replayed = client.replay(queue, group=group, ids=ids or None)
+        replayed = client.replay(queue, group=group, partition=partition, error=error, ids=ids or None)
     if json:
         print_json([{"id": id, "messageId": message} for id, message in replayed])
     else:
@@ -74,6 +80,8 @@ def purge(
     ids: Ids = None,
     every: All = False,
     group: Group = None,
+    partition: Partition = None,
+    error: Error = None,
     yes: Yes = False,
     server: Server = DEFAULT,
     json: AsJson = False,
@@ -82,7 +90,7 @@ def purge(
     _choose(ids, every)
     confirm(f"Delete {_letters(len(ids)) if ids else 'all dead letters'} of queue {queue} for good?", yes)
     with connected(server) as client:
-        purged = client.purge(queue, group=group, ids=ids or None)
+        purged = client.purge(queue, group=group, partition=partition, error=error, ids=ids or None)
     if json:
         print_json({"queue": queue, "purged": purged})
     else:

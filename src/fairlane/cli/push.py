@@ -48,6 +48,9 @@ def push(
     delay_ms: Annotated[
         int | None, typer.Option(help="Deliver it after so many milliseconds.", show_default=False)
     ] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=0, max=9, help="Serve it before what has less.", show_default=False)
+    ] = None,
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
@@ -60,7 +63,13 @@ def push(
     if (data is None) == (file is None):
         raise InvalidRequest("give the message as JSON, - to read it from the input, or --file")
     blank = PushItem(
-        queue=queue, payload=b"", partition=partition, type=type, headers=_headers(header), delay_ms=delay_ms
+        queue=queue,
+        payload=b"",
+        partition=partition,
+        type=type,
+        headers=_headers(header),
+        delay_ms=delay_ms,
+        priority=priority,
     )
     if file is not None:
         if id is not None:
@@ -194,6 +203,7 @@ def _item(blank: PushItem, payload: bytes, id: str | None) -> PushItem:
         type=blank.type,
         headers=blank.headers,
         delay_ms=blank.delay_ms,
+        priority=blank.priority,
     )
 
 

@@ -18,8 +18,9 @@ from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
 from fairlane.model.message import PushItem, check_depth, check_items, check_payload
-from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.names import DEFAULT_PARTITION, check_count
 from fairlane.model.outcome import PushOutcome
+from fairlane.model.queue import PRIORITY_MAX
 
 _PUSH = path_of("push")
 _ROUNDS_MAX = 3  # others may take the room meanwhile
@@ -44,10 +45,12 @@ class Pushes(Operations):
         headers: dict[str, str] | None = None,
         deliver_at: int | None = None,
         delay_ms: int | None = None,
+        priority: int | None = None,
     ) -> PushOutcome:
         """Store one message and return when it is durable. Queue and partition are made when first named.
 
-        With `deliver_at` (microseconds since 1970) or `delay_ms` it is `scheduled`: kept aside until then. A known
+        With `deliver_at` (microseconds since 1970) or `delay_ms` it is `scheduled`: kept aside until then. `priority`,
+        0 to 9, is the message's in an unordered queue and its partition's in an ordered one. A known
         `transaction_id` is a `duplicate`. A busy broker keeps the message and stores it soon: then the outcome is a
         `QueuedPush`, whose `wait` returns when it is stored; with `queued_operation="wait"` this call does. Raises
         QueueFull when waiting did not help, and OutcomeUnknown when no answer came: pushing again with the same
@@ -57,6 +60,8 @@ class Pushes(Operations):
         if deliver_at is not None or delay_ms is not None:
             PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
             item.deliver_at, item.delay_ms = _moment(deliver_at), delay_ms
+        if priority is not None:
+            item.priority = check_count("priority", priority, least=0, most=PRIORITY_MAX)
         [outcome] = await self._store([item])
         if outcome.error is not None:
             raise outcome.error
@@ -156,6 +161,7 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
                 headers=item.headers,
                 deliver_at=_moment(item.deliver_at),
                 delay_ms=item.delay_ms,
+                priority=item.priority,
             )
         )
     return prepared

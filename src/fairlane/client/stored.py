@@ -13,22 +13,23 @@ from fairlane.model.names import check_count, check_name
 class Stored(Family):
     async def messages(
         self,
-        queue: str,
+        queue: str | None = None,
         *,
         partition: str | None = None,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
         since: int = 0,
         limit: int = 100,
         before: str | None = None,
     ) -> MessagePage:
-        """Messages of a queue without their payloads, newest first: those created at or after `since`, microseconds
-        since 1970. `before` is the `next` of the page before."""
+        """Messages without their payloads, newest first, of a queue or of all: those created at or after `since`,
+        microseconds since 1970, with this transactionId or of this trace. `before` is the `next` of the page before."""
         query: dict[str, str | int] = {
-            "queue": check_name("queue", queue),
             "from": timestamp(since),
             "limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX),
         }
-        if partition is not None:
-            query["partition"] = check_name("partition", partition)
+        names = {"queue": queue, "partition": partition, "transactionId": transaction_id, "traceId": trace_id}
+        query |= {name: check_name(name, given) for name, given in names.items() if given is not None}
         if before is not None:
             query["before"] = before
         return decode(await self._transport.ask("GET", path_of("messages"), query=query), MessagePage)

@@ -115,6 +115,11 @@ class ScheduledPage(_View, frozen=True, kw_only=True, rename="camel"):
     """Where the next page begins; None on the last."""
 
 
+class FailedAttempt(_View, frozen=True, kw_only=True, rename="camel"):
+    at: Micros
+    error: str
+
+
 class DeadLetter(_View, frozen=True, kw_only=True, rename="camel"):
     """A message that a group gave up on."""
 
@@ -133,6 +138,8 @@ class DeadLetter(_View, frozen=True, kw_only=True, rename="camel"):
     created_at: Micros | None = None
     first_failed_at: Micros | None = None
     failed_at: Micros | None = None
+    errors: list[FailedAttempt] = []
+    """Of the last ten failed attempts, oldest first."""
     replayed_at: Micros | None = None
     replayed_as: str | None = None
     """The id of the message that it was pushed as."""

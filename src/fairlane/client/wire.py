@@ -28,6 +28,7 @@ class Item(PushItem, rename="camel", omit_defaults=True, kw_only=True):
     trace_id: str | None = None
     deliver_at: str | None = None  # type: ignore[assignment]
     delay_ms: int | None = None
+    priority: int | None = None
 
 
 class PushBody(msgspec.Struct):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -57,6 +57,8 @@ class Acker:
         self._leases = leases
         self._waiters = waiters
         self._telemetry = telemetry
+        self.buried: Callable[[], None] = lambda: None
+        """Called when messages were dead-lettered."""
 
     async def flush(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
         outcomes = [Outcomes(request.items) for request in requests]
@@ -151,6 +153,8 @@ class Acker:
             counts.acks += len(plan.indexes)
             counts.failed += settlement.nack is not None and settlement.nack.charge
             counts.dead += settled.dead + len(settlement.bury)
+            if settled.dead or settlement.bury:
+                self.buried()
         plain = settled.state == "ok" and settlement.nack is None and not settlement.bury
         if plain and _bounds(plan.positions)[0] >= settled.before:
             outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
@@ -186,6 +190,8 @@ class Acker:
             counts.acks += len(plan.indexes)
             counts.failed += sum(nack.charge for nack in said.nacks)
             counts.dead += len(settled.died)
+            if settled.died:
+                self.buried()
         plain = settled.state == "ok" and not (settled.lost or settled.finished or said.nacks or said.bury)
         if plain:
             outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))

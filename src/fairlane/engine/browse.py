@@ -102,6 +102,8 @@ class Browser:
         self._store = store
 
     async def page(self, where: MessageFilter, *, limit: int, before: Place | None = None) -> Page:
+        if where.transaction_id is not None or where.trace_id is not None:
+            return await self._looked_up(where, limit, before)
         found: list[Seen] = []
         scanned = 0
         while scanned < SCAN_MAX:
@@ -116,6 +118,28 @@ class Browser:
                         return Page(found, before)
             scanned += len(some)
         return Page(found, before)
+
+    async def _looked_up(self, where: MessageFilter, limit: int, before: Place | None) -> Page:
+        """Messages that are found by an id they carry: nothing else is read."""
+        ids = [queue.id for queue in where.queues]
+        if where.transaction_id is not None:
+            places = await self._store.contents.with_id(ids, where.transaction_id)
+        else:
+            places = await self._store.contents.traced(ids, where.trace_id or "", limit=SCAN_MAX)
+        homes = {
+            (place.partition, place.position): (place.queue_id, place.name)
+            for place in places
+            if where.partition in (None, place.name)
+        }
+        bounds = [Upto(partition, where.until + 1, position + 1) for partition, position in homes]
+        heads = await self._store.contents.back(bounds, since=where.since, limit=1) if bounds else []
+        some = {(head.partition, head.position): head for head in heads if (head.partition, head.position) in homes}
+        some = {at: head for at, head in some.items() if before is None or _place(head) < before}
+        ordered = sorted(some.values(), key=_place, reverse=True)
+        judged = await self._judge(where, [(head, homes[head.partition, head.position]) for head in ordered])
+        found = [seen for seen in judged if where.matches(seen)]
+        more = len(found) > limit
+        return Page(found[:limit], _place(found[limit - 1].head) if more else None)
 
     async def _newest(
         self, where: MessageFilter, count: int, before: Place | None

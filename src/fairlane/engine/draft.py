@@ -21,8 +21,10 @@ UNDECIDED = PushOutcome(status="refused", transaction_id="")
 class PushRequest(msgspec.Struct):
     tenant: str
     items: Sequence[PushItem]
-    timed: bool = False
-    """Some items have a time to deliver them."""
+    special: bool = False
+    """Some items have a time to deliver them, a priority, or a traceId."""
+    traced: bool = False
+    """Some items have a traceId, to be found by."""
 
 
 class Draft:

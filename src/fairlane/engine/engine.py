@@ -19,6 +19,7 @@ from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.enqueue import Enqueuer, enqueue_acks
+from fairlane.engine.forwarder import Forwarder
 from fairlane.engine.halts import Halter
 from fairlane.engine.journal_drain import JournalDrain
 from fairlane.engine.kept import push_lane
@@ -28,6 +29,7 @@ from fairlane.engine.patience import PATIENCE_SECONDS
 from fairlane.engine.pop import Popped, Popper, PopRequest
 from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
+from fairlane.engine.ranks import Ranks
 from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
 from fairlane.engine.schedule import Scheduler
@@ -89,12 +91,15 @@ class Engine:
         self._enqueuer = Enqueuer(store, self.processor.kept, self.processor.estimate, capacity)
         self._pusher = Pusher(store, self.catalogue, self._got_messages, self._enqueuer.push, capacity)
         self.timekeeper = Timekeeper(store, self._caught_up)
+        self.ranks = Ranks(store, self.catalogue)
         self.schedules = Scheduler(store, self.catalogue, self._pusher, self.timekeeper.wake)
         self._popper = Popper(
             store, self.catalogue, leases, self.waiters, telemetry=self.telemetry, switches=self.switches
         )
         self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
         self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry)
+        self.forwarder = Forwarder(store, self._caught_up)
+        self._acker.buried = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
         self.shelter: Shelter | None = None
         self.journal_drain: JournalDrain | None = None
@@ -125,6 +130,7 @@ class Engine:
         self.processor.start()
         self._reseed = Reseed(store, self.announce)
         self.timekeeper.start()
+        self.forwarder.start()
         self._watch = CatalogueWatch(store, self.catalogue)
         self._watch.start()
         store.listen(self._heard)
@@ -170,14 +176,26 @@ class Engine:
         self._check_running()
         if not request.items:
             return []
-        if request.timed:
-            return await self._push_timed(request)
+        if request.special:
+            ranked = await self.ranks.place(request.tenant, request.items, away=self._away)
+            return await self._push_timed(PushRequest(request.tenant, ranked))
         batcher = self._waiting_pushes if self._must_wait("push") else self._pushes
         return await self._timed(self.telemetry.push, len(request.items), batcher.submit(request))
 
+    @property
+    def _away(self) -> bool:
+        """Whether the store is known not to answer."""
+        return self.shelter is not None and not self.shelter.watch.up
+
     async def _push_timed(self, request: PushRequest) -> list[PushOutcome]:
-        """Keep what is to be delivered later aside, and push the rest."""
+        """Keep what is to be delivered later aside, and push the rest. While the store is away nothing can be kept for
+        later: the journal keeps pushes in their order, not by time."""
         later = [index for index, item in enumerate(request.items) if self.schedules.is_later(item)]
+        if later and self._away:
+            raise StoreUnavailable(
+                "the store does not answer, and a message for later cannot wait in the journal; try again, or push it "
+                "without deliverAt and delayMs"
+            )
         if len(later) == len(request.items):
             return await self._timed(self.telemetry.push, len(later), self._schedulings.submit(request))
         rest = [index for index in range(len(request.items)) if index not in set(later)]
@@ -185,7 +203,9 @@ class Engine:
         if later:
             kept = self._schedulings.submit(PushRequest(request.tenant, [request.items[index] for index in later]))
             found |= zip(later, await self._timed(self.telemetry.push, len(later), kept), strict=True)
-        pushed = await self.push(PushRequest(request.tenant, [request.items[index] for index in rest]))
+        items = [request.items[index] for index in rest]
+        traced = any(item.trace_id is not None for item in items)
+        pushed = await self.push(PushRequest(request.tenant, items, traced=traced))
         found |= zip(rest, pushed, strict=True)
         return [found[index] for index in range(len(request.items))]
 
@@ -342,6 +362,7 @@ class Engine:
 
     async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
         self._check_running()
+        steps = await self.ranks.place(tenant, steps, away=self._away)
         self._check_lanes(tenant, steps)
         bundle = self._transactor.transact(tenant, steps)
         outcomes = await self._timed(self.telemetry.transaction, len(steps), bundle)
@@ -351,6 +372,7 @@ class Engine:
     async def cycle(self, tenant: str, change: StateChange, steps: Sequence[Step], *, release: bool) -> list[Outcome]:
         """A transaction that changes the state of a stream as well."""
         self._check_running()
+        steps = await self.ranks.place(tenant, steps, away=self._away)
         self._check_lanes(tenant, steps)
         commit = partial(self.store.streams.cycle, change)
         bundle = self._transactor.transact(tenant, steps, commit=commit, release=release)
@@ -385,6 +407,7 @@ class Engine:
         await self._waiting_pushes.stop()
         await self._waiting_acks.stop()
         await self.timekeeper.stop()
+        await self.forwarder.stop()
         await self.processor.stop()
         await self._reseed.stop()
         await self._watch.stop()

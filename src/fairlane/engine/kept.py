@@ -76,7 +76,7 @@ def push_request(entry: Entry) -> PushRequest:
         )
         for message in _decode_messages(entry.body)
     ]
-    return PushRequest(lane.tenant, items)
+    return PushRequest(lane.tenant, items, traced=True)
 
 
 def ack_request(entry: Entry) -> AckRequest:

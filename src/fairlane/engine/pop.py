@@ -222,6 +222,10 @@ class Popper:
         queue = await self._catalogue.queue(request.tenant, request.queue, make=make)
         if queue is None:
             return None
+        if request.subscription.conflation and queue.options.ordering == "unordered":
+            raise InvalidRequest(
+                f"queue {queue.name!r:.80} is unordered, where none is the newest: conflation is for ordered queues"
+            )
         try:
             group = await self._catalogue.group(queue, request.group, request.subscription)
         except NotFound:

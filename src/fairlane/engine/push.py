@@ -104,6 +104,7 @@ class Pusher:
         """Find or make every partition, then pack every message. A request that names what cannot be had fails
         alone."""
         lanes: dict[tuple[str, str], dict[str, Draft]] = {}
+        traced = any(request.traced for request in flush.requests)
         refused: dict[Address, FairlaneError] = {}
         for (tenant, name), labels in _wanted(flush.requests).items():
             try:
@@ -114,7 +115,7 @@ class Pusher:
             lanes[tenant, name] = {
                 label: Draft(
                     (tenant, name, label),
-                    Slice(partition.id, queue.id, _options(queue, flush.dedup_least), [], [], [], [], []),
+                    Slice(partition.id, queue.id, _options(queue, flush.dedup_least), [], [], [], [], [], traced),
                 )
                 for label, (queue, partition) in homes.items()
             }

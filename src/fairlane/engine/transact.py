@@ -64,7 +64,7 @@ class Transactor:
                 if outcome.code is not None:
                     raise TransactionRefused(f"rolled back: step {index}: {outcome.error}", index=index)
         push_indexes = [index for index, step in enumerate(steps) if isinstance(step, PushItem)]
-        flush = Flush([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)])])
+        flush = Flush([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)], traced=True)])
         await self._pusher.draft(flush)
         flat = [(group, plan) for group, some in plans.items() for plan in some]
         if release:

@@ -19,6 +19,8 @@ from fairlane.store.base import Store
 _FLOOR_SECONDS = 2.0
 _LIST_SECONDS = 1.0
 """How long the queues of a tenant are remembered; a poll that was woken looks anew, for there may be more."""
+_AGING_LOOKS = 10
+"""One look of so many goes by turns instead of by priority."""
 
 
 class WidePopper:
@@ -28,6 +30,7 @@ class WidePopper:
         self._popper = popper
         self._waiters = waiters
         self._queues: dict[str, tuple[list[Queue], float]] = {}
+        self._looks = 0
 
     async def pop(self, request: PopRequest, namespace: str | None, task: str | None) -> Popped:
         """`request.queue` is not looked at; None as a label matches any."""
@@ -58,10 +61,22 @@ class WidePopper:
     async def _key(self, queue: Queue, group: str) -> WaitKey:
         return await self._catalogue.group_id(queue.id, group) or 0, ""
 
+    def _in_turn(self, queues: list[Queue]) -> list[Queue]:
+        """Higher priority first, among equals from a random start, so that none is always asked last. Now and then
+        priorities are left out of account and each queue comes first in its turn: none is starved."""
+        self._looks += 1
+        turn, rest = divmod(self._looks, _AGING_LOOKS)
+        if not queues:
+            return queues
+        if rest == 0:
+            by_id = sorted(queues, key=lambda queue: queue.id)
+            start = turn % len(queues)
+            return by_id[start:] + by_id[:start]
+        start = random.randrange(len(queues))  # noqa: S311
+        return sorted(queues[start:] + queues[:start], key=lambda queue: -queue.options.priority)
+
     async def _first(self, request: PopRequest, queues: list[Queue]) -> Popped | None:
-        """From a random start, so that no queue is always asked last."""
-        start = random.randrange(len(queues)) if queues else 0  # noqa: S311
-        for queue in queues[start:] + queues[:start]:
+        for queue in self._in_turn(queues):
             once = msgspec.structs.replace(request, queue=queue.name, wait_seconds=0.0)
             popped = await self._popper.pop(once)
             if popped.lanes:

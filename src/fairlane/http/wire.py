@@ -24,6 +24,7 @@ class WireItem(PushItem, rename="camel", kw_only=True, gc=False):
     trace_id: str | None = None
     deliver_at: str | None = None  # type: ignore[assignment]
     delay_ms: int | None = None
+    priority: int | None = None
 
 
 class PushBody(msgspec.Struct):
@@ -61,6 +62,9 @@ class Operation(msgspec.Struct, rename="camel"):
     data: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     transaction_id: str | None = None
     trace_id: str | None = None
+    deliver_at: str | None = None
+    """Refused, and so is delayMs of a push: a transaction cannot schedule."""
+    priority: int | None = None
     partition_id: str | None = None
     status: str = "completed"
     consumer_group: str | None = None

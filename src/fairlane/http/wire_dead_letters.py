@@ -18,8 +18,15 @@ class DlqQuery(Wire, rename="camel", kw_only=True):
     partition: str | None = None
     since: str | None = msgspec.field(name="from", default=None)
     until: str | None = msgspec.field(name="to", default=None)
+    error: str | None = None
+    """Only those whose last error contains this."""
     limit: Limit = 100
     offset: Offset = 0
+
+
+class FailedAttempt(Wire, rename="camel", kw_only=True):
+    at: str
+    error: str
 
 
 class DeadLetterEntry(Wire, rename="camel", kw_only=True):
@@ -39,6 +46,8 @@ class DeadLetterEntry(Wire, rename="camel", kw_only=True):
     created_at: str
     first_failed_at: str
     failed_at: str
+    errors: list[FailedAttempt]
+    """Of the last ten failed attempts, oldest first."""
     replayed_at: str | None
     replayed_as: str | None
 
@@ -55,8 +64,14 @@ class DeadLetterList(Wire, rename="camel", kw_only=True):
 
 
 class ReplayBody(Wire, rename="camel", kw_only=True):
+    """Which dead letters: those that all that is given holds for."""
+
     queue: str
     consumer_group: str | None = None
+    partition: str | None = None
+    since: str | None = msgspec.field(name="from", default=None)
+    until: str | None = msgspec.field(name="to", default=None)
+    error: str | None = None
     ids: list[str] | None = None
 
 
@@ -73,6 +88,10 @@ class ReplayedLetters(Wire, rename="camel", kw_only=True):
 class PurgeQuery(Wire, rename="camel", kw_only=True):
     queue: str
     consumer_group: str | None = None
+    partition: str | None = None
+    since: str | None = msgspec.field(name="from", default=None)
+    until: str | None = msgspec.field(name="to", default=None)
+    error: str | None = None
     ids: str | None = None
     """Separated by commas."""
 
@@ -104,6 +123,10 @@ def letter_out(letter: DeadLetter) -> DeadLetterEntry:
         created_at=timestamp(letter.message_created_at),
         first_failed_at=timestamp(letter.first_failed_at),
         failed_at=timestamp(letter.failed_at),
+        errors=[
+            *(FailedAttempt(at=timestamp(one.at), error=one.error) for one in letter.history),
+            FailedAttempt(at=timestamp(letter.failed_at), error=letter.error),
+        ],
         replayed_at=timestamp_or_none(letter.replayed_at),
         replayed_as=letter.replayed_as,
     )

@@ -60,7 +60,7 @@ class Explained(Wire, rename="camel", kw_only=True):
     partition: str
     group: str
     reason: str
-    """paused, leased, empty, parked, blocked, windowed, delayed, backing_off, asleep or ready."""
+    """paused, leased, empty, operations_pending, parked, blocked, windowed, delayed, backing_off, asleep or ready."""
     sentence: str
     until: str | None
     """When the reason ends by itself."""
@@ -75,6 +75,9 @@ class Explained(Wire, rename="camel", kw_only=True):
     lease_ends_at: str | None
     leased: int
     next_try_at: str | None
+    """When the lane may be read next; of an unordered queue with nothing new, when its first message may come again."""
+    operations: int
+    """Pushes to the partition that wait to be applied."""
     dead_letters: int
     expired: int
 
@@ -107,6 +110,7 @@ def explained_out(queue: str, group: str, found: Explanation, attempts_max: int)
         lease_ends_at=timestamp_or_none(lane.lease_ends_at),
         leased=0 if lane.leased_until is None else lane.leased_until - lane.committed,
         next_try_at=timestamp_or_none(lane.ready_at),
+        operations=lane.operations,
         dead_letters=lane.dead,
         expired=lane.expired,
     )

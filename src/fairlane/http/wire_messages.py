@@ -22,7 +22,7 @@ class MessageQuery(Wire, rename="camel", kw_only=True):
     task: str | None = None
     status: Status | None = None
     since: str | None = msgspec.field(name="from", default=None)
-    """An hour ago, unless `transactionId` or `before` is given."""
+    """An hour ago, unless `transactionId`, `traceId` or `before` is given."""
     until: str | None = msgspec.field(name="to", default=None)
     """Now; included, to the end of its minute."""
     transaction_id: str | None = None

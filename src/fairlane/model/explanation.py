@@ -11,7 +11,17 @@ from fairlane.model.group import LaneState
 from fairlane.model.queue import Paused, QueueOptions
 
 Reason = Literal[
-    "paused", "leased", "empty", "parked", "blocked", "windowed", "delayed", "backing_off", "asleep", "ready"
+    "paused",
+    "leased",
+    "empty",
+    "operations_pending",
+    "parked",
+    "blocked",
+    "windowed",
+    "delayed",
+    "backing_off",
+    "asleep",
+    "ready",
 ]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -30,7 +40,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain(lane: LaneState, options: QueueOptions, paused: Paused, *, group: str, now: int) -> Explanation:
     leased_upto = lane.committed if lane.leased_until is None else lane.leased_until
-    waiting = lane.head - max(lane.committed, leased_upto) - lane.skipped
+    waiting = lane.head - max(lane.committed, leased_upto) - lane.skipped - lane.in_flight
     reason, sentence, until = _paused(lane, paused, group) or _held(lane, waiting, now) or _timed(lane, options, now)
     return Explanation(reason=reason, sentence=sentence, until=until, waiting=waiting, lane=lane)
 
@@ -54,6 +64,11 @@ def _held(lane: LaneState, waiting: int, now: int) -> _Found | None:
     if lane.leased_until is not None and lane.lease_ends_at is not None:
         count = _count(lane.leased_until - lane.committed)
         return "leased", f"A consumer holds {count} until {shown(lane.lease_ends_at)}.", lane.lease_ends_at
+    if waiting <= 0 and lane.in_flight:
+        return "leased", f"Consumers hold {_count(lane.in_flight)}, and there is nothing else to read.", lane.ready_at
+    if waiting <= 0 and lane.operations:
+        count = "1 push waits" if lane.operations == 1 else f"{lane.operations} pushes wait"
+        return "operations_pending", f"There is nothing to read until it is applied: {count} as an operation.", None
     if waiting <= 0:
         return "empty", "There is nothing to read.", None
     tried = f"message {lane.committed} failed {lane.attempts} times, at last with {lane.error!r:.200}"
@@ -76,7 +91,7 @@ def _timed(lane: LaneState, options: QueueOptions, now: int) -> _Found:
             return "asleep", f"A consumer gave message {lane.committed} back until {shown(at)}.", at
         tries = f"attempt {lane.attempts} of {options.retry_limit + 1}"
         return "backing_off", f"Backing off until {shown(at)} after {tries} failed with {lane.error!r:.200}.", at
-    waiting = lane.head - lane.committed - lane.skipped
+    waiting = lane.head - lane.committed - lane.skipped - lane.in_flight
     return "ready", f"Nothing holds it: {_count(waiting)} for the next pop.", None
 
 

@@ -72,7 +72,7 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     lease_ends_at: int | None
     ready_at: int | None
     """When the lane may be claimed next, as far as is known before a pop looks; None while there is nothing to read,
-    and while it is halted."""
+    and while it is halted. Of an unordered queue with nothing new: when the first message may come again."""
     attempts: int
     """Failed attempts of the message at `committed`."""
     error: str | None
@@ -90,6 +90,8 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int = 0
     """Messages above `committed` and a live lease that no pop delivers: deleted, dead-lettered by hand, or, of an
     unordered queue, finished ahead of others."""
+    operations: int = 0
+    """Pushes to the partition that were accepted and wait to be applied."""
     oldest_at: int | None = None
     """When the message at `committed` came; None while there is nothing to read."""
 

@@ -21,6 +21,7 @@ from fairlane.model.limits import (
     TYPE_CHARS_MAX,
 )
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name, is_known, is_plain, known_names
+from fairlane.model.queue import PRIORITY_MAX
 
 
 class PushItem(msgspec.Struct, kw_only=True):
@@ -37,6 +38,8 @@ class PushItem(msgspec.Struct, kw_only=True):
     """Keep it aside until then: microseconds since 1970."""
     delay_ms: int | None = None
     """Keep it aside for so long."""
+    priority: int | None = None
+    """0 to 9: of the message in an unordered queue, of its partition in an ordered one, from now on."""
 
     def check(self) -> None:
         """InvalidRequest when a store or a reader could not hold this item. The payload's syntax is the caller's to
@@ -57,8 +60,16 @@ class PushItem(msgspec.Struct, kw_only=True):
             raise InvalidRequest(f"payload must be JSON as bytes, not {type(self.payload).__name__}")
         if len(self.payload) > MESSAGE_BYTES_MAX:
             raise InvalidRequest(f"payload has {len(self.payload)} bytes; at most {MESSAGE_BYTES_MAX} are allowed")
+        if self.priority is not None:
+            check_count("priority", self.priority, least=0, most=PRIORITY_MAX)
         if self.deliver_at is not None or self.delay_ms is not None:
             self.check_time()
+
+    @property
+    def special(self) -> bool:
+        """Whether it asks for more than to be stored."""
+        timed = self.deliver_at is not None or self.delay_ms is not None
+        return timed or self.priority is not None or self.trace_id is not None
 
     def check_time(self) -> None:
         """InvalidRequest unless the time to deliver it, if it has one, is one."""
@@ -101,6 +112,7 @@ def _is_plain_item(item: object) -> bool:
         and item.headers is None
         and item.deliver_at is None
         and item.delay_ms is None
+        and item.priority is None
         and type(item.payload) is bytes
         and len(item.payload) <= MESSAGE_BYTES_MAX
     )
@@ -108,13 +120,13 @@ def _is_plain_item(item: object) -> bool:
 
 def check_items(items: Sequence[PushItem]) -> bool:
     """InvalidRequest unless these items can be one request; it names the first bad item's index. Whether any of them
-    has a time to deliver it."""
+    asks for more than to be stored."""
     if not isinstance(items, Sequence):
         raise InvalidRequest("a push takes a list of PushItem")
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
     size = 0
-    timed = False
+    special = False
     for index, item in enumerate(items):
         if not _is_plain_item(item):
             if not isinstance(item, PushItem):
@@ -123,11 +135,11 @@ def check_items(items: Sequence[PushItem]) -> bool:
                 item.check()
             except InvalidRequest as error:
                 raise InvalidRequest(f"item {index}: {error}") from None
-            timed = timed or item.deliver_at is not None or item.delay_ms is not None
+            special = special or item.special
         size += len(item.payload)
     if size > REQUEST_BYTES_MAX:
         raise InvalidRequest(f"a push may have {REQUEST_BYTES_MAX} bytes of payload, not {size}")
-    return timed
+    return special
 
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

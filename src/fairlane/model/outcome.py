@@ -215,6 +215,13 @@ class RenewOutcome(msgspec.Struct, frozen=True):
     expires_at: int | None
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """A failed attempt."""
+
+    at: int
+    error: str
+
+
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A message given up on, whole: `message` is its stored bytes (see `segment`)."""
 
@@ -232,6 +239,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     failed_at: int
     replayed_at: int | None
     replayed_as: str | None
+    history: list[Failure] = []
+    """Failures before the last one, oldest first; of many the latest nine."""
 
     @property
     def id(self) -> str:

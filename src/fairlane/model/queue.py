@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -135,6 +136,22 @@ def labels_of(name: str) -> tuple[str, str]:
     """(namespace, task) of a queue made by a push: the parts of its name around the first dots."""
     parts = name.split(".")
     return parts[0], parts[1] if len(parts) > 1 else ""
+
+
+PRIORITY_MAX = 9
+PRIORITY_SECONDS = 60
+"""A level of priority counts like so much waiting: what is urgent comes first, and what is not waits nine minutes
+longer at most than it would otherwise."""
+_RANKED = re.compile(r"![1-9]\Z")
+
+
+def with_priority(partition: str, priority: int) -> str:
+    """The partition that holds the messages of this priority in an unordered queue."""
+    return f"{partition}!{priority}" if priority else partition
+
+
+def without_priority(partition: str) -> str:
+    return _RANKED.sub("", partition)
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

@@ -112,6 +112,20 @@ def head_of(fragment: bytes) -> tuple[str, str, str | None]:
     return match[1].decode(), msgspec.json.decode(match[2], type=str), trace[1].decode() if trace else None
 
 
+def may_be_traced(fragments: Sequence[bytes]) -> bool:
+    """Whether some of the messages may carry a traceId: a payload may look like it."""
+    return any(b',"traceId":"' in fragment for fragment in fragments)
+
+
+def traces_of(fragments: Sequence[bytes]) -> list[tuple[int, str]]:
+    """(index, traceId) of the messages that carry one."""
+    return [
+        (index, trace_id.lower())
+        for index, fragment in enumerate(fragments)
+        if b',"traceId":"' in fragment and (trace_id := head_of(fragment)[2]) is not None
+    ]
+
+
 def closed(fragments: Sequence[bytes]) -> bytes:
     """Fragments, at least one, as a JSON array of whole objects."""
     return b"[" + b"},".join(fragments) + b"}]"

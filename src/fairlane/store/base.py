@@ -33,6 +33,7 @@ from fairlane.store.families import (
 from fairlane.store.operations import Operations
 from fairlane.store.values import (
     DeadFilter,
+    Fired,
     Leased,
     PopCall,
     PopResult,
@@ -79,6 +80,12 @@ class Queues(Protocol):
 
         NotFound if the queue is gone.
         """
+        ...
+
+    async def rank(self, partition: PartitionId, priority: int) -> bool:
+        """From now on serve the lanes of a partition as if they had waited PRIORITY_SECONDS longer for each level of
+        priority (0 to 9), those that are ready now too; False if it is not there. So the higher priority comes first,
+        among equals who is ready longest, and nobody waits for ever."""
         ...
 
     async def partition(self, id: PartitionId) -> Partition | None: ...
@@ -253,6 +260,12 @@ class DeadLetters(Protocol):
         new messages whose `replay-of` header names the old transactionId; (dead letter id, new message id) of each.
         Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
         fit, LaneWaiting if operations wait in one of the partitions."""
+        ...
+
+    async def forward(self, *, limit: int = 100) -> Fired:
+        """Append up to `limit` dead letters that wait for it to the queue that their queue names (`dead_letter_queue`),
+        of all tenants, longest waiting first: each once, whoever else forwards at the same time, and beyond that
+        queue's `max_size`. A letter waits from the transaction on that gave its message up."""
         ...
 
     async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:

@@ -21,6 +21,7 @@ from fairlane.store.values import (
     ActivePartition,
     Duplicates,
     Fired,
+    Found,
     Gone,
     Kept,
     MessageHead,
@@ -59,6 +60,15 @@ class Contents(Protocol):
     async def back(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> List[MessageHead]:
         """Of each partition the newest messages below its bound, up to `limit` of each, created at or after `since`;
         deleted ones are left out. Partitions in the order given, each newest first."""
+        ...
+
+    async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> List[Found]:
+        """Messages of these queues that carry a traceId, in no order; also deleted ones whose rows are still there."""
+        ...
+
+    async def with_id(self, queue_ids: Sequence[int], transaction_id: str) -> List[Found]:
+        """Where messages of these queues with this transactionId may be, in no order: by the ids that are remembered,
+        and by the time inside a UUIDv7. Whoever reads them compares."""
         ...
 
     async def delete(self, partition: PartitionId, position: int) -> bool:

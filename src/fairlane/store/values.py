@@ -11,7 +11,7 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.limits import COUNT_MAX
+from fairlane.model.limits import COUNT_MAX, ERROR_CHARS_MAX
 from fairlane.model.names import check_count, check_flag, check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
@@ -39,6 +39,8 @@ class Slice(msgspec.Struct):
     given: list[bool]
     """Whether the id may have been pushed before: the producer gave it, or this is a repeat after an unknown outcome.
     Ids the broker just made cannot be duplicates and are not looked up."""
+    traced: bool = True
+    """False if it is known that no message carries a traceId: then the store does not look."""
 
 
 class Duplicate(msgspec.Struct, frozen=True):
@@ -277,6 +279,8 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     failed_from: int | None = None
     failed_until: int | None = None
     replayed: bool | None = None
+    error: str | None = None
+    """Part of the last error's text."""
 
     def check(self) -> DeadFilter:
         """This filter, or InvalidRequest."""
@@ -286,6 +290,8 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("a partition is named by the id that a push or pop returned")
         if self.replayed is not None:
             check_flag("replayed", self.replayed)
+        if self.error is not None:
+            check_name("error", self.error, chars_max=ERROR_CHARS_MAX)
         if self.ids is not None:
             if not isinstance(self.ids, list):
                 raise InvalidRequest(f"ids must be a list, not {type(self.ids).__name__}")
@@ -304,6 +310,16 @@ class ActivePartition(msgspec.Struct, frozen=True):
     queue_id: int
     name: str
     last_at: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Where a message is, or may be."""
+
+    partition: PartitionId
+    position: int
+    queue_id: int
+    name: str
+    """Of the partition."""
 
 
 class Upto(msgspec.Struct, frozen=True):

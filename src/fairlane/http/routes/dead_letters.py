@@ -40,11 +40,7 @@ async def list_letters(app: App, request: Request) -> Response:
     query = read(request.query, DlqQuery)
     store = app.engine.store
     name_or_none("partition", query.partition)
-    where = DeadFilter(
-        group=name_or_none("consumerGroup", query.consumer_group),
-        failed_from=moment("from", query.since) if query.since else None,
-        failed_until=moment("to", query.until) + 1 if query.until else None,
-    )
+    where = _where(query)
     lists = []
     total = 0
     for queue in await _queues(app, name_or_none("queue", query.queue)):
@@ -120,26 +116,39 @@ async def _narrowed(app: App, queue: Queue, where: DeadFilter, partition: str | 
 async def replay(app: App, request: Request) -> Response:
     body = decode(request.body, ReplayBody)
     queue = await existing(app, body.queue)
-    where = _chosen(body.consumer_group, body.ids)
+    where = await _chosen(app, queue, body, body.ids)
     replayed: list[tuple[str, str]] = []
     # All that match, in steps that each are a transaction: a replay of many does not hold the store up.
-    while some := await app.broker.replay(queue.name, where):
+    while where is not None and (some := await app.broker.replay(queue.name, where)):
         replayed += some
     return json_response(ReplayedLetters(replayed=[ReplayedLetter(id=id, message_id=new) for id, new in replayed]))
 
 
-def _chosen(group: str | None, ids: list[str] | None) -> DeadFilter:
+def _where(query: DlqQuery | ReplayBody | PurgeQuery) -> DeadFilter:
+    """All but the partition, which is known by its name here."""
+    where = DeadFilter(
+        group=name_or_none("consumerGroup", query.consumer_group),
+        failed_from=moment("from", query.since) if query.since else None,
+        failed_until=moment("to", query.until) + 1 if query.until else None,
+        error=query.error or None,
+    )
+    return where.check()
+
+
+async def _chosen(app: App, queue: Queue, query: ReplayBody | PurgeQuery, ids: list[str] | None) -> DeadFilter | None:
+    """The filter; None if the queue has no such partition."""
     if ids is not None:
         ids = [check_name("id", id) for id in ids]
-    return DeadFilter(group=name_or_none("consumerGroup", group), ids=ids)
+    partition = name_or_none("partition", query.partition)
+    return await _narrowed(app, queue, msgspec.structs.replace(_where(query), ids=ids), partition)
 
 
 async def purge(app: App, request: Request) -> Response:
     query = read(request.query, PurgeQuery)
     queue = await existing(app, query.queue)
-    where = _chosen(query.consumer_group, query.ids.split(",") if query.ids is not None else None)
+    where = await _chosen(app, queue, query, query.ids.split(",") if query.ids is not None else None)
     purged = 0
-    while some := await app.broker.purge(queue.name, where):
+    while where is not None and (some := await app.broker.purge(queue.name, where)):
         purged += some
     return json_response(PurgedLetters(purged=purged))
 

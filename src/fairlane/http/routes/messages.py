@@ -67,7 +67,7 @@ async def _filter(app: App, query: MessageQuery) -> MessageFilter:
         raise InvalidRequest(f"traceId must be a UUID, not {query.trace_id!r:.80}")
     now = await app.engine.store.now()
     until = moment("to", query.until) if query.until else now
-    default = 0 if query.transaction_id or query.before else now - _HOUR
+    default = 0 if query.transaction_id or query.trace_id or query.before else now - _HOUR
     return MessageFilter(
         queues=await _queues(app, query),
         partition=name_or_none("partition", query.partition),

@@ -27,8 +27,8 @@ _SHALLOW_BYTES = 2 * JSON_DEPTH_MAX  # a payload that is no longer cannot be nes
 
 async def push(app: App, request: Request) -> Response:
     items = decode(request.body, PushBody).items
-    timed = check_wire_items(items)
-    outcomes = await app.engine.push(PushRequest(app.tenant, items, timed))
+    special = check_wire_items(items)
+    outcomes = await app.engine.push(PushRequest(app.tenant, items, special))
     statuses = {outcome.status for outcome in outcomes}
     if statuses == {"queued"} and _is_bare(items, outcomes):
         return Response(201, _bare_elements(items, outcomes))
@@ -53,7 +53,7 @@ def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Re
 
 def check_wire_items(items: list[WireItem]) -> bool:
     """Whether some have a time to deliver them. InvalidRequest names the item's index; nothing was stored."""
-    timed = False
+    special = False
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
     for index, item in enumerate(items):
@@ -67,15 +67,16 @@ def check_wire_items(items: list[WireItem]) -> bool:
             and item.headers is None
             and item.deliver_at is None
             and item.delay_ms is None
+            and item.priority is None
             and len(item.payload) <= _SHALLOW_BYTES
         ):
             continue
         try:
             _check(item)
-            timed = timed or item.deliver_at is not None or item.delay_ms is not None
+            special = special or item.special
         except InvalidRequest as error:
             raise InvalidRequest(f"items[{index}]: {error}") from None
-    return timed
+    return special
 
 
 def _check(item: WireItem) -> None:

@@ -69,6 +69,9 @@ def _items(operation: Operation) -> list[WireItem]:
                 payload=msgspec.Raw(payload) if payload else NULL,
                 transaction_id=operation.transaction_id,
                 trace_id=operation.trace_id,
+                deliver_at=operation.deliver_at,
+                delay_ms=operation.delay_ms,
+                priority=operation.priority,
             )
         ]
     check_wire_items(items)

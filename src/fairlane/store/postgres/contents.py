@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
 from fairlane.errors import NotFound
-from fairlane.model.ids import PartitionId
+from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store.families import Buried
@@ -18,7 +19,7 @@ from fairlane.store.postgres.groups import SQL as GROUPS
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.queues import recount
 from fairlane.store.statements import load
-from fairlane.store.values import ActivePartition, MessageHead, Upto
+from fairlane.store.values import ActivePartition, Found, MessageHead, Upto
 
 SQL = load("fairlane.store.postgres", "contents.sql")
 _TRIM_SEGMENTS = 1000
@@ -108,6 +109,25 @@ class Contents:
         await self.trim()
         return cleared
 
+    async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> list[Found]:
+        found: list[Found] = []
+        for shard in self._shards:
+            rows = await self._database.read(SQL["traced"], shard, UUID(trace_id), queue_ids, limit - len(found))
+            found += [Found(PartitionId(shard, id), *rest) for id, *rest in rows]
+        return found
+
+    async def with_id(self, queue_ids: Sequence[int], transaction_id: str) -> list[Found]:
+        keys = [id_key(transaction_id), id_key(transaction_id, salt=1)]
+        made_at = uuid7_ms(transaction_id)
+        found: list[Found] = []
+        for shard in self._shards:
+            rows = await self._database.read(SQL["with_key"], shard, queue_ids, keys, transaction_id)
+            if made_at is not None and made_at < 2**43:
+                times = (made_at * 1000 - 1_000_000, made_at * 1000 + 61_000_000)
+                rows += await self._database.read(SQL["with_time"], shard, queue_ids, keys, *times)
+            found += [Found(PartitionId(shard, id), *rest) for id, *rest in rows]
+        return found
+
     async def trim(self) -> None:
         """Remove what lies below the start of cleared partitions, also of those that a broker which died cleared."""
         for shard in self._shards:
@@ -125,6 +145,17 @@ class Contents:
                 left = True
         return left
 
+    async def _trim_segments(self, connection: asyncpg.Connection[Any], shard: int, ids: list[int]) -> int:
+        """Remove some, with the ids that are remembered of their messages; how many."""
+        keyed = set(await connection.fetchval(SQL["keyed"], shard, ids))
+        if not keyed:
+            return int((await connection.execute(SQL["trim_segments"], shard, ids, _TRIM_SEGMENTS)).split()[-1])
+        gone = await connection.fetch(SQL["trim_segments_keyed"], shard, ids, _TRIM_SEGMENTS)
+        keys = [(id, key) for id, some in gone if id in keyed for key in some]
+        if keys:
+            await connection.execute(SQL["trim_keys"], shard, *map(list, zip(*keys, strict=True)))
+        return len(gone)
+
     async def _trim(self, shard: int) -> bool:
         """Remove some rows below the start of some partitions; False when there are none."""
         rows = await self._database.read(SQL["trims"], shard, _TRIM_PARTITIONS)
@@ -133,9 +164,9 @@ class Contents:
         ids = [row["partition_id"] for row in rows]
 
         async def step(connection: asyncpg.Connection[Any]) -> None:
-            answer = await connection.execute(SQL["trim_segments"], shard, ids, _TRIM_SEGMENTS)
-            if int(answer.split()[-1]) < _TRIM_SEGMENTS:
-                await connection.execute(SQL["trim_results"], shard, ids)
+            if await self._trim_segments(connection, shard, ids) < _TRIM_SEGMENTS:
+                for what in ("results", "traced", "traces", "trace_names"):
+                    await connection.execute(SQL[f"trim_{what}"], shard, ids)
                 # Under the partitions' locks: whoever moves a start meanwhile asks for the rows below it to go.
                 await connection.execute(SQL["hold"], shard, ids)
                 await connection.execute(SQL["trimmed"], shard, ids)

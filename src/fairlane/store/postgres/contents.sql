@@ -17,6 +17,27 @@ SELECT fairlane.bury_message($1, $2, $3, $4, $5, $6);
 -- name: clear
 SELECT fairlane.clear($1, $2, $3);
 
+-- name: traced
+SELECT t.partition_id, t.position, p.queue_id, p.name::text FROM fairlane.traced t
+JOIN fairlane.partitions p ON p.shard = t.shard AND p.id = t.partition_id
+WHERE t.shard = $1 AND t.trace_id = $2 AND t.position >= p.start AND p.queue_id = ANY ($3) LIMIT $4;
+
+-- name: with_key
+SELECT p.id, k.position, p.queue_id, p.name::text FROM fairlane.partitions p
+CROSS JOIN LATERAL (SELECT m.position FROM fairlane.message_keys m
+                    WHERE m.shard = $1 AND m.partition_id = p.id AND m.key = ANY ($3) AND m.transaction_id = $4) k
+WHERE p.shard = $1 AND p.queue_id = ANY ($2) AND k.position >= p.start;
+
+-- name: with_time
+SELECT p.id, s.first_pos + u.ord - 1 AS position, p.queue_id, p.name::text FROM fairlane.partitions p
+CROSS JOIN LATERAL (SELECT x.first_pos, x.keys FROM fairlane.segments x
+                    WHERE x.shard = $1 AND x.partition_id = p.id AND x.keys && $3
+                      AND x.first_pos >= fairlane.position_at($1, p.id, $4)
+                      AND x.first_pos < fairlane.position_at($1, p.id, $5)) s
+CROSS JOIN LATERAL unnest(s.keys) WITH ORDINALITY u(key, ord)
+WHERE p.shard = $1 AND p.queue_id = ANY ($2) AND p.last_at >= $4 AND p.created_at <= $5 AND u.key = ANY ($3)
+  AND s.first_pos + u.ord > p.start;
+
 -- name: trims
 SELECT t.partition_id FROM fairlane.trims t WHERE t.shard = $1 LIMIT $2;
 
@@ -27,9 +48,44 @@ USING (SELECT x.partition_id, x.first_pos FROM fairlane.segments x
        WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.first_pos < p.start AND x.first_pos + x.n <= p.start LIMIT $3) d
 WHERE s.shard = $1 AND s.partition_id = d.partition_id AND s.first_pos = d.first_pos;
 
+-- name: trim_segments_keyed
+DELETE FROM fairlane.segments s
+USING (SELECT x.partition_id, x.first_pos FROM fairlane.segments x
+       JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+       WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.first_pos < p.start AND x.first_pos + x.n <= p.start LIMIT $3) d
+WHERE s.shard = $1 AND s.partition_id = d.partition_id AND s.first_pos = d.first_pos
+RETURNING s.partition_id, s.keys;
+
 -- name: trim_results
 DELETE FROM fairlane.results r USING fairlane.partitions p
 WHERE r.shard = $1 AND r.partition_id = ANY ($2) AND p.shard = $1 AND p.id = r.partition_id AND r.position < p.start;
+
+-- name: trim_traced
+DELETE FROM fairlane.traced x USING fairlane.partitions p
+WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND p.shard = $1 AND p.id = x.partition_id AND x.position < p.start;
+
+-- name: trim_traces
+-- A message is older than what is noted of it: what was noted before the first message that is left is of none that is.
+DELETE FROM fairlane.traces x USING fairlane.partitions p
+WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND p.shard = $1 AND p.id = x.partition_id
+  AND (p.start = p.head OR x.created_at < (SELECT s.created_at FROM fairlane.segments s
+       WHERE s.shard = $1 AND s.partition_id = p.id AND s.first_pos <= p.start ORDER BY s.first_pos DESC LIMIT 1));
+
+-- name: trim_trace_names
+DELETE FROM fairlane.trace_names x
+WHERE x.shard = $1 AND x.partition_id = ANY ($2)
+  AND NOT EXISTS (SELECT 1 FROM fairlane.traces t WHERE t.shard = $1 AND t.partition_id = x.partition_id
+                  AND t.transaction_id = x.transaction_id AND t.id = x.trace_id);
+
+-- name: keyed
+SELECT coalesce(array_agg(i), '{}') FROM unnest($2::bigint[]) i
+WHERE EXISTS (SELECT 1 FROM fairlane.message_keys k WHERE k.shard = $1 AND k.partition_id = i);
+
+-- name: trim_keys
+-- By the keys of the segments that went: what stays is not looked at.
+DELETE FROM fairlane.message_keys k USING unnest($2::bigint[], $3::bigint[]) d(partition_id, key), fairlane.partitions p
+WHERE k.shard = $1 AND k.partition_id = d.partition_id AND k.key = d.key
+  AND p.shard = $1 AND p.id = d.partition_id AND k.position < p.start;
 
 -- name: hold
 SELECT 1 FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;

@@ -14,13 +14,15 @@ from fairlane.errors import LaneWaiting, NotFound, QueueFull
 from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
-from fairlane.model.queue import QueueOptions
+from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
+from fairlane.store import base, forwarding
+from fairlane.store.forwarding import AGAIN_SECONDS, Bundle, Pending, decode_history
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
-from fairlane.store.values import Behind, DeadFilter, Full, Gone, Slice
+from fairlane.store.values import Behind, DeadFilter, Fired, Full, Gone, PushResult, Slice, Stored
 
 SQL = load("fairlane.store.postgres", "dead_letters.sql")
 _KEY = ("partition_id", "group_id", "position")
@@ -28,19 +30,22 @@ _KEY = ("partition_id", "group_id", "position")
 
 def _where(queue_id: int, where: DeadFilter) -> tuple[object, ...]:
     partition = where.partition.id if where.partition else None
-    return (queue_id, where.group, partition, where.ids, where.failed_from, where.failed_until, where.replayed)
+    times = (where.failed_from, where.failed_until)
+    return (queue_id, where.group, partition, where.ids, *times, where.replayed, where.error)
 
 
-def _dead_letter(row: asyncpg.Record) -> DeadLetter:
+def _dead_letter(row: asyncpg.Record | dict[str, Any]) -> DeadLetter:
     fields = dict(row)
     del fields["id"]
-    return DeadLetter(partition=PartitionId(fields.pop("shard"), fields.pop("partition_id")), **fields)
+    history = decode_history(fields.pop("history"))
+    return DeadLetter(partition=PartitionId(fields.pop("shard"), fields.pop("partition_id")), history=history, **fields)
 
 
 class DeadLetters:
-    def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
+    def __init__(self, database: Database, shards: list[int], messages: Messages, queues: base.Queues) -> None:
         self._database = database
         self._shards = shards
+        self._queues = queues
         self._messages = messages
         self.vault: Vault | None = None
 
@@ -128,6 +133,61 @@ class DeadLetters:
                 if isinstance(result, Gone):
                     raise NotFound("the queue of these dead letters is not there (any more)")
 
+    async def forward(self, *, limit: int = 100) -> Fired:
+        waiting: list[Pending] = []
+        for shard in self._shards:
+            rows = await self._database.read(SQL["pending"], shard, self._database.time(), limit - len(waiting))
+            for row in rows:
+                *columns, tenant, target = row.items()
+                waiting.append(Pending(_dead_letter(dict(columns)), tenant[1], target[1]))
+        return await forwarding.forward(
+            waiting, self._queues, self.vault, append=self._append_bundle, postpone=self._postpone
+        )
+
+    async def _append_bundle(self, bundle: Bundle) -> int:
+        async def work(connection: asyncpg.Connection[Any]) -> int:
+            slices = bundle.slices()
+            await self._messages.lock(connection, [], slices)
+            free: set[str] = set()
+            for shard, columns in _keys(bundle.letters).items():
+                for key in await connection.fetch(SQL["lock_pending"], shard, *columns, self._database.time()):
+                    free.add("-".join(map(str, (shard, *key))))
+            placed = bundle.fill(slices, free, self.vault)
+            filled = [part for part in slices if part.fragments]
+            results = await self._push_beyond(connection, bundle.queue, filled)
+            done = [part for part in filled if isinstance(results[part.partition], Stored)]
+            later = [part for part in filled if part not in done]
+            for some, seconds in ((done, None), (later, AGAIN_SECONDS)):
+                letters = [letter for part in some for letter in placed[part.partition]]
+                for shard, columns in _keys(letters).items():
+                    await connection.execute(SQL["postpone"], shard, *columns, seconds, self._database.time())
+            return sum(len(part.fragments) for part in done)
+
+        return await self._database.transact(work)
+
+    async def _push_beyond(
+        self, connection: asyncpg.Connection[Any], queue: Queue, slices: Sequence[Slice]
+    ) -> dict[PartitionId, PushResult]:
+        """Push, whether the queue is full or not; its row is locked."""
+        limited = queue.options.max_size > 0
+        depth = await connection.fetchval(SQL["depth"], queue.id) if limited else 0
+        coming = sum(len(part.fragments) for part in slices)
+        if limited:
+            await connection.execute(SQL["make_room"], queue.id, -coming)
+        results: dict[PartitionId, PushResult] = {}
+        for shard in sorted({part.partition.shard for part in slices}):
+            some = [part for part in slices if part.partition.shard == shard]
+            found = await self._messages.push_shard(connection.fetch, shard, some)
+            results |= {part.partition: result for part, result in zip(some, found, strict=True)}
+        if limited:
+            stored = sum(len(part.fragments) for part in slices if isinstance(results[part.partition], Stored))
+            await connection.execute(SQL["make_room"], queue.id, depth + stored)
+        return results
+
+    async def _postpone(self, letters: Sequence[DeadLetter], seconds: int | None) -> None:
+        for shard, columns in _keys(letters).items():
+            await self._database.write(SQL["postpone"], shard, *columns, seconds, self._database.time())
+
     async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
         purged = 0
         for shard in self._route(where):
@@ -138,6 +198,16 @@ class DeadLetters:
             if purged >= limit:
                 break
         return purged
+
+
+def _keys(letters: Sequence[DeadLetter]) -> dict[int, list[list[int]]]:
+    """By shard: the columns of the letters' keys."""
+    keys: dict[int, list[list[int]]] = {}
+    for letter in sorted(letters, key=lambda one: (one.partition.shard, one.partition.id, one.group_id, one.position)):
+        columns = keys.setdefault(letter.partition.shard, [[], [], []])
+        for column, value in zip(columns, (letter.partition.id, letter.group_id, letter.position), strict=True):
+            column.append(value)
+    return keys
 
 
 def _again(part: Slice, message: bytes, vault: Vault | None) -> str:

@@ -136,6 +136,7 @@ class Groups:
                 last_at=row["last_at"],
                 skipped=row["skipped"],
                 in_flight=row["in_flight"],
+                operations=row["open_operations"],
                 oldest_at=row["oldest_at"],
             )
             for row in rows

@@ -29,13 +29,13 @@ UPDATE fairlane.groups g SET seed_shard = $2, seed_after = $3 WHERE g.id = $1;
 
 -- name: lanes
 SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed, k.parked, p.paused_at,
-       k.ready_at = fairlane.never() AS halted, nullif(k.ready_at, fairlane.never()) AS ready_at, k.dead, k.expired, p.last_at, s.created_at AS oldest_at,
+       k.ready_at = fairlane.never() AS halted, nullif(coalesce(k.ready_at, h.next_at), fairlane.never()) AS ready_at, k.dead, k.expired, p.last_at, s.created_at AS oldest_at,
        (SELECT count(*) FROM fairlane.skips x
         WHERE k.failing AND x.shard = p.shard AND x.partition_id = p.id AND x.group_id IN (0, k.group_id)
           AND x.position >= CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN greatest(k.committed, k.lease_end)
                                  ELSE greatest(k.committed, k.claimed) END)
            + CASE WHEN k.claimed > k.committed THEN k.claimed - k.committed - h.open ELSE 0 END AS skipped,
-       coalesce(h.leased, 0) AS in_flight,
+       coalesce(h.leased, 0) AS in_flight, p.open_operations,
        CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,
        coalesce(f.attempts, 0) AS attempts, f.error
 FROM fairlane.partitions p

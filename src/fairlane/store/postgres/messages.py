@@ -7,6 +7,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -15,7 +16,7 @@ from fairlane.errors import OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
-from fairlane.model.segment import Segment, transaction_ids
+from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
 from fairlane.store.postgres import ack, push, verdicts
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.pop import Popper
@@ -62,12 +63,15 @@ class Messages:
         async def run(shard: int, part: list[Slice]) -> list[PushResult]:
             return await self.push_shard(self._database.write, shard, part)
 
+        if any(part.traced and may_be_traced(part.fragments) for part in slices):
+            return await self._push_together(slices)
         if any(part.options.max_size for part in slices) and len({part.partition.shard for part in slices}) > 1:
             return await self._push_together(slices)
         return await _by_shard(slices, _partition, run)
 
     async def _push_together(self, slices: Sequence[Slice]) -> list[PushResult]:
-        """Push over several shards in one transaction, because what a limited queue is sent must fit together."""
+        """Push in one transaction: what a limited queue is sent over several shards must fit together, and what is
+        traced must be found by it."""
         results: list[PushResult] = []
         depths: dict[int, int] = {}
 
@@ -115,7 +119,21 @@ class Messages:
         stored = [result.created_at for result in results if isinstance(result, Stored)]
         if stored:
             self._saw(min(stored))
+            await self._note_traces(run, shard, slices, results)
         return results
+
+    async def _note_traces(
+        self, run: Callable[..., Any], shard: int, slices: list[Slice], results: list[PushResult]
+    ) -> None:
+        """`run` belongs to a transaction whenever there is anything to note."""
+        noted = [
+            (UUID(trace_id), part.partition.id, result.first + index)
+            for part, result in zip(slices, results, strict=True)
+            if part.traced and isinstance(result, Stored)
+            for index, trace_id in traces_of(part.fragments)
+        ]
+        if noted:
+            await run(SQL["add_traced"], shard, *map(list, zip(*noted, strict=True)))
 
     async def pop(self, call: PopCall) -> PopResult:
         return await self._popper(call)

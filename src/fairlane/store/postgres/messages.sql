@@ -56,6 +56,11 @@ WHERE s.shard = $1 AND s.partition_id = $2 AND s.keys && $3
   AND s.first_pos >= fairlane.position_at($1, $2, $4) AND s.first_pos < fairlane.position_at($1, $2, $5)
 ORDER BY s.first_pos DESC;
 
+-- name: add_traced
+INSERT INTO fairlane.traced (shard, trace_id, partition_id, position)
+SELECT $1, u.trace_id, u.partition_id, u.position FROM unnest($2::uuid[], $3::bigint[], $4::bigint[]) u(trace_id, partition_id, position)
+ON CONFLICT DO NOTHING;
+
 -- name: lock_queues
 SELECT q.id FROM fairlane.queues q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE;
 

@@ -13,7 +13,17 @@ import msgspec
 
 from fairlane.errors import Conflict, NotFound
 from fairlane.model.ids import PartitionId
-from fairlane.model.queue import TURNED, Partition, PartitionState, Queue, QueueOptions, labels_of, turns
+from fairlane.model.queue import (
+    PRIORITY_SECONDS,
+    TURNED,
+    Partition,
+    PartitionState,
+    Queue,
+    QueueOptions,
+    labels_of,
+    turns,
+    without_priority,
+)
 from fairlane.store.postgres.connection import Database
 from fairlane.store.statements import load
 
@@ -22,7 +32,7 @@ _PURGE_PARTITIONS = 200
 CHANGES_KEPT = 1000
 _TABLES = (
     *("segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
-    *("traces", "trace_names", "stream_state", "trims", "expiries"),
+    *("traced", "traces", "trace_names", "stream_state", "trims", "expiries"),
     *("bundle_messages", "bundle_keys", "bundles", "partitions"),
 )
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
@@ -161,8 +171,14 @@ class Queues:
         return [found[name] for name in names]
 
     def _shard_of(self, queue_id: int, name: str) -> int:
-        digest = hashlib.blake2b(f"{queue_id}/{name}".encode(), digest_size=8).digest()
+        # Lanes of one partition that differ in priority are neighbours, so that one claim sees them all.
+        digest = hashlib.blake2b(f"{queue_id}/{without_priority(name)}".encode(), digest_size=8).digest()
         return self._shards[int.from_bytes(digest, "big") % len(self._shards)]
+
+    async def rank(self, partition: PartitionId, priority: int) -> bool:
+        seconds = priority * PRIORITY_SECONDS
+        [[there]] = await self._database.write(SQL["rank"], *partition, seconds, self._database.time())
+        return bool(there)
 
     async def partition(self, id: PartitionId) -> Partition | None:
         rows = await self._database.read(SQL["partition"], id.shard, id.id)

@@ -22,6 +22,9 @@ SELECT q.id, q.options, (q.options ->> 'max_size')::bigint AS max_size, (q.optio
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
 WHERE t.name = $1 AND q.name = $2 FOR UPDATE OF q;
 
+-- name: rank
+SELECT fairlane.rank($1, $2, make_interval(secs => $3::int), $4);
+
 -- name: wake
 SELECT fairlane.wake($1, $2, $3);
 
@@ -99,6 +102,9 @@ DELETE FROM fairlane.bundle_keys x WHERE x.shard = $1 AND x.partition_id = ANY (
 
 -- name: purge_bundles
 DELETE FROM fairlane.bundles x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
+-- name: purge_traced
+DELETE FROM fairlane.traced x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
 -- name: purge_traces
 DELETE FROM fairlane.traces x WHERE x.shard = $1 AND x.partition_id = ANY ($2);

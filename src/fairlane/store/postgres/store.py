@@ -54,7 +54,7 @@ class PostgresStore:
         self.queues = Queues(database, shards)
         self.groups = Groups(database, shards)
         self.messages = Messages(database, shards, self._ahead.saw)
-        self.dead_letters = DeadLetters(database, shards, self.messages)
+        self.dead_letters = DeadLetters(database, shards, self.messages, self.queues)
         self.contents = Contents(database, shards, self.messages)
         self.statistics = Statistics(database, shards)
         self.traces = Traces(database, shards)

@@ -6,6 +6,7 @@ from builtins import list as List  # a family has a verb of that name
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -13,7 +14,7 @@ from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import Segment, checksum, may_be_sealed
-from fairlane.model.stream import StateChange
+from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
 from fairlane.store import base, families
 from fairlane.store.sealed.vault import BLOB, Vault, key_of
@@ -221,4 +222,25 @@ class SealedStreams(Over):
     async def cycle(
         self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[List[Settled], List[PushResult]]:
+        """The state is computed from messages, and is sealed where they are: a stream over a sealed queue fails without
+        its key rather than keep what the messages say in clear. Keys and window ends stay readable, to be found by."""
+        ops = [op if op.value is None else await self._op(change, op, op.value) for op in change.ops]
+        change = msgspec.structs.replace(change, ops=ops)
         return await self._family.cycle(change, await self._noted(settlements), await self._sealed(slices))
+
+    async def _op(self, change: StateChange, op: StateOp, value: bytes) -> StateOp:
+        sealed = await self._blob(change.partition, value, _state(change.query_id, op.key))
+        return msgspec.structs.replace(op, value=sealed)
+
+    async def state(
+        self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
+    ) -> List[StateRow]:
+        rows = await self._family.state(query_id, partition, where, limit=limit)
+        return [
+            msgspec.structs.replace(row, value=await self._clear(partition, row.value, _state(query_id, row.key)))
+            for row in rows
+        ]
+
+
+def _state(query_id: UUID, key: str) -> str:
+    return f"state {query_id} {key}"

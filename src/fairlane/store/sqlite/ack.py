@@ -78,7 +78,7 @@ class _Settling:
         lane = self._lane
         # A lane that slept without a lease is awake again: what it slept for is finished.
         if lane.lease_end is None or lane.committed >= lane.lease_end:
-            lane.free(self._now)
+            lane.offer(self._now)
 
     def _bury(self, settlement: Settlement, before: int, upto: int) -> None:
         for item in settlement.bury:
@@ -100,10 +100,13 @@ class _Settling:
                     return False
                 bury(self._db, lane, nack.position, self._now, error=nack.error)
                 advance(self._db, lane, nack.position + 1, self._options)
-                lane.free(self._now)
+                lane.offer(self._now)
                 return True
         delay_ms = nack.delay_ms if nack.delay_ms is not None else backoff_ms(self._options, attempts)
-        lane.free(self._now + delay_ms * 1000)
+        if delay_ms:
+            lane.free(self._now + delay_ms * 1000)
+        else:
+            lane.offer(self._now)
         return False
 
     def _keep_results(self, settlement: Settlement, before: int) -> None:

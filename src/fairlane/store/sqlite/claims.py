@@ -153,7 +153,7 @@ class _Taking:
                 take_back(self._db, lane, self._now, forgiving=self._call.forgiving)
             while wants and self._serve(lane, wants[0], again=again):
                 wants.popleft()
-            lane.ready_at = self._now if lane.front < lane.head else None
+            lane.ready_at = self._now - lane.boost if lane.front < lane.head else None
             if plain:  # nothing was finished, so the cursor stays
                 key = (lane.partition_id, lane.group_id)
                 self._db.execute(SQL["save_front"], (*key, lane.front, lane.ready_at))
@@ -181,11 +181,11 @@ class _Taking:
     def _again(self, lane: SharedLane, want: _Want) -> None:
         """Messages that are due again, oldest first."""
         key = (lane.partition_id, lane.group_id)
-        for position, attempts, error, alone in rows(self._db, SQL["due"], *key, self._now, want.messages):
+        for position, attempts, alone in rows(self._db, SQL["due"], *key, self._now, want.messages):
             if position < lane.start:
                 self._db.execute(SQL["forget"], (*key, position))
             elif attempts > self._options.retry_limit:
-                lanes.bury(self._db, lane, position, self._now, error=error)
+                lanes.bury(self._db, lane, position, self._now, error=None)
                 self._finish(lane, position)
             elif not (alone and want.lanes) and want.open:
                 self._hand_out(lane, want, position, attempts)

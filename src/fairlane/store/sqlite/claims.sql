@@ -1,7 +1,7 @@
 -- name: lane
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
-    p.queue_id, p.name, c.claimed,
+    p.queue_id, p.name, p.boost, c.claimed,
     p.start, q.options
 from cursors c
 cross join partitions p
@@ -65,11 +65,13 @@ insert into failures (partition_id, group_id, position, attempts, error, first_f
 values (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8)
 on conflict do update set attempts = attempts + excluded.attempts, error = excluded.error,
     first_failed_at = iif(attempts = 0, excluded.first_failed_at, first_failed_at), failed_at = excluded.failed_at,
-    due_at = excluded.due_at, token = null, alone = excluded.alone
+    due_at = excluded.due_at, token = null, alone = excluded.alone,
+    history = iif(attempts > 0, json_insert(iif(json_array_length(history) >= 9, json_remove(history, '$[0]'), history), '$[#]',
+        json_object('at', failed_at, 'error', error)), history)
 returning attempts
 
 -- name: due
-select position, attempts, error, alone from failures
+select position, attempts, alone from failures
 where partition_id = ? and group_id = ? and due_at <= ? and token is null
 order by position
 limit ?

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -10,7 +11,7 @@ import apsw
 import msgspec
 
 from fairlane.errors import NotFound, Unavailable
-from fairlane.model.ids import PartitionId
+from fairlane.model.ids import PartitionId, uuid7_ms
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
@@ -18,12 +19,14 @@ from fairlane.store import statements
 from fairlane.store.families import Buried
 from fairlane.store.sqlite import claims, lanes, log
 from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.dedup import SLACK_US
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LaneRow, parse_options
+from fairlane.store.sqlite.messages import find
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, recount_depth, seed_partition
 from fairlane.store.sqlite.traces import forget_traces
 from fairlane.store.sqlite.verdicts import judge
-from fairlane.store.values import ActivePartition, Bury, MessageHead, Upto, Verdicts
+from fairlane.store.values import ActivePartition, Bury, Found, MessageHead, Upto, Verdicts
 
 SQL = statements.load("fairlane.store.sqlite", "contents.sql")
 TRIM_ROWS: Final = 1_000  # deleted in one step: others wait for it some milliseconds
@@ -75,6 +78,27 @@ class Contents:
             raise NotFound(f"there is no queue with the id {queue_id}")
         await self.trim()
         return cleared
+
+    async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> list[Found]:
+        ids = msgspec.json.encode(list(queue_ids)).decode()
+
+        def work(db: apsw.Connection, now: int) -> list[Found]:
+            found = rows(db, SQL["traced"], trace_id.lower(), ids, limit)
+            return [Found(PartitionId(0, id), *rest) for id, *rest in found]
+
+        return await self._database.read(work)
+
+    async def with_id(self, queue_ids: Sequence[int], transaction_id: str) -> list[Found]:
+        ids = msgspec.json.encode(list(queue_ids)).decode()
+        made_at = uuid7_ms(transaction_id)
+        since = 0 if made_at is None else made_at * 1000 - SLACK_US
+
+        def work(db: apsw.Connection, now: int) -> list[Found]:
+            partitions = rows(db, SQL["partitions_since"], ids, since)
+            found = [(find(db, id, transaction_id), id, queue_id, name) for id, queue_id, name in partitions]
+            return [Found(PartitionId(0, id), at, *rest) for at, id, *rest in found if at is not None]
+
+        return await self._database.read(work)
 
     async def trim(self) -> None:
         """Remove what lies below the start of cleared partitions, also of those that an earlier process cleared."""
@@ -192,12 +216,21 @@ def _clear(db: apsw.Connection, queue_id: int, only: int | None) -> int | None:
     return cleared
 
 
+def _trim_keys(db: apsw.Connection, partition_id: int, start: int, limit: int) -> None:
+    """Forget the ids of the segments that go next: what stays is not looked at."""
+    for (blob,) in rows(db, SQL["keys_to_trim"], partition_id, start, limit):
+        db.executemany(SQL["trim_key"], [(partition_id, key, start) for (key,) in struct.iter_unpack(">q", blob)])
+
+
 def _trim_step(db: apsw.Connection, now: int) -> bool:
     """Delete some rows; False when none is left anywhere."""
     budget = TRIM_ROWS
     while row := first(db, SQL["next_trim"]):
         partition_id, start = row
-        for statement in ("trim_segments", "trim_results"):
+        if value(db, SQL["keyed"], partition_id):
+            _trim_keys(db, partition_id, start, budget)
+        for what in ("segments", "results", "traced", "traces", "trace_names"):
+            statement = f"trim_{what}"
             db.execute(SQL[statement], (partition_id, start, budget))
             budget -= db.changes()
             if budget <= 0:

@@ -98,6 +98,16 @@ update partitions set start = head where queue_id = ?1 and (?2 is null or id = ?
 insert or ignore into expiries (partition_id, due_at)
 select id, max(last_at, created_at) + 30 * 86400 * 1000000 from partitions where queue_id = ?1 and (?2 is null or id = ?2)
 
+-- name: traced
+select t.partition_id, t.position, p.queue_id, p.name from traced t cross join partitions p
+where t.trace_id = ?1 and p.id = t.partition_id and t.position >= p.start
+    and p.queue_id in (select value from json_each(?2))
+limit ?3
+
+-- name: partitions_since
+select id, queue_id, name from partitions
+where queue_id in (select value from json_each(?1)) and last_at >= ?2 and head > start
+
 -- name: next_trim
 select t.partition_id, p.start from trims t left join partitions p on p.id = t.partition_id limit 1
 
@@ -107,6 +117,31 @@ where rowid in (select rowid from segments where partition_id = ?1 and first_pos
 
 -- name: trim_results
 delete from results where rowid in (select rowid from results where partition_id = ?1 and position < ?2 limit ?3)
+
+-- name: keyed
+select exists (select 1 from message_keys where partition_id = ?)
+
+-- name: keys_to_trim
+select keys from segments where partition_id = ?1 and first_pos < ?2 and first_pos + n <= ?2 order by first_pos limit ?3
+
+-- name: trim_key
+delete from message_keys where partition_id = ? and key = ? and position < ?
+
+-- name: trim_traced
+delete from traced where (trace_id, partition_id, position) in
+    (select trace_id, partition_id, position from traced where partition_id = ?1 and position < ?2 limit ?3)
+
+-- name: trim_traces
+-- A message is older than what is noted of it: what was noted before the first message that is left is of none that is.
+delete from traces where rowid in (select x.rowid from traces x join partitions p on p.id = x.partition_id
+    where x.partition_id = ?1 and (p.start = p.head or x.created_at < (select s.created_at from segments s
+        where s.partition_id = ?1 and s.first_pos <= ?2 order by s.first_pos desc limit 1)) limit ?3)
+
+-- name: trim_trace_names
+delete from trace_names where (tenant_id, name, created_at, trace_id) in
+    (select n.tenant_id, n.name, n.created_at, n.trace_id from trace_names n
+    where n.partition_id = ?1 and ?2 is not null and not exists (select 1 from traces t
+        where t.partition_id = ?1 and t.transaction_id = n.transaction_id and t.id = n.trace_id) limit ?3)
 
 -- name: trimmed
 delete from trims where partition_id = ?

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from builtins import list as List  # the family has a verb of that name
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -14,14 +15,15 @@ from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import pack, unpack
-from fairlane.store import statements
+from fairlane.store import base, forwarding, statements
+from fairlane.store.forwarding import AGAIN_SECONDS, Bundle, Pending, decode_history
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.push import push
-from fairlane.store.sqlite.rows import first
+from fairlane.store.sqlite.rows import first, rows
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import NO_ID_TIME, Behind, DeadFilter, Full, Slice, Stored
+from fairlane.store.values import NO_ID_TIME, Behind, DeadFilter, Fired, Full, PushResult, Slice, Stored
 
 REPLAY_OF = "replay-of"
 _ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
@@ -32,8 +34,9 @@ _COUNT = "\n".join((_SQL["count"], _SQL["matching"]))
 
 
 class DeadLetters:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, queues: base.Queues) -> None:
         self._database = database
+        self._queues = queues
         self.vault: Vault | None = None
 
     async def list(
@@ -74,6 +77,22 @@ class DeadLetters:
             )
         return answer
 
+    async def forward(self, *, limit: int = 100) -> Fired:
+        def work(db: apsw.Connection, now: int) -> List[Pending]:
+            found = rows(db, _SQL["pending"], now, limit)
+            return [Pending(_letter(*letter), tenant, target) for tenant, target, *letter in found]
+
+        return await forwarding.forward(
+            await self._database.read(work),
+            self._queues,
+            self.vault,
+            append=lambda bundle: self._database.write(lambda db, now: _forward(db, now, bundle, self.vault)),
+            postpone=self._postpone,
+        )
+
+    async def _postpone(self, letters: Sequence[DeadLetter], seconds: int | None) -> None:
+        await self._database.write(lambda db, now: _postpone(db, now, letters, seconds))
+
     async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
         def work(db: apsw.Connection, now: int) -> int:
             letters = _letters(db, _OLDEST, _values(queue_id, where) | {"limit": limit})
@@ -108,6 +127,40 @@ def _replay(
     return replayed
 
 
+def _forward(db: apsw.Connection, now: int, bundle: Bundle, vault: Vault | None) -> int:
+    slices = bundle.slices()
+    free = {one.id for one in bundle.letters if first(db, _SQL["still_pending"], *_key(one), now)}
+    placed = bundle.fill(slices, free, vault)
+    filled = [part for part in slices if part.fragments]
+    results = _push_beyond(db, now, filled)
+    done = [part for part, result in zip(filled, results, strict=True) if isinstance(result, Stored)]
+    later = [part for part in filled if part not in done]
+    for some, seconds in ((done, None), (later, AGAIN_SECONDS)):
+        _postpone(db, now, [letter for part in some for letter in placed[part.partition]], seconds)
+    return sum(len(part.fragments) for part in done)
+
+
+def _push_beyond(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> List[PushResult]:
+    """Push to one queue, whether it is full or not."""
+    queue = first(db, QUEUES["options_and_depth"], slices[0].queue_id) if slices else None
+    if queue is None or not parse_options(queue[0]).max_size:
+        return push(db, now, slices)
+    depth, queue_id = queue[1], slices[0].queue_id
+    db.execute(_SQL["make_room"], (-sum(len(part.fragments) for part in slices), queue_id))
+    results = push(db, now, slices)
+    stored = sum(
+        len(part.fragments) for part, result in zip(slices, results, strict=True) if isinstance(result, Stored)
+    )
+    db.execute(_SQL["make_room"], (depth + stored, queue_id))
+    return results
+
+
+def _postpone(db: apsw.Connection, now: int, letters: Sequence[DeadLetter], seconds: int | None) -> None:
+    """For so many seconds; without them they wait no more."""
+    at = None if seconds is None else now + seconds * 1_000_000
+    db.executemany(_SQL["postpone"], [(at, *_key(letter)) for letter in letters])
+
+
 def _add(slice: Slice, letter: DeadLetter, vault: Vault | None) -> str:
     """Put the letter's message into the slice as a new one; its id."""
     clear = vault.open(letter.partition, letter.message) if vault else letter.message
@@ -138,6 +191,7 @@ def _values(queue_id: int, where: DeadFilter) -> dict[str, Any]:
         "failed_from": where.failed_from,
         "failed_until": where.failed_until,
         "replayed": where.replayed,
+        "error": where.error,
     }
 
 
@@ -155,5 +209,6 @@ def _letters(db: apsw.Connection, sql: str, values: dict[str, Any]) -> List[Dead
 
 
 def _letter(partition_id: Any, *rest: Any) -> DeadLetter:
-    names = DeadLetter.__struct_fields__[1:]
-    return DeadLetter(partition=PartitionId(0, partition_id), **dict(zip(names, rest, strict=True)))
+    *values, history = rest
+    fields = dict(zip(DeadLetter.__struct_fields__[1:-1], values, strict=True))
+    return DeadLetter(partition=PartitionId(0, partition_id), history=decode_history(history), **fields)

@@ -178,6 +178,7 @@ def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any)
         parked,
         paused_at,
         last_at,
+        operations,
         attempts,
         error,
         skipped,
@@ -202,5 +203,6 @@ def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any)
         last_at=last_at,
         skipped=skipped,
         in_flight=in_flight,
+        operations=operations,
         oldest_at=oldest_at,
     )

@@ -33,11 +33,14 @@ select id, start, head, last_at from partitions where queue_id = ? and id = ?
 
 -- name: insert_cursor
 insert or ignore into cursors (partition_id, group_id, committed, ready_at, failing)
-values (?1, ?2, ?3, ?4, exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
+values (?1, ?2, ?3, ?4 - (select boost from partitions where id = ?1), exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
 
 -- name: lanes
-select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead, c.expired, c.parked, p.paused_at, p.last_at,
-    f.attempts, f.error,
+select p.id, p.name, p.start, p.head, c.committed, coalesce(c.ready_at, iif(c.claimed > 0, (select min(at) from (
+        select min(m.ends_at) as at from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id
+        union all
+        select min(y.due_at) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id)), null)),
+    c.lease, c.lease_end, c.dead, c.expired, c.parked, p.paused_at, p.last_at, p.open_operations, f.attempts, f.error,
     (select count(*) from skips x
         where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
             >= iif(c.lease is not null and c.ready_at > ?1, max(c.committed, c.lease_end), max(c.committed, c.claimed)))
@@ -59,8 +62,11 @@ order by p.name
 limit ?4
 
 -- name: lane
-select p.id, p.name, p.start, p.head, c.committed, c.ready_at, c.lease, c.lease_end, c.dead, c.expired, c.parked, p.paused_at, p.last_at,
-    f.attempts, f.error,
+select p.id, p.name, p.start, p.head, c.committed, coalesce(c.ready_at, iif(c.claimed > 0, (select min(at) from (
+        select min(m.ends_at) as at from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id
+        union all
+        select min(y.due_at) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id)), null)),
+    c.lease, c.lease_end, c.dead, c.expired, c.parked, p.paused_at, p.last_at, p.open_operations, f.attempts, f.error,
     (select count(*) from skips x
         where c.failing and x.partition_id = p.id and x.group_id in (0, g.id) and x.position
             >= iif(c.lease is not null and c.ready_at > ?1, max(c.committed, c.lease_end), max(c.committed, c.claimed)))
@@ -81,7 +87,7 @@ where g.id = ?2 and c.partition_id = ?3
 
 -- name: seek_cursor
 update cursors
-set committed = ?1, claimed = 0, ready_at = ?2, lease = null, lease_start = null, lease_end = null, leased_at = null,
+set committed = ?1, claimed = 0, ready_at = ?2 - (select boost from partitions where id = ?3), lease = null, lease_start = null, lease_end = null, leased_at = null,
     last_lease = null, probe_until = 0,
     failing = exists (select 1 from skips where partition_id = ?3 and position >= ?1 and group_id = 0)
 where partition_id = ?3 and group_id = ?4

@@ -44,9 +44,14 @@ class LaneRow(msgspec.Struct):
     head: int
     queue_id: int
     name: str
+    boost: int
 
     def clear_lease(self) -> None:
         self.lease = self.lease_start = self.lease_end = self.leased_at = None
+
+    def offer(self, now: int) -> None:
+        """Claimable at once, before lanes of lower priority, if there is anything to read."""
+        self.free(now - self.boost)
 
     def free(self, at: int) -> None:
         """Claimable from `at` on, if there is anything to read."""
@@ -122,17 +127,22 @@ def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int
     return int(attempts)
 
 
-def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str, charge: int | None = 0) -> None:
+def bury(
+    db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str | None, charge: int | None = 0
+) -> None:
     """Dead-letter a message. The caller moves the cursor past it. `charge` counts this delivery as a failed one too;
-    None: it may never have been delivered.
+    None: it may never have been delivered. Without an error that of its last failure is kept.
 
     Bytes that rotted are kept as they are and the error says so: a lane must not stop for ever before them.
     """
     segment = segment_at(db, lane.partition_id, position)
+    failure = first(db, SQL["failure"], lane.partition_id, lane.group_id, position)
+    attempts, last, first_failed_at, failed_at, history = failure or (0, "", now, now, "[]")
+    if attempts and error is not None and failed_at < now:
+        history = value(db, SQL["with_earlier"], history, failed_at, last)
+    error = last if error is None else error
     if checksum(segment.body) != segment.checksum:
         error = f"{error[: ERROR_CHARS_MAX // 2]} (its segment does not match its checksum)"
-    failure = first(db, SQL["failure"], lane.partition_id, lane.group_id, position)
-    attempts, _, first_failed_at = failure or (0, "", now)
     attempts = attempts if charge is None else max(1, attempts + charge)
     db.execute(
         SQL["insert_dead_letter"],
@@ -147,6 +157,7 @@ def bury(db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: 
             now,
             error[:ERROR_CHARS_MAX],
             fragment_at(segment, position),
+            history,
         ),
     )
     lane.dead += 1

@@ -84,7 +84,7 @@ class Messages:
     async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
         if partition.shard != 0:
             return None
-        return await self._database.read(lambda db, now: _find(db, partition.id, transaction_id))
+        return await self._database.read(lambda db, now: find(db, partition.id, transaction_id))
 
     async def transact(
         self, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
@@ -132,7 +132,7 @@ def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
     return RenewOutcome(len(ends), min((at for (at,) in ends), default=None))
 
 
-def _find(db: apsw.Connection, partition_id: int, transaction_id: str) -> int | None:
+def find(db: apsw.Connection, partition_id: int, transaction_id: str) -> int | None:
     bounds = log.bounds(db, partition_id)
     if bounds is None:
         return None

@@ -28,8 +28,12 @@ values (?, ?, ?, ?, ?, ?)
 -- name: move_head
 update partitions set head = ?, last_at = ?, newest_id_at = ?, keyed_until = ?, doubted_until = ? where id = ?
 
+-- name: insert_traced
+insert or ignore into traced (trace_id, partition_id, position) values (?, ?, ?)
+
 -- name: wake
-update cursors set ready_at = ? where partition_id in (select value from json_each(?)) and ready_at is null
+update cursors set ready_at = ?1 - (select p.boost from partitions p where p.id = cursors.partition_id)
+where partition_id in (select value from json_each(?2)) and ready_at is null
 
 -- name: known_keys
 select m.key, m.position, m.message_id, m.transaction_id
@@ -80,7 +84,7 @@ where g.id = ? and q.id = ?
 -- name: ready_lanes
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
-    p.queue_id, p.name
+    p.queue_id, p.name, p.boost
 from cursors c cross join partitions p
 where c.group_id = ? and c.ready_at <= ? and p.id = c.partition_id
 order by c.ready_at, c.partition_id
@@ -89,7 +93,7 @@ limit ?
 -- name: lane
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
-    p.queue_id, p.name, q.options
+    p.queue_id, p.name, p.boost, q.options
 from cursors c
 cross join partitions p
 cross join queues q
@@ -105,7 +109,7 @@ where partition_id = ? and group_id = ?
 select min(committed) from cursors where partition_id = ? and group_id <> ?
 
 -- name: failure
-select attempts, error, first_failed_at
+select attempts, error, first_failed_at, failed_at, history
 from failures
 where partition_id = ? and group_id = ? and position = ?
 
@@ -121,7 +125,9 @@ select min(position) from failures where partition_id = ? and group_id = ? and p
 -- name: fail
 insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
 values (?1, ?2, ?3, 1, ?4, ?5, ?5)
-on conflict do update set attempts = attempts + 1, error = excluded.error, failed_at = excluded.failed_at
+on conflict do update set attempts = attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
+    history = json_insert(iif(json_array_length(history) >= 9, json_remove(history, '$[0]'), history), '$[#]',
+        json_object('at', failed_at, 'error', error))
 returning attempts
 
 -- name: drop_failures
@@ -144,10 +150,15 @@ select count(*) from skips where partition_id = ? and group_id = 0 and position 
 select exists (select 1 from partitions where id = ?1 and start <= ?2 and head > ?2)
     and not exists (select 1 from skips where partition_id = ?1 and position = ?2 and group_id = 0)
 
+-- name: with_earlier
+select json_insert(iif(json_array_length(?1) >= 9, json_remove(?1, '$[0]'), ?1), '$[#]',
+    json_object('at', ?2, 'error', ?3))
+
 -- name: insert_dead_letter
 insert or replace into dead_letters (partition_id, group_id, position, queue_id, message_created_at, attempts,
-    first_failed_at, failed_at, error, message)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    first_failed_at, failed_at, error, message, history, forward_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
+    (select ?8 from queues where id = ?4 and json_type(options, '$.dead_letter_queue') = 'text'))
 
 -- name: insert_result
 insert or replace into results (partition_id, group_id, position, created_at, result) values (?, ?, ?, ?, ?)

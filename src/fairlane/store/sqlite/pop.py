@@ -176,13 +176,13 @@ class _Popping:
             failure = first(self._db, SQL["failure"], lane.partition_id, lane.group_id, lane.committed)
             if failure is None:
                 return 0
-            attempts, error, _ = failure
+            attempts = failure[0]
             if attempts <= self._options.retry_limit:
                 return int(attempts)
             if self._options.on_exhausted != "dead_letter":
                 lane.parked |= self._options.on_exhausted == "park"
                 return int(attempts)
-            bury(self._db, lane, lane.committed, self._now, error=error)
+            bury(self._db, lane, lane.committed, self._now, error=None)
             advance(self._db, lane, lane.committed + 1, self._options)
         return 0
 
@@ -205,7 +205,7 @@ class _Popping:
         want.bytes -= size
         if self._call.auto_ack:
             advance(self._db, lane, upto, self._options)
-            lane.free(self._now)
+            lane.offer(self._now)
         else:
             lane.lease = want.claim.token.bytes
             lane.lease_start, lane.lease_end = first_pos, upto

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from fairlane.model.limits import SEGMENT_BYTES_MAX
-from fairlane.model.segment import checksum, encode, ids_of
+from fairlane.model.segment import checksum, encode, ids_of, may_be_traced, traces_of
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL, pack_keys
@@ -63,6 +63,7 @@ class _Turn:
         self.keys: list[tuple[Any, ...]] = []
         self.heads: list[tuple[int, int, int, int, int, int]] = []
         self.expiries: list[tuple[int, int]] = []
+        self.traced: list[tuple[str, int, int]] = []
 
     def logs(self, slices: Sequence[Slice]) -> dict[int, _Log]:
         ids = [slice.partition.id for slice in slices if slice.partition.shard == 0]
@@ -82,6 +83,8 @@ class _Turn:
         db.execute(SQL["wake"], (self.now, encode([head[-1] for head in self.heads]).decode()))
         if self.expiries:
             db.executemany(SQL["expires_at"], self.expiries)
+        if self.traced:
+            db.executemany(SQL["insert_traced"], self.traced)
         for queue_id, queue in self.queues.items():
             if queue is not None and queue.max_size and queue.coming and not queue.full:
                 db.execute(ADD_DEPTH, (queue.coming, queue_id))
@@ -149,6 +152,8 @@ def _append(db: apsw.Connection, turn: _Turn, slice: Slice, queue: _Queue, log: 
         turn.keys += _keys(slice, log.head, at)
         if newest > at:
             keyed_until = max(keyed_until, newest)
+    if slice.traced and may_be_traced(slice.fragments):
+        turn.traced += [(trace, log.id, log.head + index) for index, trace in traces_of(slice.fragments)]
     head = log.head + len(slice.fragments)
     doubted_until = max(log.doubted_until, min(newest, at + FRESH_US)) if True in slice.given else log.doubted_until
     turn.heads.append((head, at, max(log.newest_id_at, newest), keyed_until, doubted_until, log.id))

@@ -12,7 +12,16 @@ import msgspec
 
 from fairlane.errors import Conflict, NotFound, Unavailable
 from fairlane.model.ids import PartitionId
-from fairlane.model.queue import TURNED, Partition, PartitionState, Queue, QueueOptions, labels_of, turns
+from fairlane.model.queue import (
+    PRIORITY_SECONDS,
+    TURNED,
+    Partition,
+    PartitionState,
+    Queue,
+    QueueOptions,
+    labels_of,
+    turns,
+)
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.rows import first, rows, value
@@ -26,7 +35,7 @@ PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some millis
 CHANGES_KEPT: Final = 1000
 _TABLES = (
     *("segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
-    *("traces", "trace_names", "stream_state", "trims", "expiries"),
+    *("traced", "traces", "trace_names", "stream_state", "trims", "expiries"),
     *("bundle_messages", "bundle_keys", "bundles"),
 )
 
@@ -91,6 +100,18 @@ class Queues:
     async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
         made = await self._database.write(lambda db, now: born(db, now, queue_id, names))
         return _there(queue_id, made)
+
+    async def rank(self, partition: PartitionId, priority: int) -> bool:
+        boost = priority * PRIORITY_SECONDS * 1_000_000
+
+        def work(db: apsw.Connection, now: int) -> bool:
+            before: int | None = value(db, SQL["boost"], partition.id)
+            if before is not None and before != boost:
+                db.execute(SQL["rank"], (boost, partition.id))
+                db.execute(SQL["rerank"], (before - boost, partition.id, min(now, now - before + boost)))
+            return before is not None
+
+        return await self._database.write(work) if partition.shard == 0 else False
 
     async def partition(self, id: PartitionId) -> Partition | None:
         def work(db: apsw.Connection, now: int) -> Partition | None:

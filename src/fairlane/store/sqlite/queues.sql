@@ -96,6 +96,10 @@ delete from skips
 where (partition_id, position, group_id) in
     (select partition_id, position, group_id from skips where partition_id = ? limit ?)
 
+-- name: purge_traced
+delete from traced where (trace_id, partition_id, position) in
+    (select trace_id, partition_id, position from traced where partition_id = ? limit ?)
+
 -- name: purge_traces
 delete from traces where rowid in (select rowid from traces where partition_id = ? limit ?)
 
@@ -118,6 +122,15 @@ delete from partitions where id = ?
 
 -- name: partition_id
 select id from partitions where queue_id = ? and name = ?
+
+-- name: boost
+select boost from partitions where id = ?
+
+-- name: rank
+update partitions set boost = ? where id = ?
+
+-- name: rerank
+update cursors set ready_at = ready_at + ?1 where partition_id = ?2 and lease is null and ready_at <= ?3
 
 -- name: insert_partition
 insert into partitions (queue_id, name, created_at) values (?, ?, ?) returning id

@@ -55,7 +55,7 @@ class SqliteStore:
         self.contents = contents
         self.messages = Messages(database)
         self.groups = Groups(database)
-        self.dead_letters = DeadLetters(database)
+        self.dead_letters = DeadLetters(database, queues)
         self.statistics = Statistics(database)
         self.traces = Traces(database)
         self.streams = Streams(database)

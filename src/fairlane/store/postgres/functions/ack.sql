@@ -62,7 +62,7 @@ BEGIN
         SET committed = a.upto,
             lease = CASE WHEN a.upto >= k.lease_end THEN NULL ELSE k.lease END,
             last_lease = CASE WHEN a.upto >= k.lease_end THEN k.lease ELSE k.last_lease END,
-            ready_at = CASE WHEN a.upto < k.lease_end THEN k.ready_at WHEN a.upto < p.head THEN t END
+            ready_at = CASE WHEN a.upto < k.lease_end THEN k.ready_at WHEN a.upto < p.head THEN t - p.boost END
         FROM unnest(p_partitions, p_groups, p_tokens, p_upto, p_nack) WITH ORDINALITY a(id, grp, token, upto, nack, i),
              fairlane.partitions p, fairlane.cursors b, fairlane.queues q
         WHERE k.shard = p_shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.lease = a.token AND k.ready_at > t
@@ -79,7 +79,7 @@ BEGIN
 
     FOR i IN 1 .. cardinality(p_partitions) LOOP
         CONTINUE WHEN v_done[i];
-        SELECT k.*, p.head, p.queue_id INTO c
+        SELECT k.*, p.head, p.queue_id, p.boost INTO c
         FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
         WHERE k.shard = p_shard AND k.partition_id = p_partitions[i] AND k.group_id = p_groups[i] FOR UPDATE OF k;
         IF FOUND THEN
@@ -114,7 +114,8 @@ BEGIN
                    (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
             VALUES (p_shard, c.partition_id, c.group_id, p_nack[i], 1, p_errors[i], t, t)
             ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
-            SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at
+            SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
+                history = fairlane.earlier(f.history, f.error, f.failed_at)
             RETURNING f.attempts INTO v_attempts;
             v_dead := v_attempts > (o ->> 'retry_limit')::int;
             IF v_dead AND (p_nack[i] > v_upto
@@ -147,11 +148,12 @@ BEGIN
         END IF;
         -- A lease goes on while part of its batch is open; a sleep goes on while the cursor does not move.
         v_ready := CASE WHEN v_halt THEN fairlane.never()
-                        WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t + make_interval(secs => v_sleep / 1000.0) END
+                        WHEN v_nack AND v_sleep > 0 THEN CASE WHEN v_upto < c.head THEN t + make_interval(secs => v_sleep / 1000.0) END
+                        WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t - c.boost END
                         WHEN v_live AND v_upto < c.lease_end THEN c.ready_at
                         WHEN v_upto >= c.head THEN NULL
                         WHEN v_upto = c.committed THEN c.ready_at
-                        ELSE t END;
+                        ELSE t - c.boost END;
         UPDATE fairlane.cursors k
         SET committed = v_upto, dead = k.dead + v_buried, ready_at = v_ready,
             parked = k.parked OR v_halt AND o ->> 'on_exhausted' = 'park',

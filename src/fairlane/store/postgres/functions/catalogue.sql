@@ -26,6 +26,23 @@ BEGIN
                  WHERE p.shard = p_shard AND p.queue_id = p_queue AND p.name = ANY (p_names);
 END $$;
 
+-- Lets the lanes of a partition count as if they had waited so much longer, also those that are ready now.
+CREATE OR REPLACE FUNCTION fairlane.rank(p_shard int, p_partition bigint, p_boost interval, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_before interval;
+BEGIN
+    SELECT p.boost INTO v_before FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition FOR NO KEY UPDATE;
+    IF v_before IS DISTINCT FROM p_boost AND v_before IS NOT NULL THEN
+        UPDATE fairlane.partitions p SET boost = p_boost WHERE p.shard = p_shard AND p.id = p_partition;
+        UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_boost
+        WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.lease IS NULL
+          AND k.ready_at <= least(coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()) - v_before + p_boost);
+    END IF;
+    RETURN v_before IS NOT NULL;
+END $$;
+
 -- Makes cursors of a group for up to p_limit partitions of one shard, by name after p_after; the last name, NULL if there was none.
 -- p_exact: heads of this moment for mode `new`, otherwise where the log stood at p_from.
 CREATE OR REPLACE FUNCTION fairlane.seed(
@@ -53,7 +70,7 @@ BEGIN
                              ELSE fairlane.position_at(p_shard, v_ids[i], p_from) END;
     END LOOP;
     INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed, ready_at, failing)
-    SELECT p_shard, p.id, p_group, x.at, CASE WHEN x.at < p.head THEN t END,
+    SELECT p_shard, p.id, p_group, x.at, CASE WHEN x.at < p.head THEN t - p.boost END,
            EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= x.at
                    AND s.group_id = 0)
     FROM unnest(v_ids, v_at) i(id, at)
@@ -98,8 +115,8 @@ BEGIN
     SET committed = x.at, claimed = 0, lease = NULL, last_lease = NULL, probe_until = 0,
         failing = EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = x.id
                           AND s.position >= x.at AND s.group_id = 0),
-        ready_at = CASE WHEN x.at < x.head THEN t END
-    FROM (SELECT p.id, p.head,
+        ready_at = CASE WHEN x.at < x.head THEN t - x.boost END
+    FROM (SELECT p.id, p.head, p.boost,
                  CASE p_to WHEN 'beginning' THEN p.start WHEN 'end' THEN p.head
                            ELSE greatest(p.start, least(p.head, i.at)) END AS at
           FROM unnest(v_ids, v_at) i(id, at) JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id) x
@@ -128,14 +145,15 @@ $$;
 -- The dead letters of a queue in one shard that match; NULL matches any.
 CREATE OR REPLACE FUNCTION fairlane.dead_letters_where(
     p_shard int, p_queue bigint, p_group text, p_partition bigint, p_ids text[], p_failed_from timestamptz,
-    p_failed_until timestamptz, p_replayed boolean
+    p_failed_until timestamptz, p_replayed boolean, p_error text
 ) RETURNS TABLE (id text, shard int, partition_id bigint, group_id bigint, "position" bigint, queue text, partition_name text,
                  "group" text, message bytea, message_created_at timestamptz, error text, attempts int,
-                 first_failed_at timestamptz, failed_at timestamptz, replayed_at timestamptz, replayed_as text)
+                 first_failed_at timestamptz, failed_at timestamptz, replayed_at timestamptz, replayed_as text,
+                 history jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) COLLATE "C", d.shard, d.partition_id, d.group_id,
            d.position, q.name, p.name::text, g.name, d.message, d.message_created_at, d.error, d.attempts, d.first_failed_at,
-           d.failed_at, d.replayed_at, d.replayed_as
+           d.failed_at, d.replayed_at, d.replayed_as, d.history
     FROM fairlane.dead_letters d
     JOIN fairlane.queues q ON q.id = d.queue_id
     JOIN fairlane.groups g ON g.id = d.group_id
@@ -146,5 +164,6 @@ LANGUAGE sql STABLE AS $$
       AND (p_ids IS NULL OR concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) = ANY (p_ids))
       AND (p_failed_from IS NULL OR d.failed_at >= p_failed_from)
       AND (p_failed_until IS NULL OR d.failed_at < p_failed_until)
-      AND (p_replayed IS NULL OR (d.replayed_at IS NOT NULL) = p_replayed);
+      AND (p_replayed IS NULL OR (d.replayed_at IS NOT NULL) = p_replayed)
+      AND (p_error IS NULL OR strpos(d.error, p_error) > 0);
 $$;

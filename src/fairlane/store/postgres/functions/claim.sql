@@ -75,7 +75,7 @@ BEGIN
             END IF;
             CONTINUE WHEN NOT FOUND;
             v_got := true;
-            SELECT x.head, x.start, x.name, x.message_bytes_max, x.paused_at INTO p FROM fairlane.partitions x
+            SELECT x.head, x.start, x.name, x.message_bytes_max, x.paused_at, x.boost INTO p FROM fairlane.partitions x
             WHERE x.shard = p_shard AND x.id = c.partition_id;
             IF c.parked OR p.paused_at IS NOT NULL THEN
                 UPDATE fairlane.cursors k SET ready_at = fairlane.never()
@@ -191,7 +191,7 @@ BEGIN
                 v_bytes := p_bytes_max;
                 v_has := false;
             END LOOP;
-            v_ready := t;
+            v_ready := t - p.boost;
             IF v_front >= p.head THEN
                 -- Only who holds the partition may declare a lane empty; otherwise it stays ready and is looked at again.
                 v_head := NULL;
@@ -199,7 +199,7 @@ BEGIN
                     SELECT x.head INTO v_head FROM fairlane.partitions x
                     WHERE x.shard = p_shard AND x.id = c.partition_id FOR NO KEY UPDATE SKIP LOCKED;
                 END IF;
-                v_ready := CASE WHEN c.ready_at IS NULL OR v_head <= v_front THEN NULL ELSE t END;
+                v_ready := CASE WHEN c.ready_at IS NULL OR v_head <= v_front THEN NULL ELSE t - p.boost END;
                 v_empty := v_empty + (v_ready IS NULL AND c.ready_at IS NOT NULL)::int;
             END IF;
             IF f_first <> '{}' AND v_limited THEN

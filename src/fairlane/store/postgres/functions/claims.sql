@@ -14,8 +14,9 @@ $$;
 
 -- Messages of a lane that were handed out and are not finished, and how many of them are in a consumer's hands now.
 CREATE OR REPLACE FUNCTION fairlane.holdings(p_shard int, p_partition bigint, p_group bigint, p_now timestamptz)
-RETURNS TABLE (open bigint, leased bigint) LANGUAGE sql AS $$
-    SELECT coalesce(sum(x.n), 0)::bigint, coalesce(sum(x.n) FILTER (WHERE x.held AND x.ends_at > p_now), 0)::bigint FROM (
+RETURNS TABLE (open bigint, leased bigint, next_at timestamptz) LANGUAGE sql AS $$
+    SELECT coalesce(sum(x.n), 0)::bigint, coalesce(sum(x.n) FILTER (WHERE x.held AND x.ends_at > p_now), 0)::bigint, min(x.ends_at)
+    FROM (
         SELECT c.upto - c.first_pos AS n, c.ends_at, true AS held FROM fairlane.claims c
         WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.group_id = p_group
         UNION ALL
@@ -111,7 +112,8 @@ BEGIN
     END IF;
     UPDATE fairlane.failures f
     SET attempts = f.attempts + (f.position = ANY (v_first))::int, error = v_error, failed_at = t, due_at = t, token = NULL,
-        first_failed_at = CASE WHEN f.attempts = 0 THEN t ELSE f.first_failed_at END, alone = NOT p_forgiving
+        first_failed_at = CASE WHEN f.attempts = 0 THEN t ELSE f.first_failed_at END, alone = NOT p_forgiving,
+        history = CASE WHEN f.attempts > 0 THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE f.history END
     WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = p_group AND f.token = ANY (v_tokens);
     INSERT INTO fairlane.failures (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone)
     SELECT p_shard, p_partition, p_group, g.pos, (g.pos = ANY (v_first))::int, v_error, t, t, t, NOT p_forgiving

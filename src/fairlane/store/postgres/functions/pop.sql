@@ -162,7 +162,8 @@ BEGIN
                    (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
             VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t)
             ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
-            SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at;
+            SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
+                history = fairlane.earlier(f.history, f.error, f.failed_at);
         END IF;
         IF v_conflating AND v_batch > 0 AND v_first < c.head - 1 AND NOT c.parked AND c.paused_at IS NULL THEN
             -- Only the newest message counts that can be delivered.
@@ -328,7 +329,7 @@ BEGIN
         UPDATE fairlane.cursors k
         SET committed = l.upto, lease = NULL, dead = k.dead + l.dead, expired = k.expired + l.dropped, probe_until = l.probe,
             failing = l.failing AND fairlane.obstacles(p_shard, l.id, p_group, l.upto),
-            ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= l.upto THEN NULL ELSE t END
+            ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= l.upto THEN NULL ELSE t - p.boost END
         FROM unnest(l_partition, l_upto, l_probe, l_failing, l_dead, l_dropped) l(id, upto, probe, failing, dead, dropped),
              fairlane.partitions p
         WHERE k.shard = p_shard AND k.partition_id = l.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = l.id;

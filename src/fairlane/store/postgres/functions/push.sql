@@ -42,6 +42,7 @@ DECLARE
     v_keyed bigint[];
     v_open int[];
     v_doubted bigint[];
+    v_boosted boolean;
     v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
     v_depth bigint[];
     v_capacity bigint[];
@@ -57,9 +58,9 @@ BEGIN
         v_capacity := v_depth;
     END IF;
     SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms),
-           array_agg(x.open_operations), array_agg(x.doubted_until_ms)
-    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted
-    FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms, p.open_operations, p.doubted_until_ms
+           array_agg(x.open_operations), array_agg(x.doubted_until_ms), bool_or(x.boost > '0')
+    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted, v_boosted
+    FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms, p.open_operations, p.doubted_until_ms, p.boost
           FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_ids) ORDER BY p.id FOR NO KEY UPDATE) x;
     -- Under the locks: a queue that was deleted, or got a limit, since the caller looked refuses the whole call.
     SELECT bool_or(q.id IS NULL OR (q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited)), bool_or(q.retained)
@@ -152,6 +153,11 @@ BEGIN
             transaction_id = excluded.transaction_id;
     END IF;
 
+    IF v_boosted THEN
+        UPDATE fairlane.cursors c SET ready_at = t - p.boost FROM fairlane.partitions p
+        WHERE p.shard = p_shard AND p.id = ANY (p_ids) AND p.boost > '0' AND NOT v_skip[array_position(p_ids, p.id)]
+          AND c.shard = p_shard AND c.partition_id = p.id AND c.ready_at IS NULL;
+    END IF;
     UPDATE fairlane.cursors c SET ready_at = t
     WHERE c.shard = p_shard AND c.partition_id = ANY (p_ids) AND c.ready_at IS NULL
       AND (NOT true = ANY (v_skip) OR NOT v_skip[array_position(p_ids, c.partition_id)]);

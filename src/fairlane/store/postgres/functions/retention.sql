@@ -75,6 +75,7 @@ BEGIN
     DELETE FROM fairlane.failures x WHERE x.shard = p_shard AND x.partition_id = p_partition;
     DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition;
     DELETE FROM fairlane.results x WHERE x.shard = p_shard AND x.partition_id = p_partition;
+    DELETE FROM fairlane.traced x WHERE x.shard = p_shard AND x.partition_id = p_partition;
     DELETE FROM fairlane.traces x WHERE x.shard = p_shard AND x.partition_id = p_partition;
     DELETE FROM fairlane.trace_names x WHERE x.shard = p_shard AND x.partition_id = p_partition;
     DELETE FROM fairlane.trims x WHERE x.shard = p_shard AND x.partition_id = p_partition;

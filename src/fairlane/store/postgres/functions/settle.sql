@@ -122,7 +122,8 @@ BEGIN
             ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
             SET attempts = f.attempts + excluded.attempts, error = excluded.error, failed_at = excluded.failed_at,
                 first_failed_at = CASE WHEN f.attempts = 0 THEN excluded.failed_at ELSE f.first_failed_at END,
-                due_at = excluded.due_at, token = NULL, alone = false
+                due_at = excluded.due_at, token = NULL, alone = false,
+                history = CASE WHEN f.attempts > 0 THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE f.history END
             RETURNING f.attempts INTO v_attempts;
         END IF;
         IF p_item_kind[i] = 'b' OR p_item_kind[i] = 'n' AND v_attempts > (c.o ->> 'retry_limit')::int THEN

@@ -1,0 +1,171 @@
+"""Dead letters on their way into the queue that their queue names for them.
+
+A letter that waits for that is marked in the transaction that gave its message up, so that neither is there without
+the other; it is appended a moment later in a transaction that takes the mark away. Appending at once would need the
+locks of another queue's partition while those of the failed lane are held, against the one order of locks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from fairlane.errors import NotFound, SealError, StoreCorrupt
+from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
+from fairlane.model.message import Message, PushItem
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.outcome import DeadLetter, Failure
+from fairlane.model.queue import Queue
+from fairlane.model.segment import pack, unpack
+from fairlane.store.base import Queues
+from fairlane.store.sealed.vault import Vault, key_of
+from fairlane.store.values import NO_ID_TIME, Fired, Slice
+
+AGAIN_SECONDS = 1
+"""A letter that could not be appended (operations wait there, or its key is not to be had) is tried again then."""
+HEADER = "dead-letter-of"
+
+decode_history = msgspec.json.Decoder(list[Failure]).decode
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A letter that waits; `target` names the queue, None if its queue names none any more."""
+
+    letter: DeadLetter
+    tenant: str
+    target: str | None
+
+
+class Bundle:
+    """Letters for one queue, each with the partition it goes to."""
+
+    def __init__(self, queue: Queue, homes: dict[str, PartitionId], letters: Sequence[DeadLetter]) -> None:
+        self.queue = queue
+        self.letters = letters
+        self._homes = homes
+
+    def slices(self) -> list[Slice]:
+        """One for each partition, without messages yet: to be locked."""
+        homes = sorted({self._home(letter) for letter in self.letters})
+        return [Slice(home, self.queue.id, self.queue.options, [], [], [], [], []) for home in homes]
+
+    def fill(self, slices: Sequence[Slice], ids: set[str], vault: Vault | None) -> dict[PartitionId, list[DeadLetter]]:
+        """Put the letters of these ids into the slices, oldest failure first; which are where."""
+        placed: dict[PartitionId, list[DeadLetter]] = defaultdict(list)
+        for letter in sorted(self.letters, key=lambda one: (one.failed_at, one.position)):
+            if letter.id in ids:
+                placed[self._home(letter)].append(letter)
+        for part in slices:
+            _fill(part, placed[part.partition], vault)
+        return placed
+
+    def _home(self, letter: DeadLetter) -> PartitionId:
+        return self._homes[_partition_name(self.queue, letter)]
+
+
+Append = Callable[[Bundle], Awaitable[int]]
+"""Append what of a bundle still waits; how many messages that were."""
+Postpone = Callable[[Sequence[DeadLetter], int | None], Awaitable[None]]
+"""Let letters wait for so many seconds, or not any more."""
+
+
+async def forward(
+    pending: Sequence[Pending], queues: Queues, vault: Vault | None, *, append: Append, postpone: Postpone
+) -> Fired:
+    """Each queue's letters by themselves: one that cannot take them keeps no other's back."""
+    targets: dict[tuple[str, str | None], list[DeadLetter]] = defaultdict(list)
+    for one in pending:
+        targets[one.tenant, one.target].append(one.letter)
+    fired: dict[int, int] = {}
+    for (tenant, target), letters in targets.items():
+        if target is None:
+            await postpone(letters, None)
+            continue
+        try:
+            bundle = await _bundle(tenant, target, letters, queues, vault)
+            count = await append(bundle)
+        except (NotFound, SealError):
+            await postpone(letters, AGAIN_SECONDS)
+            continue
+        if count:
+            fired[bundle.queue.id] = fired.get(bundle.queue.id, 0) + count
+    return Fired(fired, len(pending))
+
+
+async def _bundle(
+    tenant: str, target: str, letters: Sequence[DeadLetter], queues: Queues, vault: Vault | None
+) -> Bundle:
+    """The queue, made if it is missing, with the partitions and the keys that the letters need."""
+    queue = await queues.ensure(tenant, target)
+    keys = [key for letter in letters if (key := key_of(letter.message)) is not None]
+    if keys or queue.options.encryption_enabled:
+        if vault is None:
+            raise SealError("a sealed message cannot be moved without its key")
+        await vault.know(keys)
+        await vault.prepare(queue.id)
+    names = sorted({_partition_name(queue, letter) for letter in letters})
+    born = await queues.born(queue.id, names)
+    return Bundle(queue, {partition.name: partition.id for partition in born}, letters)
+
+
+def _partition_name(queue: Queue, letter: DeadLetter) -> str:
+    """What was one lane stays one, so that its letters keep their order."""
+    return DEFAULT_PARTITION if queue.options.ordering == "fifo" else letter.partition_name
+
+
+def _fill(part: Slice, letters: Sequence[DeadLetter], vault: Vault | None) -> None:
+    # The messages of a segment are all sealed or none is.
+    sealed = part.options.encryption_enabled or any(key_of(letter.message) is not None for letter in letters)
+    for letter in letters:
+        id = uuid7()
+        fragment = pack(id, id, _item(letter, vault))
+        if sealed:
+            if vault is None:
+                raise SealError("a sealed message cannot be moved without its key")
+            fragment = vault.seal(part.queue_id, part.partition, fragment)
+        part.fragments.append(fragment)
+        part.transaction_ids.append(id)
+        part.keys.append(id_key(id))
+        part.id_times.append(uuid7_ms(id) or NO_ID_TIME)
+        part.given.append(False)
+
+
+def _item(letter: DeadLetter, vault: Vault | None) -> PushItem:
+    """The message that tells of a letter: the payload as it was pushed, and beside it what became of it."""
+    clear = vault.open(letter.partition, letter.message) if vault else letter.message
+    try:
+        old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
+    except StoreCorrupt:  # its bytes rotted, and its error says so
+        nothing = {"trace_id": None, "type": None, "headers": None}
+        old = Message(id="", transaction_id="", data=msgspec.Raw(b"null"), position=0, created_at=0, **nothing)
+    failures = [*letter.history, Failure(letter.failed_at, letter.error)]
+    told = {
+        "original_message": old.data,
+        "failed_at": _moment(letter.failed_at),
+        "error": letter.error,
+        "attempts": letter.attempts,
+        "first_failed_at": _moment(letter.first_failed_at),
+        "errors": [{"at": _moment(one.at), "error": one.error} for one in failures],
+        "source": {
+            "queue": letter.queue,
+            "partition": letter.partition_name,
+            "group": letter.group,
+            "deadLetterId": letter.id,
+            "id": old.id,
+            "transactionId": old.transaction_id,
+            "traceId": old.trace_id,
+            "type": old.type,
+            "headers": old.headers,
+            "createdAt": _moment(letter.message_created_at),
+        },
+    }
+    headers = {**(old.headers or {}), HEADER: old.transaction_id}
+    return PushItem(queue="", payload=msgspec.json.encode(told), trace_id=old.trace_id, headers=headers)
+
+
+def _moment(micros: int) -> str:
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -1,0 +1,1 @@
+-- Only functions of PostgreSQL changed; the numbers of both stores go together.

@@ -1,0 +1,149 @@
+"""Looking messages up by the ids they carry, across partitions and queues; and what is forgotten with them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.engine.browse import Browser, MessageFilter
+from fairlane.model.ids import PartitionId
+from fairlane.model.message import PushItem
+from fairlane.model.queue import Queue
+from fairlane.model.trace import Trace
+from fairlane.store.values import DeadFilter
+from tests.conformance.harness import Harness
+from tests.conformance.operation_driver import no_operations
+from tests.conformance.test_retention import run
+
+TABLES = ("message_keys", "traced", "traces", "trace_names", "results")
+
+
+def item(queue: Queue, id: str, **more: Any) -> PushItem:
+    return PushItem(queue=queue.name, payload=b'{"traceId":"none"}', transaction_id=id, **more)
+
+
+async def looked_up(harness: Harness, *queues: Queue, limit: int = 100, **where: Any) -> list[str]:
+    """`queue partition transactionId` of what is found, page by page."""
+    browser, before, found = Browser(harness.store), None, []
+    while True:
+        page = await browser.page(MessageFilter(queues=list(queues), **where), limit=limit, before=before)
+        assert len(page.messages) <= limit
+        found += [f"{queues.index(one.queue)} {one.partition} {one.head.transaction_id}" for one in page.messages]
+        if page.next is None:
+            return found
+        before = page.next
+
+
+async def test_messages_of_a_trace_are_found_across_queues_newest_first(harness: Harness) -> None:
+    broker, queues = harness.broker, [await harness.queue(), await harness.queue(max_size=100)]
+    trace, other = str(uuid4()), str(uuid4())
+    for number, queue in enumerate([*queues, *queues]):
+        harness.clock.advance(1)
+        some = [item(queue, f"n{number}", trace_id=trace.upper(), partition=f"p{number}"), item(queue, f"o{number}")]
+        await broker.push_many([*some, item(queue, f"x{number}", trace_id=other)])
+    expected = ["1 p3 n3", "0 p2 n2", "1 p1 n1", "0 p0 n0"]
+    assert await looked_up(harness, *queues, trace_id=trace) == expected
+    assert await looked_up(harness, *queues, trace_id=trace, limit=1) == expected
+    assert await looked_up(harness, *queues, trace_id=trace.upper(), partition="p1") == ["1 p1 n1"]
+    assert await looked_up(harness, queues[0], trace_id=trace) == ["0 p2 n2", "0 p0 n0"]
+    since = harness.clock() - 1_500_000
+    assert await looked_up(harness, *queues, trace_id=trace, since=since) == expected[:2]
+    assert await looked_up(harness, *queues, trace_id=trace, transaction_id="n1") == ["1 p1 n1"]
+    assert await looked_up(harness, *queues, trace_id=str(uuid4())) == []
+
+
+async def test_a_trace_is_found_whatever_way_its_messages_came(harness: Harness) -> None:
+    await no_operations(harness)
+    broker, queue = harness.broker, await harness.queue(retry_limit=0)
+    trace = str(uuid4())
+    await broker.push(queue.name, 1, transaction_id="pushed", trace_id=trace)
+    await broker.transact([item(queue, "in a transaction", trace_id=trace)])
+    harness.clock.advance(1)
+    await broker.push(queue.name, 1, transaction_id="later", trace_id=trace, delay_ms=1000)
+    assert len(await looked_up(harness, queue, trace_id=trace)) == 2
+    harness.clock.advance(2)
+    await harness.store.schedules.fire()
+    await broker.ack(await broker.pop(queue.name), "failed")
+    [(_, replayed)] = await harness.store.dead_letters.replay(queue.id, DeadFilter())
+    found = await looked_up(harness, queue, trace_id=trace)
+    assert set(found) == {f"0 Default {id}" for id in ("pushed", "in a transaction", "later", replayed)}
+
+
+@pytest.mark.parametrize("kind", ["a text", "a new uuid", "an old uuid"])
+async def test_a_transaction_id_is_found_in_every_partition_and_no_other(harness: Harness, kind: str) -> None:
+    queues = [await harness.queue(), await harness.queue()]
+    id = harness.name("id") if kind == "a text" else harness.mint()
+    if kind == "an old uuid":
+        harness.clock.advance(3600)
+    broker = harness.broker
+    for number, queue in enumerate(queues):
+        for partition in ("a", "b"):
+            harness.clock.advance(0.001)
+            await broker.push_many([item(queue, f"{number}{partition}", partition=partition)])
+            await broker.push_many([item(queue, id, partition=partition)])
+    assert await looked_up(harness, *queues, transaction_id=id) == [
+        f"{n} {p} {id}" for n, p in ("1b", "1a", "0b", "0a")
+    ]
+    assert await looked_up(harness, queues[1], transaction_id=id, limit=1) == [f"0 b {id}", f"0 a {id}"]
+    assert await looked_up(harness, *queues, transaction_id=id, partition="b") == [f"1 b {id}", f"0 b {id}"]
+    assert await looked_up(harness, *queues, transaction_id="nobody") == []
+    assert await looked_up(harness, *queues, transaction_id=harness.mint()) == []
+
+
+async def test_what_was_deleted_is_not_looked_up(harness: Harness) -> None:
+    broker, queue = harness.broker, await harness.queue()
+    trace = str(uuid4())
+    for id in ("a", "b", "c"):
+        await broker.push(queue.name, 1, transaction_id=id, trace_id=trace)
+    lane = (await harness.partition(queue)).id
+    assert await harness.store.contents.delete(lane, 1)
+    assert await looked_up(harness, queue, trace_id=trace) == ["0 Default c", "0 Default a"]
+    assert await looked_up(harness, queue, transaction_id="b") == []
+
+
+async def rows_of(harness: Harness, lane: PartitionId) -> dict[str, int]:
+    """How many rows are kept beside the log of a partition."""
+    counts = {}
+    for table in TABLES:
+        [[counts[table]]] = await harness.place.sql(
+            f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1",  # our own names
+            lane.id,
+        )
+    return counts
+
+
+async def furnished(harness: Harness, broker: Broker, queue: Queue) -> PartitionId:
+    """A partition whose messages have all that messages may have; the first two are done."""
+    lane = (await harness.partition(queue)).id
+    for number in range(3):
+        await broker.push(queue.name, number, transaction_id=f"n{number}", trace_id=str(uuid4()))
+        trace = Trace(
+            id=harness.mint(), partition=lane, transaction_id=f"n{number}", data=b"1", group="g", event_type="e",
+            names=["name"],
+        )  # fmt: skip
+        assert await harness.store.traces.add(trace)
+        harness.clock.advance(10)
+    for _ in range(2):
+        await broker.ack(await broker.pop(queue.name, batch=1), result=1)
+    return lane
+
+
+async def test_what_is_kept_of_messages_goes_with_them_and_with_no_others(harness: Harness) -> None:
+    broker, queue = harness.broker, await harness.queue(retention_enabled=True, completed_retention_seconds=25)
+    lane = await furnished(harness, broker, queue)
+    assert await rows_of(harness, lane) == {table: 2 if table == "results" else 3 for table in TABLES}
+    await run(harness)
+    assert await rows_of(harness, lane) == {table: 1 if table == "results" else 2 for table in TABLES}
+    assert len(await harness.store.traces.of_message(lane, "n1")) == 1
+    await harness.store.contents.clear(queue.id)
+    assert set((await rows_of(harness, lane)).values()) == {0}
+
+
+async def test_a_deleted_queue_leaves_nothing_of_its_messages(harness: Harness) -> None:
+    broker, queue = harness.broker, await harness.queue()
+    lane = await furnished(harness, broker, queue)
+    await harness.store.queues.delete(queue.tenant, queue.name)
+    assert set((await rows_of(harness, lane)).values()) == {0}

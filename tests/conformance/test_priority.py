@@ -1,0 +1,138 @@
+"""Priority: what is urgent comes first, among equals who waits longest, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlane.engine.pop import PopRequest
+from fairlane.errors import InvalidRequest
+from fairlane.model.message import PushItem
+from fairlane.model.names import QUEUE_MODE
+from fairlane.model.queue import PRIORITY_SECONDS, Queue
+from tests.conformance.harness import Harness
+
+
+async def served(harness: Harness, queue: Queue, count: int) -> list[Any]:
+    """What comes, one by one."""
+    seen: list[Any] = []
+    for _ in range(count):
+        taken = await harness.pop(queue, batch=1)
+        seen += taken.data
+        harness.clock.advance(0.001)
+        if taken:
+            await harness.ack(taken)
+    return seen
+
+
+async def test_lanes_of_higher_priority_come_first_and_equals_by_their_age(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.group(queue)
+    lanes = await harness.neighbours(queue, 4)
+    for lane, priority in zip(lanes, (0, 5, 9, 5), strict=True):
+        assert await harness.store.queues.rank(lane.id, priority)
+        harness.clock.advance(0.1)
+        await harness.store.messages.push([harness.slice(queue, lane, [f"{priority} of {lane.name}", "more"])])
+    names = [lane.name for lane in lanes]
+    assert await served(harness, queue, 4) == [f"9 of {names[2]}", "more", f"5 of {names[1]}", f"5 of {names[3]}"]
+    assert await served(harness, queue, 4) == ["more", "more", f"0 of {names[0]}", "more"]
+
+
+async def test_a_lane_that_waits_already_gets_its_priority_at_once_and_gives_it_back(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.group(queue)
+    lanes = await harness.neighbours(queue, 3)
+    for lane in lanes:
+        harness.clock.advance(0.1)
+        await harness.store.messages.push([harness.slice(queue, lane, [lane.name, lane.name])])
+    harness.clock.advance(0.1)
+    await harness.store.queues.rank(lanes[2].id, 3)
+    assert await served(harness, queue, 1) == [lanes[2].name]
+    await harness.store.queues.rank(lanes[2].id, 0)
+    assert await served(harness, queue, 5) == [lanes[at].name for at in (0, 1, 2, 0, 1)]
+
+
+async def test_nobody_is_starved_by_higher_priority(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.group(queue)
+    low, high = await harness.neighbours(queue, 2)
+    await harness.store.queues.rank(high.id, 9)
+    await harness.store.messages.push([harness.slice(queue, low, ["low"])])
+    await harness.store.messages.push([harness.slice(queue, high, ["high"] * 40)])
+    waited = 0
+    while await served(harness, queue, 1) == ["high"]:
+        harness.clock.advance(20)
+        waited += 20
+    assert 9 * PRIORITY_SECONDS - 20 <= waited <= 9 * PRIORITY_SECONDS + 20
+
+
+async def test_a_failed_message_keeps_the_priority_of_its_lane_unless_it_sleeps(harness: Harness) -> None:
+    queue = await harness.queue(retry_limit=9)
+    group = await harness.group(queue)
+    low, high = await harness.neighbours(queue, 2)
+    await harness.store.queues.rank(high.id, 9)
+    await harness.store.messages.push([harness.slice(queue, low, ["low"]), harness.slice(queue, high, ["high"])])
+    for delay_ms in (None, 5000):
+        taken = await harness.pop(queue, group)
+        assert taken.data == ["high"]
+        await harness.nack(taken, delay_ms=delay_ms)
+    assert (await harness.pop(queue, group)).data == ["low"]
+    assert not await harness.pop(queue, group)
+    harness.clock.advance(5)
+    assert (await harness.pop(queue, group)).data == ["high"]
+
+
+async def test_messages_of_an_unordered_queue_come_by_priority_then_by_age(harness: Harness) -> None:
+    broker, queue = harness.broker, harness.name("jobs")
+    await broker.configure(queue, ordering="unordered")
+    for number, priority in enumerate((0, 5, 9, None, 5, 1, 9)):
+        harness.clock.advance(0.001)
+        outcome = await broker.push(queue, number, priority=priority)
+        assert outcome.status == "queued"
+    seen: list[int] = []
+    while batch := await broker.pop(queue, batch=1):
+        seen += [int(bytes(message.data)) for message in batch]
+        await broker.ack(batch)
+        harness.clock.advance(0.001)
+    assert seen == [2, 6, 1, 4, 5, 0, 3]
+
+
+async def test_one_pop_over_many_lanes_begins_with_the_most_urgent(harness: Harness) -> None:
+    broker, queue = harness.broker, harness.name("jobs")
+    await broker.configure(queue, ordering="unordered")
+    items = [PushItem(queue=queue, payload=b"%d" % number, priority=number % 3) for number in range(9)]
+    await broker.push_many(items)
+    batch = await broker.pop(queue, batch=9, partitions=3)
+    assert [int(bytes(message.data)) for message in batch] == [2, 5, 8, 1, 4, 7, 0, 3, 6]
+
+
+async def test_a_push_gives_its_partition_of_an_ordered_queue_its_priority(harness: Harness) -> None:
+    broker, queue = harness.broker, await harness.queue()
+    low, high = await harness.neighbours(queue, 2)
+    await broker.push(queue.name, "low", partition=low.name)
+    harness.clock.advance(0.1)
+    await broker.push(queue.name, "first", partition=high.name)
+    await broker.push(queue.name, "second", partition=high.name, priority=7)
+    [message] = await broker.pop(queue.name)
+    assert bytes(message.data) == b'"first"', "order inside the partition is kept"
+
+
+async def test_a_priority_that_is_none_is_refused_and_nothing_stored(harness: Harness) -> None:
+    broker, queue = harness.broker, harness.name("jobs")
+    for priority in (-1, 10, 1.5, "9", True):
+        with pytest.raises(InvalidRequest, match="priority"):
+            await broker.push(queue, 1, priority=priority)  # type: ignore[arg-type]
+    assert not await broker.pop(queue)
+
+
+async def test_a_pop_over_queues_begins_with_the_one_of_highest_priority_and_starves_none(harness: Harness) -> None:
+    broker, namespace = harness.broker, harness.name("space")
+    idle, urgent = harness.name("idle"), harness.name("urgent")
+    for name, priority in ((idle, 0), (urgent, 10)):
+        await broker.configure(name, namespace=namespace, priority=priority)
+        await broker.push_many([PushItem(queue=name, payload=b"1") for _ in range(30 if priority else 1)])
+    one = PopRequest(tenant=broker.tenant, queue="", group=QUEUE_MODE, batch=1, auto_ack=True)
+    seen = [(await broker.engine.pop_any(one, namespace=namespace, task=None)).queue for _ in range(25)]
+    assert seen[:5] == [urgent] * 5
+    assert seen.count(idle) == 1, "within twenty looks each of two queues had its turn"
