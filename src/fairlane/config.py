@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +66,14 @@ def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Set
         if said is not None:
             values |= _checked({name: said}, f"FAIRLANE_{name.upper()}")
     return Settings(**values | {name: value for name, value in flags.items() if value is not None})
+
+
+def named_variables(names: Sequence[str]) -> list[str]:
+    """What environment variables that a spec names hold; InvalidRequest if one is not set."""
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing:
+        raise InvalidRequest(f"the environment variable {missing[0]} is not set, and a spec names it for a secret")
+    return [os.environ[name] for name in names]
 
 
 def encryption_key(settings: Settings) -> str:

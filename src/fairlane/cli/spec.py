@@ -27,7 +27,7 @@ Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Specs; - fo
 @app.command()
 def check(file: File) -> None:
     """Say what is wrong with a spec and what it imports. Nothing is sent anywhere."""
-    spec = _compiled(file)
+    spec = compiled(file)
     counts = ((len(spec.queues), "queue"), (len(spec.commands), "command"), (len(spec.webhooks), "webhook"))
     declared = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts if count)
     say(f"{spec.app} is well: {declared or 'nothing is declared'}.")
@@ -36,7 +36,7 @@ def check(file: File) -> None:
 @app.command("compile")
 def compile_file(file: File) -> None:
     """Print the JSON document that a spec stands for."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(_compiled(file))).decode() + "\n")
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(compiled(file))).decode() + "\n")
 
 
 @app.command("plan")
@@ -50,7 +50,7 @@ def plan_changes(
     """Show what a spec changes of another, and by what of that messages may be lost or refused."""
     from fairlane.spec.plan import plan, render
 
-    changes = plan(_document(against), _compiled(file))
+    changes = plan(_document(against), compiled(file))
     if json:
         print_json(changes)
     elif changes:
@@ -69,7 +69,7 @@ def try_message(
     from fairlane.spec.program import preview
     from fairlane.spec.source import suggestion
 
-    spec = _compiled(file)
+    spec = compiled(file)
     if queue not in spec.queues:
         raise InvalidRequest(f"there is no queue `{queue}` in {file}; {suggestion(queue, spec.queues)}")
     print_json(preview(spec, queue, (sys.stdin.read() if message == "-" else message).encode()))
@@ -107,7 +107,7 @@ def fmt(
 def _document(file: str) -> Spec:
     """A spec, or a document that was compiled before."""
     if not file.endswith(".json"):
-        return _compiled(file)
+        return compiled(file)
     from fairlane.spec.check import check
     from fairlane.spec.ir import Spec
 
@@ -120,19 +120,20 @@ def _document(file: str) -> Spec:
     return spec
 
 
-def _compiled(file: str) -> Spec:
+def compiled(file: str) -> Spec:
+    """The document of a file that nothing is wrong with; else it says what is, and the command ends."""
     from fairlane.spec.check import problems
     from fairlane.spec.compile import compile_spec
     from fairlane.spec.source import Source
 
     try:
-        compiled = compile_spec(Source(file, _text(file)), _read)
+        read = compile_spec(Source(file, _text(file)), _read)
     except SpecError as error:
         _refuse([error])
-    found = problems(compiled)
+    found = problems(read)
     if found:
         _refuse(found)
-    return compiled.spec
+    return read.spec
 
 
 def _formatted(file: str, text: str) -> str:
