@@ -175,3 +175,19 @@ def test_leases_are_listed(fairlane: Command, queue: str) -> None:
         assert client.utilisation(queue).groups[0].partitions_leased == 1
     [line] = [line for line in fairlane("queue", "leases").out.splitlines() if queue in line]
     assert line.split()[1:4:2] == ["lane", "0/1"]
+
+
+def test_a_schedule_is_set_listed_paused_run_and_deleted(fairlane: Command, queue: str) -> None:
+    made = fairlane("schedule", "set", queue, queue, '{"n":1}', "--cron", "0 9 * * MON", "--timezone", "Europe/Rome")
+    assert (made.code, made.err.startswith(f"Schedule {queue} ticks next at ")) == (0, True), made.err
+    [listed] = [one for one in fairlane("schedule", "list", "--json").json if one["name"] == queue]
+    assert (listed["cron"], listed["timezone"], len(listed["nextRuns"])) == ("0 9 * * MON", "Europe/Rome", 5)
+    assert "0 9 * * MON (Europe/Rome)" in fairlane("schedule", "show", queue).out
+    assert fairlane("schedule", "pause", queue).code == 0
+    assert "paused" in fairlane("schedule", "list").out
+    assert fairlane("schedule", "resume", queue).code == 0
+    assert fairlane("schedule", "run", queue).code == 0
+    assert fairlane("pop", queue, "--json").json["data"] == {"n": 1}
+    assert fairlane("schedule", "delete", queue, "--yes").err == f"Schedule {queue} is gone.\n"
+    refused = fairlane("schedule", "set", queue, queue, "--every", "soon")
+    assert (refused.code, "is not a duration" in refused.err) == (2, True)

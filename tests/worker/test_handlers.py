@@ -392,3 +392,22 @@ async def test_a_job_is_picked_up_at_once_on_an_idle_system(client: Client, queu
             await client.push(queue, number, partition=f"p{number}")
             took.append(await picked.get() - began)
     assert sorted(took)[len(took) // 2] < 0.1
+
+
+async def test_a_function_is_called_at_every_tick_once_for_all_workers(
+    client: Client, queue: str, running: Running
+) -> None:
+    app = App()
+    calls: list[str] = []
+
+    @app.every("1s", name=queue)
+    async def tick(ctx: Context) -> None:
+        assert ctx.message.headers is not None
+        calls.append(ctx.message.headers["tick"])
+
+    async with running(app), running(app):
+        await until(lambda: len(calls) >= 2)
+    schedule = await client.schedule(queue)
+    assert (schedule.every_seconds, schedule.queue) == (1, queue)
+    assert await client.delete_schedule(queue)
+    assert len(set(calls)) == len(calls)

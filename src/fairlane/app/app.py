@@ -11,6 +11,8 @@ from fairlane.app.context import Context
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.recurring import Missed
+from fairlane.runtime.durations import seconds_in
 
 CONCURRENCY = 10
 LEASE_SECONDS = 60
@@ -48,6 +50,16 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return str(getattr(self.function, "__qualname__", self.function))
+
+
+class Every(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that an app declares. It has the name of the queue that it pushes to."""
+
+    name: str
+    seconds: int | None
+    cron: str | None
+    timezone: str
+    missed: Missed
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +106,7 @@ class App:
         self.handlers: list[Handler] = []
         self.middlewares: list[Middleware] = []
         self.providers: list[Callable[..., Any]] = []
+        self.schedules: list[Every] = []
 
     def handler(
         self,
@@ -177,6 +190,40 @@ class App:
                     processes=processes,
                 )
             )
+            return function
+
+        return register
+
+    def every(
+        self,
+        interval: str | None = None,
+        *,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        name: str | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+    ) -> Callable[[F], F]:
+        """The function is called at every tick of a schedule: an interval like `5m`, or cron by the clocks of a time
+        zone; once, however many workers there are. The schedule, and the queue that its ticks go through, have the
+        name of the function or the one given."""
+        if (interval is None) == (cron is None):
+            raise InvalidRequest("say when with an interval or with cron, and not with both")
+        seconds = None if interval is None else seconds_in(interval)
+
+        def register(function: F) -> F:
+            called = name or str(getattr(function, "__name__", ""))
+            self._add(
+                Handler(
+                    function=function,
+                    queue=called,
+                    group=QUEUE_MODE,
+                    kind="message",
+                    concurrency=1,
+                    lease_seconds=lease_seconds,
+                )
+            )
+            self.schedules.append(Every(name=called, seconds=seconds, cron=cron, timezone=timezone, missed=missed))
             return function
 
         return register

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fairlane.cli import dlq, group, hook, pop, push, queue, retention, serve, spec, tail, worker
+from fairlane.cli import dlq, group, pop, push, queue, retention, schedule, serve, spec, tail, worker
 from fairlane.cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN
 from fairlane.errors import FairlaneError
 
@@ -47,6 +48,7 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(retention.app, name="retention")
 app.add_typer(spec.app, name="spec")
 app.add_typer(hook.app, name="hook")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(worker.app, name="worker")
 
 

@@ -13,6 +13,7 @@ from fairlane.client.groups import Groups
 from fairlane.client.halts import Halts
 from fairlane.client.operations import QueuedOperation
 from fairlane.client.queues import Queues
+from fairlane.client.recurring import Recurring
 from fairlane.client.retention import Retention
 from fairlane.client.retries import Retries
 from fairlane.client.schedules import Schedules
@@ -39,7 +40,9 @@ class ClientOptions(TypedDict, total=False):
     token: str | None
 
 
-class Client(Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters, Halts, Schedules, Retention):
+class Client(
+    Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters, Halts, Schedules, Retention, Recurring
+):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.
 
         async with Client("http://127.0.0.1:6632") as client:

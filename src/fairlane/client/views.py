@@ -234,3 +234,21 @@ class Utilisation(_View, frozen=True, kw_only=True, rename="camel"):
     capacity: int | None = None
     remaining: int | None = None
     groups: list[GroupUse] = msgspec.field(default_factory=list)
+
+
+class Schedule(_View, frozen=True, kw_only=True, rename="camel"):
+    """What the broker pushes at every tick."""
+
+    name: str
+    queue: str
+    partition: str = ""
+    raw: msgspec.Raw = msgspec.field(name="data", default_factory=msgspec.Raw)
+    type: str | None = None
+    every_seconds: int | None = None
+    cron: str | None = None
+    timezone: str = "UTC"
+    missed: str = ""
+    paused_at: Micros | None = None
+    next_at: Micros | None = None
+    """None while it is paused."""
+    next_runs: list[Micros] = msgspec.field(default_factory=list)

@@ -30,6 +30,7 @@ from fairlane.engine.pop import Popped, Popper, PopRequest
 from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
 from fairlane.engine.ranks import Ranks
+from fairlane.engine.recurring import Recurring
 from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
 from fairlane.engine.schedule import Scheduler
@@ -101,6 +102,8 @@ class Engine:
         self.forwarder = Forwarder(store, self._caught_up)
         self._acker.buried = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
+        self.recurring = Recurring(store, self._transactor, self._announce, self.timekeeper.wake)
+        self.timekeeper.recurring = self.recurring
         self.shelter: Shelter | None = None
         self.journal_drain: JournalDrain | None = None
         self._draining: asyncio.Task[None] | None = None

@@ -1,4 +1,5 @@
-"""What happens because time passes: scheduled messages are appended, and messages that nobody reads expire.
+"""What happens because time passes: scheduled messages are appended, schedules tick, and messages that nobody reads
+expire.
 
 Every broker does it, and none leads: each step is small, atomic, and skips what another broker has in hand.
 """
@@ -11,6 +12,7 @@ import random
 import time
 from collections.abc import Callable
 
+from fairlane.engine.recurring import Recurring
 from fairlane.errors import FairlaneError, ShuttingDown
 from fairlane.store.base import Store
 
@@ -19,6 +21,7 @@ _FIRE_STEP = 1000
 _FLOOR_SECONDS = 2.0
 """Another broker may have scheduled something and died, so that each looks this often."""
 _BUSY_SECONDS = 0.05
+_TICK_SECONDS = 0.25
 _AWAY_SECONDS = 2.0
 _EXPIRY_SECONDS = 30.0
 _EXPIRY_STEPS_MAX = 1000
@@ -37,6 +40,8 @@ class Timekeeper:
         self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
         self._task: asyncio.Task[None] | None = None
         self.fired = self.expired = 0
+        self.recurring: Recurring | None = None
+        """Its ticks are part of what time brings."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="fairlane timekeeper")
@@ -58,7 +63,7 @@ class Timekeeper:
         away = False
         while not self._stopping:
             try:
-                pause = await self.fire()
+                pause = min(await self.fire(), await self.tick())
                 if time.monotonic() >= self._expire_at:
                     await self.expire()
                 away = False
@@ -89,6 +94,18 @@ class Timekeeper:
                 self._fired(queue_id, count)
             if not fired.count:
                 return _BUSY_SECONDS  # another broker is at it
+        return _FLOOR_SECONDS
+
+    async def tick(self) -> float:
+        """Push the ticks of schedules that are due; how many seconds to wait until there is another."""
+        while not self._stopping and self.recurring is not None:
+            due_in = await self.recurring.next_in()
+            if due_in is None:
+                return _FLOOR_SECONDS
+            if due_in > 0:
+                return min(_FLOOR_SECONDS, max(0.001, due_in / 1e6))
+            if not await self.recurring.fire():
+                return _TICK_SECONDS  # another broker is at it, or the queue of a schedule takes nothing now
         return _FLOOR_SECONDS
 
     async def expire(self) -> None:

@@ -22,6 +22,7 @@ from fairlane.store.families import (
     Contents,
     DataKeys,
     Halts,
+    Recurring,
     Retention,
     Schedules,
     Services,
@@ -309,6 +310,8 @@ class Store(Protocol):
     def retention(self) -> Retention: ...
     @property
     def data_keys(self) -> DataKeys: ...
+    @property
+    def recurring(self) -> Recurring: ...
 
     @property
     def seals(self) -> bool:

@@ -62,6 +62,10 @@ class Feed:
         self._ordering_at = 0.0
 
     @property
+    def queue(self) -> str:
+        return self.subscription.queue
+
+    @property
     def in_hand(self) -> int:
         return sum(claim.open for claim in self.claims)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 
-from fairlane.app.app import App
+from fairlane.app.app import App, Every
 from fairlane.client.client import DEFAULT_SERVER, Client
-from fairlane.errors import InvalidRequest
+from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.names import check_count
+from fairlane.runtime.backoff import backoff
 from fairlane.worker.feed import Feed
 from fairlane.worker.stage import Stage
 
@@ -61,11 +63,14 @@ class Worker:
                 for one in self._subscriptions
             ]
             running = [asyncio.create_task(feed.run()) for feed in self.feeds]
+            if declared := [one for one in self.app.schedules if one.name in {feed.queue for feed in self.feeds}]:
+                running.append(asyncio.create_task(self._declare(declared)))
             stopping = asyncio.create_task(self._stopping.wait())
             try:
                 await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stopping.cancel()
+                self._stopping.set()
                 await self._wind_down(running)
             for task in running:
                 if task.done() and not task.cancelled() and (error := task.exception()):
@@ -73,6 +78,30 @@ class Worker:
         finally:
             await self._client.close()
             await self._stage.close()
+
+    async def _declare(self, schedules: list[Every]) -> None:
+        """Tell the broker of the app's schedules, as soon as it can be told; then wait for the end, like a feed."""
+        for one in schedules:
+            failures = 0
+            while not self._stopping.is_set():
+                try:
+                    await self._client.define_schedule(
+                        one.name,
+                        one.name,
+                        every=one.seconds,
+                        cron=one.cron,
+                        timezone=one.timezone,
+                        missed=one.missed,
+                    )
+                    break
+                except FairlaneError as error:
+                    if not error.retryable:
+                        raise
+                    failures += 1
+                    with contextlib.suppress(TimeoutError):
+                        pause = backoff(failures, base=0.2, most=10.0)
+                        await asyncio.wait_for(self._stopping.wait(), pause)
+        await self._stopping.wait()
 
     async def _wind_down(self, running: list[asyncio.Task[None]]) -> None:
         for feed in self.feeds:

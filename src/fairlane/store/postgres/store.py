@@ -22,6 +22,7 @@ from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
 from fairlane.store.postgres.operations import Operations
 from fairlane.store.postgres.queues import Queues
+from fairlane.store.postgres.recurring import Recurring
 from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.schedules import Schedules
 from fairlane.store.postgres.services import Services
@@ -67,6 +68,7 @@ class PostgresStore:
         self.data_keys = DataKeys(database)
         self.vault: Vault | None = None
         self.schedules = Schedules(database, shards, self.messages)
+        self.recurring = Recurring(database, self.messages)
 
     @classmethod
     async def open(

@@ -13,6 +13,7 @@ import msgspec
 from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import DeadLetter
+from fairlane.model.recurring import Advance
 from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
@@ -244,3 +245,12 @@ class SealedStreams(Over):
 
 def _state(query_id: UUID, key: str) -> str:
     return f"state {query_id} {key}"
+
+
+class SealedRecurring(Over):
+    _family: families.Recurring
+
+    async def fire(
+        self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
+    ) -> tuple[List[Settled], List[PushResult]]:
+        return await self._family.fire(step, settlements, await self._sealed(slices))

@@ -9,6 +9,7 @@ from fairlane.store.sealed.families import (
     SealedDeadLetters,
     SealedGroups,
     SealedMessages,
+    SealedRecurring,
     SealedSchedules,
     SealedStreams,
     SealedTraces,
@@ -30,5 +31,6 @@ async def install(store: Store, keyring: Keyring | None) -> None:
     opened.traces = SealedTraces(store.traces, vault, store)
     opened.operations = SealedOperations(store.operations, vault, store)
     opened.schedules = SealedSchedules(store.schedules, vault, store)
+    opened.recurring = SealedRecurring(store.recurring, vault, store)
     opened.streams = SealedStreams(store.streams, vault, store)
     await vault.rewrap()

@@ -18,6 +18,7 @@ from fairlane.store.sqlite.halts import Halts
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.queues import Queues
+from fairlane.store.sqlite.recurring import Recurring
 from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.schedules import Schedules
 from fairlane.store.sqlite.services import Services
@@ -46,6 +47,7 @@ class SqliteStore:
     retention: families.Retention
     data_keys: families.DataKeys
     schedules: families.Schedules
+    recurring: families.Recurring
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -67,6 +69,7 @@ class SqliteStore:
         self.data_keys = DataKeys(database)
         self.vault: Vault | None = None
         self.schedules = Schedules(database)
+        self.recurring = Recurring(database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

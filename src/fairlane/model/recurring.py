@@ -1,0 +1,70 @@
+"""Schedules: messages that are pushed again and again, by an interval or a cron expression. What waits for one time of
+its own is a scheduled message, and another thing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.limits import NAME_CHARS_MAX
+from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
+
+Missed = Literal["skip", "once", "all"]
+INTERVAL_SECONDS_MAX = 366 * 24 * 3600
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """What is pushed, and when."""
+
+    queue: str
+    partition: str = DEFAULT_PARTITION
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    """The payload; null: the name of the schedule and the time of the tick."""
+    type: str | None = None
+    every_seconds: int | None = None
+    """Ticks are the multiples of this since 1970."""
+    cron: str | None = None
+    """Minute, hour, day of month, month, day of week; by the clocks of the time zone."""
+    timezone: str = "UTC"
+    missed: Missed = "once"
+    """Ticks that passed while no broker ran: none of them is pushed, one for all, or each."""
+
+    def check(self) -> Definition:
+        check_name("queue", self.queue)
+        check_name("partition", self.partition)
+        if self.type is not None:
+            check_name("type", self.type)
+        if (self.every_seconds is None) == (self.cron is None):
+            raise InvalidRequest("say when with an interval or with cron, and not with both")
+        if self.every_seconds is not None:
+            check_count("everySeconds", self.every_seconds, least=1, most=INTERVAL_SECONDS_MAX)
+        if self.cron is not None:
+            check_name("cron", self.cron, chars_max=NAME_CHARS_MAX)
+        if self.missed not in ("skip", "once", "all"):
+            raise InvalidRequest(f"missed is {self.missed!r:.40}; it must be skip, once or all")
+        return self
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition by its name, and where it stands."""
+
+    tenant: str
+    name: str
+    definition: Definition
+    revision: str
+    """Another one after every change and every tick."""
+    next_at: int | None
+    """None while it is paused."""
+    paused_at: int | None = None
+
+
+class Advance(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a schedule from one revision to the next."""
+
+    tenant: str
+    name: str
+    before: str
+    revision: str
+    next_at: int
