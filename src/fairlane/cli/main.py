@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fairlane.cli import dlq, group, hook, pop, push, queue, retention, serve, spec, tail, worker
-from fairlane.cli import dlq, group, pop, push, queue, retention, schedule, serve, spec, tail, worker
+from fairlane.cli import dlq, group, hook, pop, push, queue, retention, schedule, serve, spec, tail, worker
 from fairlane.cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN
 from fairlane.errors import FairlaneError
 

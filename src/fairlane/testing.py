@@ -1,0 +1,145 @@
+"""Testing an app: a broker in the test's own process, workers that run until there is nothing left to do, and a clock
+that stands still.
+
+    async with AppTest(app) as test:
+        await test.push("orders", {"id": 1})
+        await test.drain("orders")
+        assert await test.pushed("invoices") == [{"order": 1}]
+
+Needs the `server` extra. Everything runs on the event loop of the test, but plain handlers, which run in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+from fairlane.app import App
+from fairlane.broker import Broker
+from fairlane.client import Client, DeadLetter
+from fairlane.errors import FairlaneError
+from fairlane.http.app import App as HttpApp
+from fairlane.http.listen import open_sockets
+from fairlane.http.server import Server
+from fairlane.model.group import LaneState
+from fairlane.runtime.clock import wall_clock
+from fairlane.store.sqlite import store as _  # noqa: F401  # now: the loop of a test should not wait for it
+from fairlane.worker import Worker
+
+__all__ = ["AppTest", "FrozenClock"]
+
+DRAIN_SECONDS = 10.0
+_READER = "fairlane.testing"
+
+
+class FrozenClock:
+    """The broker's time: stands still until it is moved. Leases, delays, backoff and schedules go by it."""
+
+    def __init__(self, at: datetime | None = None) -> None:
+        self.at = wall_clock() if at is None else int(at.timestamp() * 1_000_000)
+
+    def __call__(self) -> int:
+        return self.at
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.at / 1_000_000, UTC)
+
+    def advance(self, seconds: float) -> None:
+        self.at += round(seconds * 1_000_000)
+
+
+class AppTest:
+    """An app, a broker for it on an empty store, and a client of that. With a `clock` the broker's time is the
+    test's."""
+
+    def __init__(self, app: App, *, clock: FrozenClock | None = None, store: str = "sqlite:///:memory:") -> None:
+        self.app = app
+        self.clock = clock
+        self._store = store
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        try:
+            self.broker = await self._stack.enter_async_context(Broker.open(self._store, clock=self.clock))
+            self._sockets = open_sockets("127.0.0.1", 0)
+            self.url = f"http://127.0.0.1:{_port(self._sockets[0])}"
+            http = HttpApp(self.broker)
+            http.server = Server(http.handle)
+            await http.server.listen(self._sockets)
+            self._stack.push_async_callback(http.server.close, grace_seconds=1.0)
+            self._stack.push_async_callback(self.broker.engine.stop)
+            self.client = await self._stack.enter_async_context(Client(self.url, attempts=1))
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def push(self, queue: str, data: Any, **options: Any) -> None:
+        """Push a message, as `Client.push` does."""
+        await self.client.push(queue, data, **options)
+
+    async def drain(self, *queues: str, seconds: float = DRAIN_SECONDS) -> None:
+        """Run the handlers of these queues, or of all, until they have nothing to do now: everything was handled, or
+        waits for its time. TimeoutError after so many seconds."""
+        worker = Worker(self.app, self.url, queues=list(queues) or None, own_loop=False, grace_seconds=seconds)
+        running = asyncio.create_task(worker.run())
+        try:
+            async with asyncio.timeout(seconds):
+                while not running.done() and not await self._idle(worker):  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+        finally:
+            worker.stop()
+            await running
+
+    async def _idle(self, worker: Worker) -> bool:
+        """Whether no lane of the worker's queues can be taken or is in somebody's hands."""
+        store = self.broker.store
+        for feed in worker.feeds:
+            queue = await store.queues.get(self.broker.tenant, feed.queue)
+            if queue is None:
+                continue
+            group = await store.groups.get(queue.id, feed.subscription.group)
+            if group is None:
+                return False  # its first pop is on its way
+            lanes = await store.groups.lanes(group.id, limit=10_000)
+            now = await store.now()  # not before them: what failed a moment ago is ready again
+            if any(_busy(lane, now) for lane in lanes):
+                return False
+        return bool(worker.feeds) and not any(feed.claims for feed in worker.feeds)
+
+    async def pushed(self, queue: str) -> list[Any]:
+        """The data of all messages that are in a queue, read or not, each partition's in order."""
+        return [message.data for message in await self.messages(queue)]
+
+    async def messages(self, queue: str) -> list[Any]:
+        """The same as messages. They are read for a group of the test's own, which disturbs no other."""
+        with contextlib.suppress(FairlaneError):  # it has not read here yet
+            await self.client.delete_group(queue, _READER)
+        found: list[Any] = []
+        while batch := await self.client.pop(queue, group=_READER, batch=1000, partitions=1000, auto_ack=True):
+            found += batch
+        return found
+
+    async def dead_letters(self, queue: str) -> list[DeadLetter]:
+        return await self.client.dead_letters(queue)
+
+
+def _busy(lane: LaneState, now: int) -> bool:
+    """In one look, so that it cannot change hands between two."""
+    held = lane.leased_until is not None or lane.in_flight > 0
+    return held or (lane.ready_at is not None and lane.ready_at <= now and lane.head > lane.committed)
+
+
+def _port(listening: socket.socket) -> int:
+    return int(listening.getsockname()[1])
