@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.outcome import AckItem, Completed
+from fairlane.model.outcome import AckItem, AckOutcome, Completed, Outcomes
 
 _A, _B = PartitionId(0, 1), PartitionId(0, 2)
 
@@ -23,3 +23,33 @@ def test_completed_acks_are_a_sequence_of_items() -> None:
     assert acks[1:] == items[1:]
     with pytest.raises(IndexError):
         acks[3]
+
+
+def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> None:
+    acks = Completed({(_A, "1.lease"): range(3)}, range(10, 13), lambda: ["a", "b", "c"])
+    outcomes = Outcomes(acks)
+    outcomes.say(range(2), AckOutcome(True, "", lease_released=True))
+    before = outcomes.copy()
+    outcomes.say([1], AckOutcome(False, "", code="committed"))
+    assert outcomes == [
+        AckOutcome(True, "a", lease_released=True),
+        AckOutcome(False, "b", code="committed"),
+        AckOutcome(False, "c"),
+    ]
+    assert before[1] == AckOutcome(True, "b", lease_released=True)
+    assert (len(outcomes), outcomes[-1].transaction_id, [each.success for each in outcomes]) == (
+        3,
+        "c",
+        [True, False, False],
+    )
+
+
+def test_ids_of_completed_acks_are_asked_for_when_an_outcome_is_looked_at() -> None:
+    asked = []
+    acks = Completed({(_A, "1.lease"): range(1)}, range(10, 11), lambda: asked.append(True) or ["a"])
+    outcomes = Outcomes(acks)
+    outcomes.say(range(1), AckOutcome(True, ""))
+    assert len(outcomes) == 1
+    assert not asked
+    assert outcomes[0].transaction_id == "a"
+    assert asked == [True]

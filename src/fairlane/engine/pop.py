@@ -91,14 +91,18 @@ class Taken:
         self.created_at: list[tuple[int, int]] = []
         """(number of messages, their created_at), segment by segment."""
         self._fragments: list[bytes] | None = None
-        found = 0
+        position, upto = lane.first, lane.upto
         for segment in lane.segments:
             segment.check()
-            count = segment.count(lane.first, lane.upto)
-            self.created_at.append((count, segment.created_at))
-            found += count
-        if found != len(self.positions):
-            raise StoreCorrupt(f"positions {lane.first} to {lane.upto - 1} are not all there")
+            end = segment.first + len(segment.ends)
+            if end > upto:
+                end = upto
+            if segment.first > position or end <= position:
+                break
+            self.created_at.append((end - position, segment.created_at))
+            position = end
+        if position != upto:
+            raise StoreCorrupt(f"positions {lane.first} to {upto - 1} are not all there")
 
     @property
     def positions(self) -> range:

@@ -156,10 +156,6 @@ class Segment(msgspec.Struct, frozen=True):
         if zlib.crc32(self.body) != self.checksum:
             raise StoreCorrupt(f"the segment at position {self.first} does not match its checksum")
 
-    def count(self, first: int, upto: int) -> int:
-        """How many of the positions `first` to `upto` - 1 are here."""
-        return max(0, min(len(self.ends), upto - self.first) - max(0, first - self.first))
-
     def fragments(self, first: int, upto: int) -> list[bytes]:
         """The stored bytes of positions `first` to `upto` - 1, as far as they are here; StoreCorrupt if they rotted."""
         self.check()

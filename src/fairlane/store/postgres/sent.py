@@ -37,5 +37,5 @@ class SentArray(Sequence[int]):
     def __getitem__(self, index: slice) -> Sequence[int]: ...
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         if self._values is None:
-            self._values = struct.unpack_from(f">{2 * len(self)}i", self._sent, _HEADER_BYTES)[1::2]
+            self._values = struct.unpack(f">{2 * len(self)}i", self._sent[_HEADER_BYTES:])[1::2]
         return self._values[index]
