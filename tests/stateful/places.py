@@ -10,9 +10,13 @@ from typing import Any, TypeVar
 
 from fairlane.broker import Broker
 from fairlane.opening import open_store
+from fairlane.store.postgres.store import PostgresStore
+from fairlane.store.sqlite.store import SqliteStore
 from tests.clock import ManualClock
 
 T = TypeVar("T")
+STORES = (PostgresStore, SqliteStore)
+"""Imported before a loop runs: on a busy machine that would block it for too long."""
 
 _numbers = itertools.count(1)
 

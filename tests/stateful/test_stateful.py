@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.postgres import PostgresServer
+from tests.stateful.delivery_machine import DeliveryMachine
 from tests.stateful.machine import QueueMachine
 from tests.stateful.places import Home, Place, SqlitePlace
 
@@ -24,10 +25,13 @@ SEED = "FAIRLANE_STATEFUL_SEED"
 pytestmark = pytest.mark.timeout(4 * 3600 if LONG else 900)
 
 
-def search(place: Callable[[], Place], *, examples: int) -> None:
+Machine = type[QueueMachine] | type[DeliveryMachine]
+
+
+def search(kind: Machine, place: Callable[[], Place], *, examples: int) -> None:
     """Run that many examples of 50 steps, or as many as it takes to find and shrink a disagreement."""
     chosen = int(os.environ.get(SEED) or secrets.randbits(32))
-    machine = seed(chosen)(lambda: QueueMachine(place()))
+    machine = seed(chosen)(lambda: kind(place()))
     limits = settings(
         max_examples=examples * (25 if LONG else 1),
         stateful_step_count=100 if LONG else 50,
@@ -55,11 +59,17 @@ def database(server: PostgresServer) -> Iterator[str]:
         loop.close()
 
 
-def test_sqlite_does_what_the_model_says(tmp_path: Path) -> None:
-    search(lambda: SqlitePlace(tmp_path), examples=200)
+@pytest.mark.parametrize(("kind", "examples"), [(QueueMachine, 150), (DeliveryMachine, 100)])
+def test_sqlite_does_what_the_model_says(tmp_path: Path, kind: Machine, examples: int) -> None:
+    search(kind, lambda: SqlitePlace(tmp_path), examples=examples)
 
 
-@pytest.mark.parametrize(("shards", "examples"), [(1, 30), (4, 20)])
-def test_postgres_does_what_the_model_says(postgres18: PostgresServer, shards: int, examples: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "shards", "examples"),
+    [(QueueMachine, 1, 24), (QueueMachine, 4, 14), (DeliveryMachine, 1, 8), (DeliveryMachine, 4, 6)],
+)
+def test_postgres_does_what_the_model_says(
+    postgres18: PostgresServer, kind: Machine, shards: int, examples: int
+) -> None:
     with database(postgres18) as url, contextlib.closing(Home(url, shards=shards)) as home:
-        search(lambda: Place(home, ordered=shards == 1), examples=examples)
+        search(kind, lambda: Place(home, ordered=shards == 1), examples=examples)

@@ -1,0 +1,210 @@
+"""The steps of time, halts and schedules: one queue, every answer and every fate held against the model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fairlane.delivery import Delivery
+from fairlane.model.group import Subscription
+from tests.stateful.delivery_model import SECOND, Message, Queue, Waiting
+from tests.stateful.places import Place
+
+QUEUE = "timed"
+EPOCH = 1_800_000_000 * SECOND
+NEWEST = "newest"
+GROUPS = ("all", NEWEST)
+
+partitions = st.sampled_from(["a", "a", "b"])
+groups = st.sampled_from(GROUPS)
+# What may be halted: one lane, a partition, a group, the queue.
+halts = st.sampled_from([("all", "b"), (None, "b"), (NEWEST, None), ("all", None), (None, None)])
+options = st.fixed_dictionaries(
+    {
+        "unordered": st.sampled_from([False, False, True]),
+        "delay_seconds": st.sampled_from([0, 0, 3]),
+        "ttl_seconds": st.sampled_from([4, 4, 0]),
+        "drop": st.booleans(),
+        "retention_seconds": st.sampled_from([10, 0]),
+        "retry_limit": st.integers(0, 1),
+    }
+)
+
+
+class DeliveryMachine(RuleBasedStateMachine):
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
+        self.clock = place.home.clock
+        self.broker = place.home.broker
+        self.held: list[tuple[str, str, list[Delivery]]] = []
+        self.ids: list[tuple[str, str]] = []
+        self.made = 0
+
+    def run(self, call: Any) -> Any:
+        return self.place.home.run(call)
+
+    def teardown(self) -> None:
+        self.place.leave()
+
+    @property
+    def now(self) -> int:
+        return self.clock.at
+
+    @initialize(chosen=options)
+    def begin(self, chosen: dict[str, int]) -> None:
+        self.clock.at = max(self.clock.at, EPOCH)
+        # Nothing happens behind the machine's back: what is due is fired by its steps.
+        self.run(self.broker.engine.timekeeper.stop())
+        unordered = chosen["unordered"]
+        timed = {} if unordered else {name: chosen[name] for name in ("delay_seconds", "ttl_seconds")}
+        if unordered:
+            chosen = {**chosen, "delay_seconds": 0, "ttl_seconds": 0}
+        configured = self.broker.configure(
+            QUEUE,
+            ordering="unordered" if unordered else "per_key",
+            on_expiry="drop" if chosen["drop"] else "dead_letter",
+            retention_enabled=chosen["retention_seconds"] > 0,
+            retention_seconds=chosen["retention_seconds"],
+            retry_limit=chosen["retry_limit"],
+            lease_seconds=7 * 86_400,
+            **timed,
+        )
+        self.queue_id = self.run(configured).id
+        self.model = Queue(chosen)
+        for group in GROUPS[: 1 if unordered else 2]:
+            self.run(self.broker.pop(QUEUE, group=group, subscription=Subscription(conflation=group == NEWEST)))
+            self.model.subscribe(group, conflates=group == NEWEST)
+
+    @rule(partition=partitions, count=st.integers(1, 3))
+    def push(self, partition: str, count: int) -> None:
+        for _ in range(count):
+            outcome = self.run(self.broker.push(QUEUE, 0, partition=partition))
+            message = Message(outcome.message_id, outcome.transaction_id, self.now)
+            assert self.model.append(partition, message) == outcome.position
+
+    @rule(partition=partitions, delay_ms=st.sampled_from([500, 4000, 4000, 12_000]), named=st.booleans())
+    def schedule(self, partition: str, delay_ms: int, named: bool) -> None:
+        self.made += 1
+        tx = f"id {self.made}" if named else None
+        outcome = self.run(self.broker.push(QUEUE, 0, partition=partition, transaction_id=tx, delay_ms=delay_ms))
+        due_at = self.now + delay_ms * 1000
+        assert (outcome.status, outcome.deliver_at) == ("scheduled", due_at)
+        self.model.waiting.append(Waiting(due_at, outcome.message_id, partition, outcome.transaction_id))
+        self.ids = [(partition, outcome.transaction_id), *self.ids][:5]
+
+    @rule(pick=st.integers(0, 4))
+    def cancel(self, pick: int) -> None:
+        if self.ids:
+            partition, tx = self.ids[pick % len(self.ids)]
+            cancelled = self.run(self.broker.cancel(QUEUE, tx, partition=partition))
+            assert cancelled == self.model.cancel(partition, tx)
+
+    @rule(pick=st.integers(0, 4), delay_ms=st.sampled_from([0, 2000, 60_000]))
+    def reschedule(self, pick: int, delay_ms: int) -> None:
+        if self.ids:
+            partition, tx = self.ids[pick % len(self.ids)]
+            due_at = self.run(self.broker.reschedule(QUEUE, tx, partition=partition, delay_ms=delay_ms))
+            assert due_at == self.model.reschedule(partition, tx, self.now + delay_ms * 1000)
+
+    @rule(passed=st.sampled_from([5 * SECOND, 11 * SECOND, 1, SECOND // 2, SECOND, None]))
+    def time_passes(self, passed: int | None) -> None:
+        """None: until the next message is due, to the microsecond."""
+        due = min((one.due_at for one in self.model.waiting), default=self.now)
+        self.clock.at = max(self.now, due) if passed is None else self.now + passed
+
+    @rule()
+    def fire(self) -> None:
+        fired = 0
+        while (step := self.run(self.broker.store.schedules.fire(limit=3))).count:
+            fired += step.queues.get(self.queue_id, 0)
+        assert fired == self.model.fire(self.now)
+
+    @rule(partition=partitions, passed=st.sampled_from([5 * SECOND, 3 * SECOND]))
+    def read_after_a_while(self, partition: str, passed: int) -> None:
+        self.push(partition, 2)
+        self.clock.at += passed
+        for group in GROUPS:
+            self.pop(group, partition, 3)
+
+    @rule(group=groups, partition=partitions, batch=st.integers(1, 4))
+    def pop(self, group: str, partition: str, batch: int) -> None:
+        if group not in self.model.groups:
+            return
+        if self.model.is_paused(group, partition) and self.model.options["ttl_seconds"]:
+            return  # whether what is halted expires at once or when it is resumed is not promised
+        taken = self.run(self.broker.pop(QUEUE, group=group, partition=partition, batch=batch))
+        expected = self.model.pop(group, partition, taken.lease, batch, self.now)
+        log = self.model.logs.get(partition, [])
+        assert [(one.position, one.id) for one in taken] == [(at, log[at].id) for at in expected]
+        if taken:
+            self.held.append((group, partition, list(taken)))
+
+    @rule(pick=st.integers(0, 3), fails=st.booleans())
+    def settle(self, pick: int, fails: bool) -> None:
+        """Ack a batch, or fail its first message."""
+        if not self.held:
+            return
+        group, partition, batch = self.held.pop(pick % len(self.held))
+        lane = self.model.groups[group][partition]
+        if fails:
+            [outcome] = self.run(self.broker.nack(batch[0], error="no"))
+            assert outcome.success
+            assert outcome.dead_lettered == lane.fail(batch[0].position, self.model.options)
+            batch = batch[1:] if self.model.options["unordered"] else []
+        if batch:
+            assert all(outcome.success for outcome in self.run(self.broker.ack(batch)))
+            lane.finish([one.position for one in batch])
+
+    @rule(place=halts)
+    def pause(self, place: tuple[str | None, str | None]) -> None:
+        group, partition = place
+        if group in (None, *self.model.groups) and partition in (None, *self.model.logs):
+            self.run(self.broker.pause(QUEUE, group=group, partition=partition))
+            self.model.paused.add(place)
+
+    @rule(place=halts, any_of_them=st.booleans())
+    def resume(self, place: tuple[str | None, str | None], any_of_them: bool) -> None:
+        if any_of_them and self.model.paused:
+            place = min(self.model.paused, key=str)
+        group, partition = place
+        if group in (None, *self.model.groups) and partition in (None, *self.model.logs):
+            resumed = self.run(self.broker.resume(QUEUE, group=group, partition=partition))
+            assert resumed == (place in self.model.paused)
+            self.model.paused.discard(place)
+
+    @rule()
+    def retain(self) -> None:
+        self.run(self.broker.engine.retention.run())
+        for state in self.run(self.broker.store.queues.partitions(self.queue_id)):
+            if state.name in self.model.logs:
+                bound, held_up = self.model.may_go(state.name, self.now)
+                assert self.model.starts[state.name] <= state.start <= bound
+                assert state.start == bound or state.name in self.model.held_up
+                if held_up:
+                    self.model.held_up.add(state.name)
+                self.model.forget_below(state.name, state.start)
+
+    @invariant()
+    def every_message_has_one_fate(self) -> None:
+        depth, waiting, *groups = self.run(self._look())
+        assert depth == self.model.depth()
+        assert [(one.due_at, one.message_id) for one in waiting] == sorted(one[:2] for one in self.model.waiting)
+        for lanes, states in zip(self.model.groups.values(), groups, strict=True):
+            for state in states:
+                if state.name not in lanes:
+                    continue
+                lane = lanes[state.name]
+                assert (state.head, state.committed) == (len(lane.log), lane.committed())
+                assert (state.dead, state.expired) == (lane.count("dead"), lane.count("expired"))
+                finished = lane.count("acked", "passed over")
+                waiting_now = len(lane.open()) - len(lane.leased)
+                fates = finished + state.dead + state.expired + len(lane.leased) + waiting_now
+                assert fates == state.head, "stored = finished + dead + expired + leased + waiting"
+
+    async def _look(self) -> list[Any]:
+        lanes = (self.broker.lanes(QUEUE, group) for group in self.model.groups)
+        return list(await asyncio.gather(self.broker.depth(QUEUE), self.broker.scheduled(QUEUE), *lanes))
