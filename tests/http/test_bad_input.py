@@ -193,7 +193,7 @@ async def test_a_payload_comes_back_byte_by_byte_or_is_refused(wire: Wire, kind:
         {"priority": 10},
         {"priority": "9"},
     ],
-    ids=["queue", "partition", "id", "trace", "depth"],
+    ids=["queue", "partition", "id", "trace", "depth", "priority", "priority type"],
 )
 async def test_one_bad_item_of_a_hundred_refuses_its_request_alone_and_is_named(wire: Wire, bad: Any) -> None:
     queue = wire.name()
