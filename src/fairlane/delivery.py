@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import msgspec
 
-from fairlane.engine.pop import Popped
+from fairlane.engine.popped import Popped
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Completed

@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
-from fairlane.engine.verdicts import outcome_of, ranges, verdicts
+from fairlane.engine.settlement import (
+    LOST,
+    UNRESOLVABLE,
+    Plan,
+    behind_a_late_nack,
+    bounds,
+    given_positions,
+    lanes_of,
+    said,
+    settled_outcome,
+)
+from fairlane.engine.verdicts import outcome_of
 from fairlane.engine.waiters import Waiters
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, Completed, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, Outcomes
 from fairlane.store.base import Store
-from fairlane.store.values import Bury, Nack, Settled, Settlement, Verdicts
+from fairlane.store.values import Settled, Settlement, Verdicts
 from fairlane.telemetry import Telemetry
-
-LOST = AckOutcome(
-    False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
-)
-UNRESOLVABLE = AckOutcome(
-    False,
-    "",
-    code="unresolvable",
-    error="unresolvable: no message with this transactionId in the lease or the partition",
-)
 
 
 class AckRequest(msgspec.Struct):
     tenant: str
     group: str
     items: Sequence[AckItem]
-
-
-class Plan(msgspec.Struct):
-    """A settlement, and whose items it answers: their indexes in the request, and their positions in the lane."""
-
-    settlement: Settlement | Verdicts
-    indexes: Sequence[int]
-    positions: Sequence[int]
-    queue_id: int
-
-    @property
-    def items(self) -> Iterator[tuple[int, int]]:
-        """(index, position) of each."""
-        return zip(self.indexes, self.positions, strict=True)
 
 
 class Acker:
@@ -71,7 +58,7 @@ class Acker:
             now, waiting = _one_per_lane(waiting)
             settled = await self._store.messages.ack([plan.settlement for _, plan in now])
             for (number, plan), result in zip(now, settled, strict=True):
-                rest = _behind_a_late_nack(plan, result, requests[number].items)
+                rest = behind_a_late_nack(plan, result, requests[number].items)
                 if rest is not None:
                     waiting.append((number, rest))
                 await self.answer(plan, result, requests[number].items, outcomes[number])
@@ -100,7 +87,7 @@ class Acker:
                 unknown = sorted(set(indexes).difference(known))
                 outcomes.say(unknown, await self._unknown(partition, lease))
             if known:
-                settlement = _said(items, known, positions, unordered=home.unordered, in_transaction=in_transaction)
+                settlement = said(items, known, positions, unordered=home.unordered, in_transaction=in_transaction)
                 settlement.partition, settlement.group_id = partition, group_id
                 settlement.token = lease.token if lease else None
                 plans.append(Plan(settlement, known, positions, home.queue_id))
@@ -117,10 +104,10 @@ class Acker:
         self, items: Sequence[AckItem], indexes: Sequence[int], partition: PartitionId, lease: LeaseId | None
     ) -> tuple[Sequence[int], Sequence[int]]:
         """The items that name a message of the lease, or one that was finished before, and the positions of those."""
-        given = _given(items, indexes)
+        given = given_positions(items, indexes)
         if len(given) == len(indexes):
             spans = await self._leases.holds(lease, partition) if lease else []
-            least, most = _bounds(given)
+            least, most = bounds(given)
             # Of a lease that ended the store says whether these were its last acks, repeated.
             if not spans or any(least in held and most in held for held in spans):
                 return indexes, given
@@ -156,7 +143,7 @@ class Acker:
             if settled.dead or settlement.bury:
                 self.buried()
         plain = settled.state == "ok" and settlement.nack is None and not settlement.bury
-        if plain and _bounds(plan.positions)[0] >= settled.before:
+        if plain and bounds(plan.positions)[0] >= settled.before:
             outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
         else:
             await self._answer_all(plan, settlement, settled, items, outcomes)
@@ -172,7 +159,7 @@ class Acker:
         outcomes: Outcomes,
     ) -> None:
         for index, position in plan.items:
-            outcome = _outcome(items[index], position, settlement, settled)
+            outcome = settled_outcome(items[index], position, settlement, settled)
             if outcome.noop:
                 outcome.result = await self._store.groups.result(settlement.group_id, settlement.partition, position)
             outcomes.say([index], outcome)
@@ -207,12 +194,12 @@ class Acker:
     def resolve(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> Plan | None:
         """Tell each item what became of it, without looking at the store; the plan of what is left behind a nack that
         came too late."""
-        rest = _behind_a_late_nack(plan, settled, items)
+        rest = behind_a_late_nack(plan, settled, items)
         for index, position in plan.items:
             if isinstance(plan.settlement, Verdicts):
                 outcomes.say([index], outcome_of(items[index], position, settled))
             else:
-                outcomes.say([index], _outcome(items[index], position, plan.settlement, settled))
+                outcomes.say([index], settled_outcome(items[index], position, plan.settlement, settled))
         return rest
 
     def released(self, plan: Plan) -> None:
@@ -221,54 +208,6 @@ class Acker:
             self._leases.forget(plan.settlement.token, plan.settlement.partition)
         self._waiters.wake(plan.queue_id, 1, group_id=plan.settlement.group_id)
         self._store.hint(plan.queue_id)
-
-
-def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]]:
-    """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
-    if isinstance(items, Completed):
-        return items.lanes
-    lanes: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
-    partition: PartitionId | None = None
-    lease: str | None = None
-    indexes: list[int] = []
-    for index, item in enumerate(items):
-        if item.partition != partition or item.lease != lease:
-            partition, lease = item.partition, item.lease
-            indexes = lanes.setdefault((partition, lease or None), [])
-        indexes.append(index)
-    return lanes
-
-
-def _given(items: Sequence[AckItem], indexes: Sequence[int]) -> Sequence[int]:
-    """The positions that the caller gave."""
-    if isinstance(items, Completed):
-        if isinstance(indexes, range):
-            return items.positions[indexes.start : indexes.stop]
-        return [items.positions[index] for index in indexes]
-    return [position for index in indexes if (position := items[index].position) is not None]
-
-
-def _bounds(positions: Sequence[int]) -> tuple[int, int]:
-    """The least and the greatest of some positions."""
-    if isinstance(positions, range):
-        return positions[0], positions[-1]
-    return min(positions), max(positions)
-
-
-def _behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
-    """A nack that came too late clamps nothing: what was said of the messages from the cursor on still counts."""
-    nack = None if isinstance(plan.settlement, Verdicts) else plan.settlement.nack
-    if nack is None or settled.state != "ok" or nack.position >= settled.before:
-        return None
-    rest = {index: position for index, position in plan.items if position >= settled.before}
-    late = {index: position for index, position in plan.items if position < settled.before}
-    plan.indexes, plan.positions = list(late), list(late.values())
-    if not rest:
-        return None
-    settlement = _settlement(items, rest, in_transaction=False)
-    before = plan.settlement
-    settlement.partition, settlement.group_id, settlement.token = before.partition, before.group_id, before.token
-    return Plan(settlement, list(rest), list(rest.values()), plan.queue_id)
 
 
 def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
@@ -285,69 +224,3 @@ def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan
         else:
             now[lane] = entry
     return [*now.values(), *each], later
-
-
-def _said(
-    items: Sequence[AckItem],
-    indexes: Sequence[int],
-    positions: Sequence[int],
-    *,
-    unordered: bool,
-    in_transaction: bool,
-) -> Settlement | Verdicts:
-    """What these items say of a lane that is still to be named."""
-    if isinstance(items, Completed):
-        return _completed(positions, unordered=unordered)
-    found = dict(zip(indexes, positions, strict=True))
-    if unordered:
-        return verdicts(items, found, in_transaction=in_transaction)
-    return _settlement(items, found, in_transaction=in_transaction)
-
-
-def _completed(positions: Sequence[int], *, unordered: bool) -> Settlement | Verdicts:
-    if unordered:
-        return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, done=ranges(positions))
-    return Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=_bounds(positions)[1] + 1)
-
-
-def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> Settlement:
-    """Everything below the first message that must come again is finished as far as it was acked; the rest is
-    redelivered."""
-    settlement = Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
-    for index, position in sorted(found.items(), key=lambda entry: entry[1]):
-        item = items[index]
-        status = "dlq" if in_transaction and item.status == "failed" else item.status
-        if status in ("failed", "retry"):
-            error = item.error or "no reason given"
-            settlement.nack = Nack(position, status == "failed", error, item.delay_ms)
-            break
-        settlement.upto = position + 1
-        if status == "dlq":
-            settlement.bury.append(Bury(position, item.error or "dead-lettered by the consumer"))
-        if item.result is not None:
-            settlement.results.append((position, item.result))
-    return settlement
-
-
-def _outcome(item: AckItem, position: int, settlement: Settlement, settled: Settled) -> AckOutcome:
-    outcome = AckOutcome(success=True, transaction_id=item.transaction_id)
-    finishes = item.status in ("completed", "success")
-    nack = settlement.nack
-    if settled.state != "ok":
-        outcome.success = outcome.noop = settled.repeated and finishes and position < settled.after
-        if not outcome.success:
-            outcome.code, outcome.error = LOST.code, LOST.error
-    elif position < settled.before:
-        outcome.success = outcome.noop = finishes
-        if not finishes:
-            outcome.code = "committed"
-            outcome.error = "too late: this message is already committed"
-    elif nack is not None and position > nack.position:
-        outcome.success = False
-        outcome.code = "redelivered"
-        outcome.error = "an earlier message of this call failed, so this one is delivered again"
-    else:
-        outcome.lease_released = settled.released
-        buried = any(bury.position == position for bury in settlement.bury)
-        outcome.dead_lettered = buried or (nack is not None and position == nack.position and settled.dead)
-    return outcome

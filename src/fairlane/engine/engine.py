@@ -26,7 +26,8 @@ from fairlane.engine.kept import push_lane
 from fairlane.engine.leases import Leases
 from fairlane.engine.operations import Operations
 from fairlane.engine.patience import PATIENCE_SECONDS
-from fairlane.engine.pop import Popped, Popper, PopRequest
+from fairlane.engine.pop import Popper, PopRequest
+from fairlane.engine.popped import Popped
 from fairlane.engine.processor import Processor, Work
 from fairlane.engine.push import Pusher
 from fairlane.engine.ranks import Ranks

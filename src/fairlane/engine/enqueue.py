@@ -9,10 +9,11 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.engine.ack import LOST, UNRESOLVABLE, AckRequest, lanes_of
+from fairlane.engine.ack import AckRequest
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush
+from fairlane.engine.settlement import LOST, UNRESOLVABLE, lanes_of
 from fairlane.errors import OutcomeUnknown
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload

@@ -16,6 +16,7 @@ from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
+from fairlane.engine.popped import Popped, Taken
 from fairlane.engine.switchboard import POP_PAUSED, Switchboard
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
@@ -78,53 +79,6 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
                 "conflation is for consumer groups, and does not go with finishing at delivery (autoAck)"
             )
         return self
-
-
-class Taken:
-    """One lane of a pop's answer. Its bytes were checked; they are cut into messages when those are looked at."""
-
-    __slots__ = ("_fragments", "created_at", "lane")
-
-    def __init__(self, lane: Lane) -> None:
-        """StoreCorrupt if bytes rotted or are missing."""
-        self.lane = lane
-        self.created_at: list[tuple[int, int]] = []
-        """(number of messages, their created_at), segment by segment."""
-        self._fragments: list[bytes] | None = None
-        position, upto = lane.first, lane.upto
-        for segment in lane.segments:
-            segment.check()
-            end = segment.first + len(segment.ends)
-            if end > upto:
-                end = upto
-            if segment.first > position or end <= position:
-                break
-            self.created_at.append((end - position, segment.created_at))
-            position = end
-        if position != upto:
-            raise StoreCorrupt(f"positions {lane.first} to {upto - 1} are not all there")
-
-    @property
-    def positions(self) -> range:
-        return range(self.lane.first, self.lane.upto)
-
-    @property
-    def fragments(self) -> list[bytes]:
-        """The stored form of each message."""
-        if self._fragments is None:
-            lane = self.lane
-            self._fragments = [each for segment in lane.segments for each in segment.cut(lane.first, lane.upto)]
-        return self._fragments
-
-
-class Popped(msgspec.Struct):
-    queue: str
-    group: str
-    lease: LeaseId | None
-    """None when nothing was taken, or it needs no ack."""
-    lanes: list[Taken]
-    conflation: bool = False
-    """What the group was begun with, not what this pop asked for."""
 
 
 Home = tuple[Queue, Group, PartitionId | None]

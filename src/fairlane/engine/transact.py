@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from fairlane.engine.ack import Acker, AckRequest, Plan
+from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.capacity import full
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
+from fairlane.engine.settlement import Plan
 from fairlane.errors import (
     InvalidRequest,
     LaneWaiting,

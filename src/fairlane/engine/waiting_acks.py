@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.engine.ack import Acker, AckRequest, Plan
+from fairlane.engine.ack import Acker, AckRequest
+from fairlane.engine.settlement import Plan
 from fairlane.model.operation import read_ack
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes
 from fairlane.model.segment import encode

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import msgspec
 
 from fairlane.engine.catalogue import Catalogue
-from fairlane.engine.pop import Popped, Popper, PopRequest
+from fairlane.engine.pop import Popper, PopRequest
+from fairlane.engine.popped import Popped
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters, WaitKey
 from fairlane.model.queue import Queue
 from fairlane.store.base import Store

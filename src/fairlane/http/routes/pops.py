@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.engine.pop import Popped, PopRequest
+from fairlane.engine.pop import PopRequest
+from fairlane.engine.popped import Popped
 from fairlane.errors import InvalidRequest
 from fairlane.http.message import Request, Response
 from fairlane.http.query import flag, number, text

@@ -1,0 +1,151 @@
+"""What the acks of one lane come to: one settlement, and an outcome for each item. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from fairlane.engine.verdicts import ranges, verdicts
+from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import AckItem, AckOutcome, Completed
+from fairlane.store.values import Bury, Nack, Settled, Settlement, Verdicts
+
+LOST = AckOutcome(
+    False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
+)
+UNRESOLVABLE = AckOutcome(
+    False,
+    "",
+    code="unresolvable",
+    error="unresolvable: no message with this transactionId in the lease or the partition",
+)
+
+
+class Plan(msgspec.Struct):
+    """A settlement, and whose items it answers: their indexes in the request, and their positions in the lane."""
+
+    settlement: Settlement | Verdicts
+    indexes: Sequence[int]
+    positions: Sequence[int]
+    queue_id: int
+
+    @property
+    def items(self) -> Iterator[tuple[int, int]]:
+        """(index, position) of each."""
+        return zip(self.indexes, self.positions, strict=True)
+
+
+def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]]:
+    """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
+    if isinstance(items, Completed):
+        return items.lanes
+    lanes: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
+    partition: PartitionId | None = None
+    lease: str | None = None
+    indexes: list[int] = []
+    for index, item in enumerate(items):
+        if item.partition != partition or item.lease != lease:
+            partition, lease = item.partition, item.lease
+            indexes = lanes.setdefault((partition, lease or None), [])
+        indexes.append(index)
+    return lanes
+
+
+def given_positions(items: Sequence[AckItem], indexes: Sequence[int]) -> Sequence[int]:
+    """The positions that the caller gave."""
+    if isinstance(items, Completed):
+        if isinstance(indexes, range):
+            return items.positions[indexes.start : indexes.stop]
+        return [items.positions[index] for index in indexes]
+    return [position for index in indexes if (position := items[index].position) is not None]
+
+
+def bounds(positions: Sequence[int]) -> tuple[int, int]:
+    """The least and the greatest of some positions."""
+    if isinstance(positions, range):
+        return positions[0], positions[-1]
+    return min(positions), max(positions)
+
+
+def behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
+    """A nack that came too late clamps nothing: what was said of the messages from the cursor on still counts."""
+    nack = None if isinstance(plan.settlement, Verdicts) else plan.settlement.nack
+    if nack is None or settled.state != "ok" or nack.position >= settled.before:
+        return None
+    rest = {index: position for index, position in plan.items if position >= settled.before}
+    late = {index: position for index, position in plan.items if position < settled.before}
+    plan.indexes, plan.positions = list(late), list(late.values())
+    if not rest:
+        return None
+    settlement = _settlement(items, rest, in_transaction=False)
+    before = plan.settlement
+    settlement.partition, settlement.group_id, settlement.token = before.partition, before.group_id, before.token
+    return Plan(settlement, list(rest), list(rest.values()), plan.queue_id)
+
+
+def said(
+    items: Sequence[AckItem],
+    indexes: Sequence[int],
+    positions: Sequence[int],
+    *,
+    unordered: bool,
+    in_transaction: bool,
+) -> Settlement | Verdicts:
+    """What these items say of a lane that is still to be named."""
+    if isinstance(items, Completed):
+        return _completed(positions, unordered=unordered)
+    found = dict(zip(indexes, positions, strict=True))
+    if unordered:
+        return verdicts(items, found, in_transaction=in_transaction)
+    return _settlement(items, found, in_transaction=in_transaction)
+
+
+def _completed(positions: Sequence[int], *, unordered: bool) -> Settlement | Verdicts:
+    if unordered:
+        return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, done=ranges(positions))
+    return Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=bounds(positions)[1] + 1)
+
+
+def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> Settlement:
+    """Everything below the first message that must come again is finished as far as it was acked; the rest is
+    redelivered."""
+    settlement = Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
+    for index, position in sorted(found.items(), key=lambda entry: entry[1]):
+        item = items[index]
+        status = "dlq" if in_transaction and item.status == "failed" else item.status
+        if status in ("failed", "retry"):
+            error = item.error or "no reason given"
+            settlement.nack = Nack(position, status == "failed", error, item.delay_ms)
+            break
+        settlement.upto = position + 1
+        if status == "dlq":
+            settlement.bury.append(Bury(position, item.error or "dead-lettered by the consumer"))
+        if item.result is not None:
+            settlement.results.append((position, item.result))
+    return settlement
+
+
+def settled_outcome(item: AckItem, position: int, settlement: Settlement, settled: Settled) -> AckOutcome:
+    outcome = AckOutcome(success=True, transaction_id=item.transaction_id)
+    finishes = item.status in ("completed", "success")
+    nack = settlement.nack
+    if settled.state != "ok":
+        outcome.success = outcome.noop = settled.repeated and finishes and position < settled.after
+        if not outcome.success:
+            outcome.code, outcome.error = LOST.code, LOST.error
+    elif position < settled.before:
+        outcome.success = outcome.noop = finishes
+        if not finishes:
+            outcome.code = "committed"
+            outcome.error = "too late: this message is already committed"
+    elif nack is not None and position > nack.position:
+        outcome.success = False
+        outcome.code = "redelivered"
+        outcome.error = "an earlier message of this call failed, so this one is delivered again"
+    else:
+        outcome.lease_released = settled.released
+        buried = any(bury.position == position for bury in settlement.bury)
+        outcome.dead_lettered = buried or (nack is not None and position == nack.position and settled.dead)
+    return outcome
