@@ -75,6 +75,7 @@ class Recurring(Family):
         return decode(await self._transport.ask("POST", _path(name, "pause")), Schedule)
 
     async def resume_schedule(self, name: str) -> Schedule:
+        """Let it go on with its next tick."""
         return decode(await self._transport.ask("POST", _path(name, "resume")), Schedule)
 
     async def run_schedule(self, name: str) -> str:
