@@ -107,3 +107,18 @@ async def test_a_broker_that_cannot_be_reached_is_waited_for(
     with caplog.at_level(logging.WARNING):
         async with running(app, server="http://127.0.0.1:9"):
             await until(lambda: "trying again in" in caplog.text)
+
+
+async def test_a_worker_is_listed_with_its_queues_while_it_lives(client: Client, queue: str, running: Running) -> None:
+    app = App("listed")
+
+    @app.handler(queue, concurrency=3)
+    async def handle(number: int) -> None: ...
+
+    async with running(app):
+        async with asyncio.timeout(20):
+            while not (found := [one for one in await client.workers() if one.app == "listed"]):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        [worker] = found
+        assert [(part.queue, part.concurrency) for part in worker.queues] == [(queue, 3)]
+    assert not [one for one in await client.workers() if one.app == "listed"]

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fairlane.cli.connection import DEFAULT, Server
+from fairlane.cli.connection import DEFAULT, Server, connected
+from fairlane.cli.output import AsJson, print_json, print_table, shown_time
 
 
 class _Group(TyperGroup):
@@ -64,6 +65,33 @@ def run(
         watch=watch,
     )
     work(task)
+
+
+@app.command("list")
+def list_workers(server: Server = DEFAULT, json: AsJson = False) -> None:
+    """List the workers that are alive, and what they do."""
+    with connected(server) as client:
+        workers = client.workers()
+    if json:
+        print_json(workers)
+        return
+    rows = [
+        (
+            one.app,
+            one.hostname,
+            one.pid,
+            part.queue,
+            part.group,
+            part.in_hand,
+            part.handled,
+            part.failed,
+            shown_time(one.seen_at),
+        )
+        for one in workers
+        for part in one.queues
+    ]
+    columns = ("app", "host", "process", "queue", "group", "in hand", "handled", "failed", "seen")
+    print_table(columns, rows, empty="No worker is alive.")
 
 
 def _without_reload(arguments: list[str]) -> list[str]:

@@ -21,6 +21,7 @@ from fairlane.client.servers import Servers
 from fairlane.client.stored import Stored
 from fairlane.client.transactions import Transactions
 from fairlane.client.transport import Transport
+from fairlane.client.workers import Workers
 from fairlane.errors import InvalidRequest
 
 DEFAULT_SERVER = "http://127.0.0.1:6632"
@@ -41,7 +42,18 @@ class ClientOptions(TypedDict, total=False):
 
 
 class Client(
-    Buffers, Consumers, Transactions, Queues, Stored, Groups, DeadLetters, Halts, Schedules, Retention, Recurring
+    Buffers,
+    Consumers,
+    Transactions,
+    Queues,
+    Stored,
+    Groups,
+    DeadLetters,
+    Halts,
+    Schedules,
+    Retention,
+    Recurring,
+    Workers,
 ):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.
 

@@ -252,3 +252,25 @@ class Schedule(_View, frozen=True, kw_only=True, rename="camel"):
     next_at: Micros | None = None
     """None while it is paused."""
     next_runs: list[Micros] = msgspec.field(default_factory=list)
+
+
+class WorkerQueue(_View, frozen=True, kw_only=True, rename="camel"):
+    queue: str
+    group: str = ""
+    concurrency: int = 0
+    in_hand: int = 0
+    handled: int = 0
+    failed: int = 0
+
+
+class WorkerView(_View, frozen=True, kw_only=True, rename="camel"):
+    """A worker that is alive."""
+
+    id: str
+    app: str = ""
+    hostname: str = ""
+    pid: int = 0
+    seen_at: Micros
+    queues: list[WorkerQueue] = msgspec.field(default_factory=list)
+    current: list[str] = msgspec.field(default_factory=list)
+    """TransactionIds of messages that it works on."""

@@ -30,6 +30,7 @@ from fairlane.store.families import (
     Streams,
     Switches,
     Traces,
+    Workers,
 )
 from fairlane.store.operations import Operations
 from fairlane.store.values import (
@@ -312,6 +313,8 @@ class Store(Protocol):
     def data_keys(self) -> DataKeys: ...
     @property
     def recurring(self) -> Recurring: ...
+    @property
+    def workers(self) -> Workers: ...
 
     @property
     def seals(self) -> bool:

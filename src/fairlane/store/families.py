@@ -355,3 +355,27 @@ class Recurring(Protocol):
         """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the schedule
         has another revision by now, or is gone."""
         ...
+
+
+class Seen(NamedTuple):
+    """A worker, what it said last, and when."""
+
+    id: str
+    facts: str
+    seen_at: int
+
+
+class Workers(Protocol):
+    """Workers that told of themselves."""
+
+    async def beat(self, tenant: str, id: str, facts: str, *, keep_seconds: int) -> None:
+        """A worker is alive and does this; those that were not for so long are forgotten."""
+        ...
+
+    async def list(self, tenant: str, *, seconds: int) -> List[Seen]:
+        """Those that were alive in the last seconds, by id."""
+        ...
+
+    async def leave(self, tenant: str, id: str) -> bool:
+        """A worker ended; False if it was not known."""
+        ...

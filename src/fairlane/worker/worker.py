@@ -13,6 +13,7 @@ from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.names import check_count
 from fairlane.runtime.backoff import backoff
 from fairlane.worker.feed import Feed
+from fairlane.worker.heartbeat import Heartbeat
 from fairlane.worker.stage import Stage
 
 GRACE_SECONDS = 25.0
@@ -47,6 +48,7 @@ class Worker:
         self._stage = Stage(app, own_loop=own_loop)
         self._stopping = asyncio.Event()
         self.feeds: list[Feed] = []
+        self._heartbeat: asyncio.Task[None] | None = None
         self.stuck = False
         """Plain functions still ran when the worker ended: their threads live on."""
 
@@ -65,6 +67,9 @@ class Worker:
             running = [asyncio.create_task(feed.run()) for feed in self.feeds]
             if declared := [one for one in self.app.schedules if one.name in {feed.queue for feed in self.feeds}]:
                 running.append(asyncio.create_task(self._declare(declared)))
+            self._heartbeat = asyncio.create_task(
+                Heartbeat(self.app.name, self._client, self.feeds).run(self._stopping)
+            )
             stopping = asyncio.create_task(self._stopping.wait())
             try:
                 await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
@@ -76,6 +81,10 @@ class Worker:
                 if task.done() and not task.cancelled() and (error := task.exception()):
                     raise error
         finally:
+            if self._heartbeat is not None:
+                self._stopping.set()
+                await asyncio.wait([self._heartbeat], timeout=1.0)
+                self._heartbeat.cancel()
             await self._client.close()
             await self._stage.close()
 

@@ -28,6 +28,7 @@ from fairlane.http.routes import (
     streams,
     traces,
     transactions,
+    workers,
 )
 
 ROUTES: list[Route] = [
@@ -39,6 +40,7 @@ ROUTES: list[Route] = [
     *queues.ROUTES,
     *schedules.ROUTES,
     *recurring.ROUTES,
+    *workers.ROUTES,
     *namespaces.ROUTES,
     *messages.ROUTES,
     *dead_letters.ROUTES,

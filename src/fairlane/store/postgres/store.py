@@ -30,6 +30,7 @@ from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.postgres.switches import Switches
 from fairlane.store.postgres.traces import Traces
+from fairlane.store.postgres.workers import Workers
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 
@@ -69,6 +70,7 @@ class PostgresStore:
         self.vault: Vault | None = None
         self.schedules = Schedules(database, shards, self.messages)
         self.recurring = Recurring(database, self.messages)
+        self.workers = Workers(database)
 
     @classmethod
     async def open(

@@ -26,6 +26,7 @@ from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.switches import Switches
 from fairlane.store.sqlite.traces import Traces
+from fairlane.store.sqlite.workers import Workers
 
 
 class SqliteStore:
@@ -48,6 +49,7 @@ class SqliteStore:
     data_keys: families.DataKeys
     schedules: families.Schedules
     recurring: families.Recurring
+    workers: families.Workers
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -70,6 +72,7 @@ class SqliteStore:
         self.vault: Vault | None = None
         self.schedules = Schedules(database)
         self.recurring = Recurring(database)
+        self.workers = Workers(database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

@@ -1,0 +1,62 @@
+"""A worker tells the broker that it is alive, and what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from fairlane.client.client import Client
+from fairlane.errors import FairlaneError
+from fairlane.model.ids import uuid7
+from fairlane.worker.feed import Feed
+
+BEAT_SECONDS = 10.0
+_CURRENT_MAX = 20
+
+log = logging.getLogger("fairlane.worker")
+
+
+class Heartbeat:
+    def __init__(self, app: str, client: Client, feeds: Sequence[Feed]) -> None:
+        self.id = uuid7()
+        self._app = app
+        self._client = client
+        self._feeds = feeds
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until the worker stops. A beat that does not get through is one beat less."""
+        while not stopping.is_set():
+            try:
+                await self._client.beat(self.id, self._facts())
+            except FairlaneError as error:
+                log.debug("no heartbeat: %s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), BEAT_SECONDS)
+        with contextlib.suppress(FairlaneError):
+            await self._client.leave(self.id)
+
+    def _facts(self) -> dict[str, Any]:
+        held = (message.transaction_id for feed in self._feeds for claim in feed.claims for message in claim.batch)
+        return {
+            "app": self._app,
+            "hostname": socket.gethostname(),
+            "pid": os.getpid(),
+            "queues": [
+                {
+                    "queue": feed.queue,
+                    "group": feed.subscription.group,
+                    "concurrency": feed.concurrency,
+                    "inHand": feed.in_hand,
+                    "handled": max(0, feed.settling.handled),
+                    "failed": feed.settling.failed,
+                }
+                for feed in self._feeds
+            ],
+            "current": list(itertools.islice(held, _CURRENT_MAX)),
+        }

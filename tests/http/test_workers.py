@@ -1,0 +1,25 @@
+"""Workers on the wire."""
+
+from __future__ import annotations
+
+from tests.http.wire import Wire
+
+
+async def test_a_worker_tells_of_itself_is_listed_and_leaves(wire: Wire) -> None:
+    id = wire.name("worker")
+    part = {"queue": "orders", "group": "billing", "concurrency": 8, "inHand": 1, "handled": 5, "failed": 0}
+    body = {"app": "shop", "hostname": "here", "pid": 7, "queues": [part], "current": ["t-1"]}
+    assert (await wire.post("/api/v1/workers", id, body=body)).status == 204
+    [found] = [one for one in (await wire.get("/api/v1/workers")).ok()["workers"] if one["id"] == id]
+    assert found.pop("seenAt")
+    assert found == {"id": id, **body}
+    assert (await wire.delete("/api/v1/workers", id)).ok() == {"id": id, "left": True}
+    assert (await wire.delete("/api/v1/workers", id)).ok() == {"id": id, "left": False}
+    assert id not in [one["id"] for one in (await wire.get("/api/v1/workers")).ok()["workers"]]
+
+
+async def test_what_no_worker_says_is_refused(wire: Wire) -> None:
+    id = wire.name("worker")
+    for wrong in ({}, {"app": "a", "hostname": "h", "pid": -1, "queues": []}, {"app": 1}):
+        assert (await wire.post("/api/v1/workers", id, body=wrong)).status == 400
+    assert id not in [one["id"] for one in (await wire.get("/api/v1/workers")).ok()["workers"]]
