@@ -69,7 +69,10 @@ class Scheduler:
                 draft.owners, draft.slice.transaction_ids, draft.message_ids, result.due_at, strict=True
             ):
                 outcome = PushOutcome("scheduled", transaction_id, message_id, where, deliver_at=due_at)
-                flush.settle(draft, owner, outcome)
+                if draft.repeats:
+                    flush.settle(draft, owner, outcome)
+                else:
+                    flush.put(owner, outcome)
             del flush.drafts[draft.address]
         elif isinstance(result, Gone):
             await self._pusher.move(draft)

@@ -56,9 +56,12 @@ def twins(part: Slice) -> list[Duplicate]:
 
 def _cut(part: Scheduled, relative: bool, items: list[int], due: list[int]) -> Iterator[Bundle]:
     order = sorted(range(len(items)), key=due.__getitem__)
+    fragments = part.slice.fragments
+    if 0 < len(items) <= MESSAGES_MAX and sum(map(len, fragments)) <= SEGMENT_BYTES_MAX:  # mostly
+        yield Bundle(relative, [items[one] for one in order], [due[one] for one in order])
+        return
     some: list[int] = []
     size = 0
-    fragments = part.slice.fragments
     for number in order:
         length = len(fragments[items[number]])
         if some and (len(some) == MESSAGES_MAX or size + length > SEGMENT_BYTES_MAX):
