@@ -1,0 +1,138 @@
+"""Measure a worker: jobs a second with a handler that does nothing, and how soon a single job is picked up.
+
+    python bench/workers.py                 SQLite and PostgreSQL
+    python bench/workers.py --store sqlite --quick
+
+One worker in this process, one broker in another. The ordered queue has a thousand partitions. A missed target is
+printed as MISSED and does not change the exit code: the figures belong to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+sys.path.pop(0)  # this directory has an `http` of its own
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.load import PAYLOAD
+from bench.postgres import MAJORS, fresh_database, running, settings_in_force
+from bench.report import print_machine
+from fairlane import App, Client, PushItem
+from fairlane.worker import Worker
+from tests.broker_process import broker_process
+
+LANES = 1000
+CONCURRENCY = 1000
+PICK_UP_SECONDS_MAX = 0.010
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", choices=["sqlite", "postgres", "both"], default="both")
+    parser.add_argument("--jobs", type=int, help="of each run (50000)")
+    parser.add_argument("--quick", action="store_true", help="few jobs: does it run, not how fast")
+    parser.add_argument("--postgres", type=int, choices=MAJORS, default=max(MAJORS), help="version of the server")
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to measure")
+    chosen = parser.parse_args()
+    chosen.jobs = chosen.jobs or (2000 if chosen.quick else 50_000)
+    return chosen
+
+
+@asynccontextmanager
+async def working(app: App, url: str) -> AsyncIterator[None]:
+    worker = Worker(app, url)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await task
+
+
+async def throughput(url: str, queue: str, ordering: str, jobs: int) -> tuple[float, float]:
+    """Jobs a second, and microseconds of CPU that one costs the worker."""
+    app = App()
+    left = jobs
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.handler(queue, concurrency=CONCURRENCY)
+    async def handle(data: object) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            loop.call_soon_threadsafe(done.set)
+
+    async with Client(url) as client:
+        await client.configure(queue, ordering=ordering)
+        for first in range(0, jobs, 1000):
+            numbers = range(first, min(first + 1000, jobs))
+            items = [PushItem(queue=queue, payload=PAYLOAD, partition=f"lane-{n % LANES}") for n in numbers]
+            await client.push_many(items)
+    began, cpu = time.perf_counter(), time.process_time()
+    async with working(app, url):
+        await done.wait()
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return jobs / seconds, cpu / jobs * 1e6
+
+
+async def pick_up(url: str, jobs: int) -> float:
+    """Seconds from the call of a push to the first line of the handler on an idle system: the median."""
+    app = App()
+    loop = asyncio.get_running_loop()
+    picked: asyncio.Queue[float] = asyncio.Queue()
+
+    @app.handler("single")
+    async def handle(number: int) -> None:
+        loop.call_soon_threadsafe(picked.put_nowait, time.perf_counter())
+
+    took = []
+    async with Client(url) as client, working(app, url):
+        for number in range(jobs):
+            began = time.perf_counter()
+            await client.push("single", number, partition=f"lane-{number}")
+            took.append(await picked.get() - began)
+            await asyncio.sleep(0.01)
+    return statistics.median(took)
+
+
+async def measured(store: str, url: str, jobs: int, table: Table) -> None:
+    with broker_process(url) as broker:
+        for name, ordering in (("ordered, 1000 partitions", "per_key"), ("unordered", "unordered")):
+            rate, cpu = await throughput(broker.url, ordering, ordering, jobs)
+            table.add_row(store, name, f"{rate:,.0f} jobs/s", f"{cpu:.0f} µs of CPU in the worker for a job")
+        median = await pick_up(broker.url, 20 if jobs <= 2000 else 200)
+        verdict = "" if median < PICK_UP_SECONDS_MAX else f"MISSED: {PICK_UP_SECONDS_MAX * 1000:.0f} ms"
+        table.add_row(store, "pick-up of a single job, p50", f"{median * 1000:.1f} ms", verdict)
+
+
+async def main() -> None:
+    chosen = arguments()
+    console = Console()
+    table = Table("store", "run", "measured", "")
+    settings: dict[str, str] | None = None
+    if chosen.store != "postgres":
+        with tempfile.TemporaryDirectory(dir=chosen.directory) as directory:
+            await measured("sqlite", f"sqlite:///{directory}/bench.db", chosen.jobs, table)
+    if chosen.store != "sqlite":
+        with running(chosen.directory, major=chosen.postgres) as server:
+            settings = await settings_in_force(server)
+            async with fresh_database(server) as url:
+                await measured(f"postgres {chosen.postgres}", url, chosen.jobs, table)
+    print_machine(console, chosen.directory, settings)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
