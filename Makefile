@@ -22,7 +22,7 @@ COMPILE := .venv-lock/bin/uv pip compile --universal --generate-hashes --python-
 LOCK := $(COMPILE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench fuzz lock queen tools clean
+.PHONY: help serve test check bench fuzz faults lock queen tools clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -44,6 +44,9 @@ bench: $(DEV)  ## measure the engine in process; BENCH=http the broker over HTTP
 
 fuzz: $(DEV)  ## send every operation a hundred requests made from /openapi.json; ARGS="--cases 1000"
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+faults: $(DEV)  ## freeze, stop and kill the store and brokers under load, at full size; takes minutes
+	$(BIN)/python -m pytest -p no:xdist tests/faults/full_size.py tests/faults $(ARGS)
 
 # The first resolution bounds the second, so that both files pin one version of each package.
 lock: .venv-lock/bin/uv  ## renew requirements/*.txt

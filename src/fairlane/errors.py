@@ -20,7 +20,7 @@
         |- StoreUnsafe      the store would lose data: refused to start
         |- StoreCorrupt     stored bytes do not match their checksum
         |   '- SealError    a message cannot be sealed or opened: no key, another key, or changed bytes
-        |- LaneWaiting      operations wait in a partition that a transaction or replay would append to
+        |- LaneWaiting      operations wait in a partition that a transaction or a sealed replay would append to
         |- ShuttingDown
         |- TooManyPolls     as many long polls wait as the broker lets
         '- OutcomeUnknown   the commit's fate is not known; retry with the same transactionId

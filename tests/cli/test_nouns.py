@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 
 import pytest
 
@@ -121,6 +122,7 @@ def test_all_dead_letters_must_be_meant(fairlane: Command, queue: str) -> None:
         *(f"group {verb}" for verb in ("list", "seek", "delete")),
         *(f"dlq {verb}" for verb in ("list", "replay", "purge")),
         *(f"retention {verb}" for verb in ("run", "history")),
+        *(f"journal {verb}" for verb in ("list", "retry", "discard")),
     ],
 )
 def test_every_command_explains_itself(fairlane: Command, command: str) -> None:
@@ -131,7 +133,7 @@ def test_every_command_explains_itself(fairlane: Command, command: str) -> None:
 
 
 def test_a_command_alone_shows_what_there_is(fairlane: Command) -> None:
-    for arguments in ((), ("queue",), ("group",), ("dlq",)):
+    for arguments in ((), ("queue",), ("group",), ("dlq",), ("journal",)):
         shown = fairlane(*arguments)
         assert "Commands:" in shown.out + shown.err
         assert "Traceback" not in shown.err
@@ -191,3 +193,41 @@ def test_a_schedule_is_set_listed_paused_run_and_deleted(fairlane: Command, queu
     assert fairlane("schedule", "delete", queue, "--yes").err == f"Schedule {queue} is gone.\n"
     refused = fairlane("schedule", "set", queue, queue, "--every", "soon")
     assert (refused.code, "is not a duration" in refused.err) == (2, True)
+
+
+def _keep_aside(fairlane: Command, on: bool) -> None:
+    body = b'{"enabled": true}' if on else b'{"enabled": false}'
+    path = f"{fairlane.url}/api/v1/system/maintenance"
+    urllib.request.urlopen(urllib.request.Request(path, body, {"content-type": "application/json"})).close()
+
+
+def test_what_the_journal_set_aside_is_listed_tried_again_and_discarded(fairlane: Command, queue: str) -> None:
+    """Accepted for a partition that its queue does not have any more when the journal is drained."""
+    from fairlane.blocking import Client
+
+    with Client(fairlane.url) as client:
+        client.configure(queue)
+        _keep_aside(fairlane, True)
+        try:
+            for number in (1, 2):
+                assert client.push(queue, number, partition=f"lane{number}").durability == "journal"
+            client.configure(queue, ordering="fifo")
+        finally:
+            _keep_aside(fairlane, False)
+        give_up_at = time.monotonic() + 20
+        while len(entries := client.failed_entries()) < 2 and time.monotonic() < give_up_at:
+            time.sleep(0.1)
+        assert [(one.queue, one.partition, one.messages) for one in entries] == [
+            (queue, "lane1", 1),
+            (queue, "lane2", 1),
+        ]
+        listed = fairlane("journal", "list", "--json").json
+        assert [one["id"] for one in listed] == [one.id for one in entries]
+        assert "fifo" in listed[0]["error"]
+        client.configure(queue, ordering="per_key")
+        assert "waits again" in fairlane("journal", "retry", entries[0].id).err
+        assert "Discarded" in fairlane("journal", "discard", entries[1].id, "--yes").err
+        assert [message.data for message in client.pop(queue, wait=10)] == [1]
+        assert client.failed_entries() == []
+    assert fairlane("journal", "retry", entries[1].id).code == 2
+    assert "look like 0-17" in fairlane("journal", "retry", "nonsense").err

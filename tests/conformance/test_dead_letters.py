@@ -14,6 +14,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
 from fairlane.store.values import DeadFilter
 from tests.conformance.harness import Harness
+from tests.conformance.operation_driver import keep, no_operations, work_off
 
 
 async def kill(harness: Harness, queue: Queue, *payloads: Any, partition: str = "Default") -> list[DeadLetter]:
@@ -28,6 +29,21 @@ async def kill(harness: Harness, queue: Queue, *payloads: Any, partition: str = 
             taken = await harness.pop(queue, group, partition=lane.id)
     letters = await harness.store.dead_letters.list(queue.id, DeadFilter(partition=lane.id))
     return letters[: len(payloads)][::-1]
+
+
+async def test_a_replay_into_a_lane_with_operations_waits_behind_them(harness: Harness) -> None:
+    await no_operations(harness)
+    queue = await harness.queue(retry_limit=0)
+    await kill(harness, queue, "dead")
+    await kill(harness, queue, "other", partition="b")
+    await keep(harness, queue, ["waits"])
+    assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 2
+    assert await harness.store.dead_letters.replay(queue.id, DeadFilter()) == [], "each is replayed once"
+    assert await harness.store.operations.depth() == 2
+    assert await harness.drain(queue) == ["other"]
+    await work_off(harness, queue)
+    assert await harness.drain(queue) == ["waits", "dead"]
+    assert await harness.store.operations.depth() == 0
 
 
 async def test_a_dead_letter_holds_the_whole_message_and_its_story(harness: Harness) -> None:

@@ -190,6 +190,35 @@ async def test_acks_wait_and_a_lease_that_ended_meanwhile_is_told(harness: Harne
     assert [(item["success"], item["code"]) for item in told] == [(False, "lease_lost")]
 
 
+async def test_an_ack_does_not_overtake_a_nack_that_waits(harness: Harness) -> None:
+    """Else it would finish what failed. Other lanes are not held up."""
+    broker, name = harness.broker, harness.name("orders")
+    await broker.configure(name, retry_delay_ms=0)
+    for lane in ("a", "b"):
+        for n in range(3):
+            await broker.push(name, n, partition=lane)
+    batch = await broker.pop(name, batch=3, partition="a")
+    other = await broker.pop(name, batch=3, partition="b")
+    await broker.engine.processor.stop()
+    make_busy(broker)
+    await broker.nack(batch[0], error="no")
+    make_calm(broker)
+    assert [outcome.durability for outcome in await broker.ack(list(batch)[1:])] == ["store", "store"]
+    with pytest.raises(LaneWaiting):
+        async with broker.transaction() as transaction:
+            transaction.ack(batch[2])
+    assert [outcome.durability for outcome in await broker.ack(other)] == [None] * 3
+    broker.engine.processor.start()
+
+    async def none_waits() -> bool:
+        return await harness.store.operations.depth() == 0
+
+    await until(none_waits)
+    again = await broker.pop(name, batch=3, partition="a", wait=10)
+    assert [delivery.json() for delivery in again] == [0, 1, 2], "what failed comes again, and all behind it"
+    assert [outcome.durability for outcome in await broker.ack(again)] == [None] * 3
+
+
 async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness) -> None:
     broker, name = harness.broker, harness.name("orders")
     await broker.configure(name, max_size=3)

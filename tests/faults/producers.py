@@ -14,7 +14,7 @@ import fairlane.store.postgres.store
 import fairlane.store.sealed.install
 import fairlane.store.sqlite.journal  # noqa: F401
 from fairlane.broker import Broker
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, OutcomeUnknown
 
 QUEUE = "orders"
 
@@ -49,6 +49,17 @@ class Producers:
     async def stop(self) -> None:
         self._stopping = True
         await asyncio.gather(*self._tasks)
+
+
+def check(producers: Producers, found: dict[str, list[int]]) -> None:
+    """Every accepted number once and in order; of the others those with an unknown outcome may be there."""
+    unknown = any(isinstance(error, OutcomeUnknown) for error in producers.errors)
+    for partition, accepted in producers.accepted.items():
+        if unknown:
+            assert [number for number in found[partition] if number in set(accepted)] == accepted
+            assert found[partition] == sorted(set(found[partition]))
+        else:
+            assert found[partition] == accepted
 
 
 async def stored(url: str) -> dict[str, list[int]]:

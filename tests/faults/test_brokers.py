@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 
 from tests.broker_process import BrokerProcess
 from tests.conftest import FreshDatabase
-from tests.faults.outages import crashed, revive
+from tests.faults.outages import _children, crashed, revive
 from tests.faults.producers import QUEUE, stored
 from tests.postgres import PostgresServer, running_server
 
@@ -117,6 +120,51 @@ async def test_a_broker_killed_while_it_drains_stores_nothing_twice(
         await until_stored(url, expected)
     finally:
         await asyncio.to_thread(broker.stop)
+
+
+async def push_on_a_connection(broker: BrokerProcess, partition: str, numbers: range) -> None:
+    """One after another: a connection is one worker's."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
+        for number in numbers:
+            status, element = await push(session, broker, number, partition)
+            assert (status, element["durability"]) == (202, "journal")
+
+
+def entries_by_file(data_dir: Path) -> list[int]:
+    counts = []
+    for path in sorted((data_dir / "journal").glob("journal-*.db")):
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            counts.append(db.execute("SELECT count(*) FROM entries").fetchone()[0])
+    return counts
+
+
+async def test_what_killed_workers_left_is_drained_by_fewer_of_them(
+    server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    """Each worker had a journal of its own; the only one that comes after them adopts them all."""
+    url = await fresh_database(server)
+    broker = BrokerProcess(url, "--workers", "3", data_dir=tmp_path)
+    async with crashed(server):
+        await asyncio.to_thread(broker.start)
+        async with asyncio.timeout(SECONDS_MAX):
+            connections = 0
+            while sum(count > 0 for count in entries_by_file(tmp_path)) < 2 or connections < 12:
+                await push_on_a_connection(broker, f"c{connections}", range(5))
+                connections += 1
+        workers = _children(broker.pid)
+        assert len(workers) == 3
+        for pid in (broker.pid, *workers):
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(broker.kill)
+        assert sum(entries_by_file(tmp_path)) == 5 * connections
+    alone = BrokerProcess(url, data_dir=tmp_path)
+    await asyncio.to_thread(alone.start)
+    try:
+        await until_stored(url, {f"c{number}": list(range(5)) for number in range(connections)})
+        await until(http, alone, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
+        assert sum(entries_by_file(tmp_path)) == 0
+    finally:
+        await asyncio.to_thread(alone.stop)
 
 
 async def test_maintenance_keeps_pushes_aside_and_stores_them_afterwards(

@@ -14,7 +14,7 @@ from fairlane.errors import InvalidRequest, JournalFull, LaneWaiting, OutcomeUnk
 from fairlane.model.message import PushItem
 from tests.conftest import FreshDatabase
 from tests.faults.outages import crashed, frozen
-from tests.faults.producers import QUEUE, Producers, drained, stored
+from tests.faults.producers import QUEUE, Producers, check, drained, stored
 from tests.postgres import PostgresServer, running_server
 
 
@@ -28,17 +28,6 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 async def url(server: PostgresServer, fresh_database: FreshDatabase) -> str:
     return await fresh_database(server)
-
-
-def check(producers: Producers, found: dict[str, list[int]]) -> None:
-    """Every accepted number once and in order; of the others those with an unknown outcome may be there."""
-    unknown = any(isinstance(error, OutcomeUnknown) for error in producers.errors)
-    for partition, accepted in producers.accepted.items():
-        if unknown:
-            assert [number for number in found[partition] if number in set(accepted)] == accepted
-            assert found[partition] == sorted(set(found[partition]))
-        else:
-            assert found[partition] == accepted
 
 
 @pytest.mark.parametrize("given_ids", [False, True], ids=["minted", "given"])

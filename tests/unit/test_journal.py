@@ -116,6 +116,24 @@ async def test_each_process_has_a_file_of_its_own_and_the_next_adopts_what_other
             assert await read(another) == []
 
 
+async def test_a_process_that_lives_adopts_what_another_left(tmp_path: Path) -> None:
+    async with opened(tmp_path) as living:
+        await living.append([NewEntry(A, 1, b"mine")])
+        async with opened(tmp_path) as other:
+            await other.append([NewEntry(B, 2, str(number).encode()) for number in range(250)])
+            await other.append([NewEntry(A, 1, b"refused")])
+            await other.fail((await other.read("push", 250, entries_max=1, bytes_max=10**6))[0], "no")
+            assert await living.adopt() == {}, "its process lives"
+        assert await living.adopt() == {B: 250}
+        assert await living.adopt() == {}
+        found = await living.read("push", 0, entries_max=1000, bytes_max=10**9)
+        assert [entry.body for entry in found] == [b"mine", *(str(number).encode() for number in range(250))]
+        state = living.state()
+        assert (state.entries, state.messages, state.failed) == (251, 501, 1)
+    async with opened(tmp_path) as next_one:
+        assert next_one.state() == state
+
+
 WRITER = """
 import asyncio, sys
 from fairlane.store.journal import Lane, NewEntry

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fairlane.cli import dlq, group, hook, pop, push, queue, retention, schedule, serve, spec, tail, worker
+from fairlane.cli import dlq, group, hook, journal, pop, push, queue, retention, schedule, serve, spec, tail, worker
 from fairlane.cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN
 from fairlane.errors import FairlaneError
 
@@ -49,6 +49,7 @@ app.add_typer(spec.app, name="spec")
 app.add_typer(hook.app, name="hook")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(worker.app, name="worker")
+app.add_typer(journal.app, name="journal")
 
 
 def main() -> None:

@@ -86,7 +86,8 @@ def push(
         told = {"status": outcome.status, "transactionId": outcome.transaction_id, "messageId": outcome.message_id}
         print_json(told | ({"operationId": outcome.operation_id} if outcome.operation_id else {}))
     elif outcome.status == "buffered":
-        say(f"{waiting_text(outcome)} (operation {outcome.operation_id})")
+        where = f"operation {outcome.operation_id}" if outcome.operation_id else "in the broker's journal"
+        say(f"{waiting_text(outcome)} ({where})")
     else:
         say(f"{outcome.status} as {outcome.message_id}")
 

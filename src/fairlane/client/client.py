@@ -11,6 +11,7 @@ from fairlane.client.consumers import Consumers
 from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.groups import Groups
 from fairlane.client.halts import Halts
+from fairlane.client.journal import Journal
 from fairlane.client.operations import QueuedOperation
 from fairlane.client.queues import Queues
 from fairlane.client.recurring import Recurring
@@ -54,6 +55,7 @@ class Client(
     Retention,
     Recurring,
     Workers,
+    Journal,
 ):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.
 

@@ -183,6 +183,19 @@ class StoredMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
         return msgspec.json.decode(self.raw)
 
 
+class FailedEntry(_View, frozen=True, kw_only=True, rename="camel"):
+    """Messages, or acks, that a journal set aside. `queue` is of messages, `consumer_group` of acks."""
+
+    id: str
+    kind: str
+    queue: str | None = None
+    consumer_group: str | None = None
+    partition: str
+    messages: int = 0
+    error: str = ""
+    accepted_at: Micros
+
+
 class Deleted(_View, frozen=True, kw_only=True, rename="camel"):
     """What one rule deleted of one queue. `messages` are dead letters for the rule `dead_letters`, and partitions for
     `partitions`; `unread` are those that some group had not finished."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -37,8 +37,16 @@ class AckRequest(msgspec.Struct):
 
 class Acker:
     def __init__(
-        self, store: Store, catalogue: Catalogue, leases: Leases, waiters: Waiters, telemetry: Telemetry
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        leases: Leases,
+        waiters: Waiters,
+        telemetry: Telemetry,
+        wait: Callable[[list[AckRequest]], Awaitable[list[Sequence[AckOutcome] | Exception]]],
     ) -> None:
+        """`wait` keeps acks as operations."""
+        self._wait = wait
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
@@ -50,6 +58,7 @@ class Acker:
     async def flush(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
         outcomes = [Outcomes(request.items) for request in requests]
         waiting: list[tuple[int, Plan]] = []
+        behind: list[tuple[int, Plan]] = []
         for number, request in enumerate(requests):
             plans = await self.plan(request, outcomes[number], in_transaction=False)
             waiting += [(number, plan) for plan in plans]
@@ -58,11 +67,33 @@ class Acker:
             now, waiting = _one_per_lane(waiting)
             settled = await self._store.messages.ack([plan.settlement for _, plan in now])
             for (number, plan), result in zip(now, settled, strict=True):
+                if result.state == "behind":
+                    behind.append((number, plan))
+                    continue
                 rest = behind_a_late_nack(plan, result, requests[number].items)
                 if rest is not None:
                     waiting.append((number, rest))
                 await self.answer(plan, result, requests[number].items, outcomes[number])
-        return list(outcomes)
+        answers: list[Sequence[AckOutcome] | Exception] = list(outcomes)
+        if behind:
+            await self._go_behind(requests, behind, answers)
+        return answers
+
+    async def _go_behind(
+        self, requests: list[AckRequest], plans: list[tuple[int, Plan]], answers: list[Sequence[AckOutcome] | Exception]
+    ) -> None:
+        """Acks of these lanes wait as operations: an ack that overtook a nack would finish what failed."""
+        parts = [
+            msgspec.structs.replace(requests[number], items=[requests[number].items[index] for index in plan.indexes])
+            for number, plan in plans
+        ]
+        for (number, plan), kept in zip(plans, await self._wait(parts), strict=True):
+            known = answers[number]
+            if isinstance(kept, Exception):
+                answers[number] = kept
+            elif isinstance(known, Outcomes):
+                for index, outcome in zip(plan.indexes, kept, strict=True):
+                    known.say([index], outcome)
 
     async def plan(self, request: AckRequest, outcomes: Outcomes, *, in_transaction: bool) -> list[Plan]:
         """Settlements for all items that name a message; the others are answered in `outcomes`."""

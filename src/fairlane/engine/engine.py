@@ -99,7 +99,7 @@ class Engine:
             store, self.catalogue, leases, self.waiters, telemetry=self.telemetry, switches=self.switches
         )
         self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
-        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry)
+        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, self._keep_acks)
         self.forwarder = Forwarder(store, self._caught_up)
         self._acker.buried = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
@@ -242,10 +242,11 @@ class Engine:
         self.announce(queue_id, 1)
 
     async def _enqueue_acks(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
-        async def enqueue(some: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
-            return await enqueue_acks(some, self.catalogue, self._enqueuer)
+        keep = self._keep_acks
+        return await (self.shelter.ack(requests, keep) if self.shelter is not None else keep(requests))
 
-        return await (self.shelter.ack(requests, enqueue) if self.shelter is not None else enqueue(requests))
+    async def _keep_acks(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
+        return await enqueue_acks(requests, self.catalogue, self._enqueuer)
 
     async def _enqueue(self, requests: list[PushRequest]) -> list[list[PushOutcome] | Exception]:
         if self.shelter is not None:

@@ -29,6 +29,8 @@ _PAUSE_SECONDS = (0.1, 1.0)
 """After the first failed try, and at most."""
 _FLOOR_SECONDS = 1.0
 _SNAPSHOT_SECONDS = 30.0
+_ADOPT_SECONDS = 5.0
+"""How often what processes of this directory left that are gone is looked for."""
 _STRIKES_MAX = 5
 """An entry that the store refuses so often, while it takes others, is set aside."""
 _SLACK_SECONDS = 60
@@ -59,6 +61,7 @@ class JournalDrain:
         self._single = 0
         """So many entries go one by one: after a failure, so that one that can never be applied fails alone."""
         self._snapshot_at = 0.0
+        self._adopt_at = time.monotonic() + _ADOPT_SECONDS
         self.drained = 0
         self.acks_lost = 0
         """Acks whose lease had ended; their messages are delivered again."""
@@ -94,6 +97,9 @@ class JournalDrain:
     async def _look(self) -> None:
         """Drain what can be drained. Raises what the store says when it does not answer."""
         shelter = self._shelter
+        if time.monotonic() >= self._adopt_at:
+            self._adopt_at = time.monotonic() + _ADOPT_SECONDS
+            shelter.held.hold(await self._journal.adopt())
         if not shelter.watch.up:
             await self._store.switches.on()
         # A flush that nobody waited for may yet be applied; replayed before it, its messages could be stored twice.

@@ -18,6 +18,7 @@ from fairlane.engine.journal_acks import AckAnswers, keep_acks, unfenced
 from fairlane.engine.journal_pushes import JournalPushes, PushAnswers, Share, may_be_kept, unsettled
 from fairlane.engine.kept import ack_lane, push_lane
 from fairlane.engine.patience import PATIENCE_SECONDS, Patience
+from fairlane.engine.set_aside import SetAside
 from fairlane.engine.store_watch import StoreWatch
 from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
@@ -43,6 +44,7 @@ class Shelter:
         self.watch = watch
         self.patience = Patience(patience_seconds)
         self.held = HeldLanes(journal)
+        self.set_aside = SetAside(self.held)
         self._maintenance = maintenance
         self._pushes = JournalPushes(self.held, catalogue, Uuid7(clock_ms))
 

@@ -166,6 +166,8 @@ def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_i
     for (group, plan), result in zip(plans, settled, strict=True):
         steps = ack_indexes[group]
         index = steps[plan.indexes[0]]
+        if result.state == "behind":
+            raise LaneWaiting(f"rolled back: step {index}: earlier acks of its partition wait; try again")
         if result.state != "ok" and not result.repeated:
             raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
         said = plan.settlement

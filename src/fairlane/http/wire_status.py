@@ -8,6 +8,7 @@ import msgspec
 
 from fairlane.http.query import Limit, Offset
 from fairlane.http.wire_dead_letters import Pagination
+from fairlane.http.wire_journal import FailedEntry
 from fairlane.http.wire_operations import AdmissionStatus
 from fairlane.http.wire_queues import Counts, QueueSummary, Wire
 
@@ -188,17 +189,6 @@ class Analytics(msgspec.Struct, kw_only=True):
     since: str = msgspec.field(name="from")
     until: str = msgspec.field(name="to")
     since_start_of_broker: str = msgspec.field(name="sinceStartOfBroker")
-
-
-class FailedEntry(Wire, rename="camel", kw_only=True):
-    """Messages that the store refused when they came from the journal."""
-
-    id: int
-    queue: str
-    partition: str
-    messages: int
-    error: str
-    accepted_at: str
 
 
 class JournalStatus(Wire, rename="camel", kw_only=True):

@@ -261,7 +261,8 @@ class DeadLetters(Protocol):
         """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
         new messages whose `replay-of` header names the old transactionId; (dead letter id, new message id) of each.
         Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
-        fit, LaneWaiting if operations wait in one of the partitions."""
+        fit. Where operations wait in a partition, its messages wait behind them; LaneWaiting if the queue is
+        encrypted."""
         ...
 
     async def forward(self, *, limit: int = 100) -> Fired:

@@ -61,6 +61,9 @@ class JournalState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal(Protocol):
+    number: int
+    """Of this journal among those of its directory."""
+
     async def append(self, entries: Sequence[NewEntry]) -> None:
         """Keep the entries, all or none; durable when it returns, and in the order of the calls.
 
@@ -84,12 +87,21 @@ class Journal(Protocol):
         """What was set aside, oldest first."""
         ...
 
+    async def failed_entry(self, seq: int) -> Entry | None:
+        """One that was set aside; None if it is not there."""
+        ...
+
     async def retry(self, entry: Entry) -> bool:
         """Let an entry that was set aside wait again, behind what waits now; False if it is not there."""
         ...
 
     def room(self) -> int:
         """Bytes that `append` would still take."""
+        ...
+
+    async def adopt(self) -> dict[Lane, int]:
+        """Take in what processes that are gone left in journals of their own, behind what waits here; how many entries
+        of each lane came. What cannot be had now is left for the next time."""
         ...
 
     async def lanes(self) -> dict[Lane, int]:

@@ -231,9 +231,10 @@ class Verdicts(msgspec.Struct, kw_only=True):
 class Settled(msgspec.Struct, frozen=True):
     """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was ended by
     an ack, nack or release, the cursor stands at or past `upto`, and the settlement finishes messages and does
-    nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane."""
+    nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane; `behind`: acks of the lane wait
+    as operations, so that this one must wait too. Verdicts never do: each is of a message by itself."""
 
-    state: Literal["ok", "lost", "gone"]
+    state: Literal["ok", "lost", "gone", "behind"]
     before: int = 0
     after: int = 0
     dead: bool = False

@@ -10,6 +10,7 @@ from fairlane.http.query import moment, read
 from fairlane.http.router import Route
 from fairlane.http.series import Bucket, Span, buckets, mean_lag_ms
 from fairlane.http.wire import timestamp
+from fairlane.http.wire_journal import failed_out
 from fairlane.http.wire_operations import admission_out
 from fairlane.http.wire_queues import Counts, counts_out, summed
 from fairlane.http.wire_status import (
@@ -21,7 +22,6 @@ from fairlane.http.wire_status import (
     DeadCounts,
     EngineStatus,
     ErrorCounts,
-    FailedEntry,
     JournalStatus,
     LeaseCounts,
     OperationStatus,
@@ -38,7 +38,6 @@ from fairlane.http.wire_status import (
 from fairlane.model.queue import Queue
 from fairlane.model.stats import QueueStats
 from fairlane.runtime.clock import wall_clock
-from fairlane.store.journal import Entry
 from fairlane.telemetry import Operation
 
 if TYPE_CHECKING:
@@ -215,19 +214,9 @@ async def buffers(app: App, request: Request) -> Response:
     journal = answer.journal = journal_status(app)
     if journal is not None and app.engine.shelter is not None:
         answer.pending, answer.failed = journal.messages, journal.failed
-        answer.failed_entries = [_failed(entry) for entry in await app.engine.shelter.journal.failed(limit=100)]
+        set_aside = app.engine.shelter.set_aside
+        answer.failed_entries = [failed_out(set_aside, entry) for entry in await set_aside.list(limit=100)]
     return json_response(answer)
-
-
-def _failed(entry: Entry) -> FailedEntry:
-    return FailedEntry(
-        id=entry.seq,
-        queue=entry.lane.name,
-        partition=entry.lane.partition,
-        messages=entry.messages,
-        error=entry.error or "",
-        accepted_at=timestamp(entry.created_at),
-    )
 
 
 async def engine(app: App, request: Request) -> Response:
@@ -283,7 +272,7 @@ ROUTES = [
         method="GET",
         path="/api/v1/status/buffers",
         endpoint=buffers,
-        summary="What waits outside the store: nothing, while there is no journal.",
+        summary="What waits outside the store, in the journal of this process, and what was set aside there.",
         tag="status",
         answer=Buffers,
     ),

@@ -12,7 +12,12 @@ from fairlane.store.values import Nack, Settled, Settlement, Verdicts, wholly
 
 _NO_TOKEN = UUID(int=0)
 _NO_NACK = Nack(-1, False, "")
-STATES: dict[bytes, Literal["ok", "lost", "gone"]] = {b"o": "ok", b"l": "lost", b"g": "gone"}
+STATES: dict[bytes, Literal["ok", "lost", "gone", "behind"]] = {
+    b"o": "ok",
+    b"l": "lost",
+    b"g": "gone",
+    b"b": "behind",
+}
 
 
 def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from fairlane.errors import LaneWaiting, NotFound, QueueFull
+from fairlane.errors import NotFound, QueueFull
 from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
@@ -18,8 +18,11 @@ from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store import base, forwarding
 from fairlane.store.forwarding import AGAIN_SECONDS, Bundle, Pending, decode_history
+from fairlane.store.operations import EnqueueResult, NewOperation
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
+from fairlane.store.postgres.operations import enqueue_shard
+from fairlane.store.replay import replayed_later
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 from fairlane.store.values import Behind, DeadFilter, Fired, Full, Gone, PushResult, Slice, Stored
@@ -117,21 +120,31 @@ class DeadLetters:
         return free
 
     async def _append(self, connection: asyncpg.Connection[Any], slices: Sequence[Slice]) -> None:
+        """Store them; in a partition with operations that wait, behind those."""
         for shard in sorted({part.partition.shard for part in slices}):
             some = sorted((part for part in slices if part.partition.shard == shard), key=lambda part: part.partition)
-            for result in await self._messages.push_shard(connection.fetch, shard, some):
+            results: list[PushResult | EnqueueResult] = []
+            results += await self._messages.push_shard(connection.fetch, shard, some)
+            behind = [part for part, result in zip(some, results, strict=True) if isinstance(result, Behind)]
+            if behind:
+                names = {
+                    row["id"]: row
+                    for row in await connection.fetch(SQL["names"], shard, [p.partition.id for p in behind])
+                }
+                waiting = [self._operation(part, names[part.partition.id]) for part in behind]
+                results += await enqueue_shard(connection.fetch, shard, waiting, self._database.time())
+            for result in results:
                 if isinstance(result, Full):
                     raise QueueFull(
                         f"the replay does not fit: {result.depth} of {result.capacity} places are taken",
                         depth=result.depth,
                         capacity=result.capacity,
                     )
-                if isinstance(result, Behind):
-                    raise LaneWaiting(
-                        "operations wait in a partition of these dead letters; try again when they are done"
-                    )
                 if isinstance(result, Gone):
                     raise NotFound("the queue of these dead letters is not there (any more)")
+
+    def _operation(self, part: Slice, names: asyncpg.Record) -> NewOperation:
+        return replayed_later(part, names["tenant"], names["queue"], names["partition"], self.vault)
 
     async def forward(self, *, limit: int = 100) -> Fired:
         waiting: list[Pending] = []

@@ -64,3 +64,8 @@ UPDATE fairlane.queues q SET depth = $2 WHERE q.id = $1;
 
 -- name: depth
 SELECT q.depth FROM fairlane.queues q WHERE q.id = $1;
+
+-- name: names
+SELECT p.id, t.name AS tenant, q.name AS queue, p.name AS partition
+FROM fairlane.partitions p JOIN fairlane.queues q ON q.id = p.queue_id JOIN fairlane.tenants t ON t.id = q.tenant_id
+WHERE p.shard = $1 AND p.id = ANY ($2::bigint[]);

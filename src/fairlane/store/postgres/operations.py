@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -51,6 +51,35 @@ def _enqueued(row: asyncpg.Record) -> EnqueueResult:
     return Full(row["depth"], row["capacity"]) if row["kind"] == b"f" else Gone()
 
 
+async def enqueue_shard(
+    run: Callable[..., Any], shard: int, some: Sequence[NewOperation], now: int | None
+) -> list[EnqueueResult]:
+    """Keep operations of one shard, by a call or inside a transaction."""
+    rows = await run(
+        SQL["enqueue"],
+        shard,
+        sorted({one.queue_id for one in some if one.options.max_size > 0}),
+        [one.id for one in some],
+        [one.type for one in some],
+        [PRIORITIES[one.type] for one in some],
+        [one.partition.id for one in some],
+        [one.queue_id for one in some],
+        [one.group_id for one in some],
+        [one.messages for one in some],
+        [one.payload for one in some],
+        [one.tenant for one in some],
+        [one.queue for one in some],
+        [one.partition_name for one in some],
+        [one.group for one in some],
+        TIMEOUT_SECONDS,
+        now,
+    )
+    results: list[EnqueueResult] = [Gone()] * len(some)
+    for row in rows:
+        results[row["item"] - 1] = _enqueued(row)
+    return results
+
+
 class Operations(Applying):
     def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
         super().__init__(database, messages)
@@ -64,30 +93,10 @@ class Operations(Applying):
             by_shard[operation.partition.shard].append(index)
         for shard in sorted(by_shard):
             some = [operations[index] for index in by_shard[shard]]
-            rows = await self._database.write(SQL["enqueue"], *self._arguments(shard, some))
-            for row in rows:
-                results[by_shard[shard][row["item"] - 1]] = _enqueued(row)
+            kept = await enqueue_shard(self._database.write, shard, some, self._database.time())
+            for index, result in zip(by_shard[shard], kept, strict=True):
+                results[index] = result
         return results
-
-    def _arguments(self, shard: int, some: Sequence[NewOperation]) -> tuple[object, ...]:
-        return (
-            shard,
-            sorted({one.queue_id for one in some if one.options.max_size > 0}),
-            [one.id for one in some],
-            [one.type for one in some],
-            [PRIORITIES[one.type] for one in some],
-            [one.partition.id for one in some],
-            [one.queue_id for one in some],
-            [one.group_id for one in some],
-            [one.messages for one in some],
-            [one.payload for one in some],
-            [one.tenant for one in some],
-            [one.queue for one in some],
-            [one.partition_name for one in some],
-            [one.group for one in some],
-            TIMEOUT_SECONDS,
-            self._database.time(),
-        )
 
     async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
         claimed: list[ClaimedLane] = []
@@ -176,8 +185,7 @@ class Operations(Applying):
             if await connection.fetchval(SQL["lock"], *key) != "failed":
                 return None
             await connection.execute(SQL["delete"], *key)
-            [row] = await connection.fetch(SQL["enqueue"], *self._arguments(anew.partition.shard, [anew]))
-            result = _enqueued(row)
+            [result] = await enqueue_shard(connection.fetch, anew.partition.shard, [anew], self._database.time())
             if not isinstance(result, Waits):
                 raise _NotKept(result)
             return result

@@ -15,13 +15,16 @@ from fairlane.store.sqlite.verdicts import judge
 from fairlane.store.values import Nack, Settled, Settlement, Verdicts
 
 
-def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts) -> Settled:
+def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts, *, waited: bool = False) -> Settled:
+    """`waited`: it is the next of its lane's acks that wait."""
     if isinstance(settlement, Verdicts):
         return judge(db, now, settlement)
     loaded = _load(db, now, settlement)
     if loaded is None:
         return Settled("gone")
     lane, options = loaded
+    if lane.waiting and not waited:
+        return Settled("behind")
     token = settlement.token.bytes if settlement.token else None
     before = lane.committed
     if token is not None and not (lane.lease == token and lane.ready_at is not None and now < lane.ready_at):

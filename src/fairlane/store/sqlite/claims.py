@@ -27,8 +27,8 @@ LANES_MAX: Final = 1_000  # looked at for one call, however many its claims may 
 class SharedLane(LaneRow):
     """A lane of an unordered queue. `over` are ranges that it finished since it was loaded."""
 
-    claimed: int
-    start: int
+    claimed: int = 0
+    start: int = 0
     over: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
     @property

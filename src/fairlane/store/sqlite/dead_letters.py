@@ -10,16 +10,19 @@ from typing import Any
 import apsw
 import msgspec
 
-from fairlane.errors import LaneWaiting, QueueFull
+from fairlane.errors import QueueFull
 from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import pack, unpack
 from fairlane.store import base, forwarding, statements
 from fairlane.store.forwarding import AGAIN_SECONDS, Bundle, Pending, decode_history
+from fairlane.store.operations import EnqueueResult, Waits
+from fairlane.store.replay import replayed_later
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
+from fairlane.store.sqlite.operations import enqueue
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import first, rows
 from fairlane.store.sqlite.seeding import QUEUES
@@ -68,14 +71,7 @@ class DeadLetters:
         if where.replayed:
             return []  # what was replayed is not replayed again
         where = msgspec.structs.replace(where, replayed=False)
-        answer = await self._database.write(lambda db, now: _replay(db, now, (queue_id, where, limit), self.vault))
-        if isinstance(answer, Full):
-            raise QueueFull(
-                f"the queue has {answer.depth} of {answer.capacity} messages; the replay does not fit",
-                depth=answer.depth,
-                capacity=answer.capacity,
-            )
-        return answer
+        return await self._database.write(lambda db, now: _replay(db, now, (queue_id, where, limit), self.vault))
 
     async def forward(self, *, limit: int = 100) -> Fired:
         def work(db: apsw.Connection, now: int) -> List[Pending]:
@@ -104,7 +100,7 @@ class DeadLetters:
 
 def _replay(
     db: apsw.Connection, now: int, chosen: tuple[int, DeadFilter, int], vault: Vault | None
-) -> List[tuple[str, str]] | Full:
+) -> List[tuple[str, str]]:
     queue_id, where, limit = chosen
     letters = _letters(db, _OLDEST, _values(queue_id, where) | {"limit": limit})
     if not letters:
@@ -116,12 +112,19 @@ def _replay(
         if letter.partition not in slices:
             slices[letter.partition] = Slice(letter.partition, queue_id, options, [], [], [], [], [])
         replayed.append((letter.id, _add(slices[letter.partition], letter, vault)))
-    for result in push(db, now, list(slices.values())):
-        if isinstance(result, Full):
-            return result
-        if isinstance(result, Behind):  # raised, so that what the other partitions got is taken back
-            raise LaneWaiting("operations wait in a partition of these dead letters; try again when they are done")
-        assert isinstance(result, Stored)
+    for slice, result in zip(slices.values(), push(db, now, list(slices.values())), strict=True):
+        kept: PushResult | EnqueueResult = result
+        if isinstance(result, Behind):
+            tenant, name, partition = first(db, _SQL["names"], slice.partition.id)
+            kept = enqueue(db, now, replayed_later(slice, tenant, name, partition, vault))
+        if isinstance(kept, Full):
+            # Raised, so that what the other partitions got is taken back.
+            raise QueueFull(
+                f"the queue has {kept.depth} of {kept.capacity} messages; the replay does not fit",
+                depth=kept.depth,
+                capacity=kept.capacity,
+            )
+        assert isinstance(kept, Stored | Waits)
     marks = [(now, new_id, *_key(letter)) for letter, (_, new_id) in zip(letters, replayed, strict=True)]
     db.executemany(_SQL["replayed"], marks)
     return replayed

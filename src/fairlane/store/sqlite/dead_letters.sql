@@ -70,3 +70,8 @@ update dead_letters set forward_at = ? where partition_id = ? and group_id = ? a
 -- name: make_room
 -- A dead letter has its place beyond the limit of the queue that it goes to.
 update queues set depth = ? where id = ?
+
+-- name: names
+select t.name, q.name, p.name
+from partitions p join queues q on q.id = p.queue_id join tenants t on t.id = q.tenant_id
+where p.id = ?

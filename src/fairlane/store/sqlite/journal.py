@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 import msgspec
 
-from fairlane.errors import JournalFull, StoreFull, StoreUnavailable
+from fairlane.errors import FairlaneError, JournalFull, StoreFull
 from fairlane.model.queue import Queue
 from fairlane.runtime.clock import SteadyClock
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.journal import ROW_BYTES, Entry, JournalState, Lane, NewEntry
-from fairlane.store.sqlite.connection import lock as lock_beside
-from fairlane.store.sqlite.connection import make_durable
 from fairlane.store.sqlite.faults import translate
+from fairlane.store.sqlite.journal_files import SQL, Leftover, others, take
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.writer import Writer
-from fairlane.store.statements import load
 
-JOURNALS_MAX: Final = 256  # in one directory, one for each process that was there at once
 RETRY_SECONDS: Final = 5.0
-SQL: Final = load("fairlane.store.sqlite", "journal.sql")
 _log = logging.getLogger(__name__)
 _decode_queues = msgspec.json.Decoder(list[Queue]).decode
 
@@ -36,7 +32,7 @@ class SqliteJournal:
     """Open for one process. `open` takes the first file of the directory that nobody holds, and what processes that
     are gone left in the others."""
 
-    def __init__(self, db: apsw.Connection, lock: LockFile, bytes_max: int) -> None:
+    def __init__(self, db: apsw.Connection, lock: LockFile, path: Path, bytes_max: int) -> None:
         [measured] = rows(db, SQL["measure"])
         self._entries, self._messages, size, self._failed, self._oldest_at = measured
         self._bytes = size + (self._entries + self._failed) * ROW_BYTES
@@ -44,12 +40,52 @@ class SqliteJournal:
         self._bytes_max = bytes_max
         self._writer = Writer(db, SteadyClock())
         self._lock = lock
+        self._path = path
+        self.number = int(path.stem.rpartition("-")[2])
 
     @classmethod
     async def open(cls, directory: str, *, bytes_max: int) -> SqliteJournal:
         """StoreUnavailable if no file there can be had, StoreUnsafe if it would not be durable."""
-        db, lock = await asyncio.to_thread(_open, Path(directory))
-        return cls(db, lock, bytes_max)
+        db, lock, path = await asyncio.to_thread(take, Path(directory))
+        journal = cls(db, lock, path, bytes_max)
+        await journal.adopt()
+        return journal
+
+    async def adopt(self) -> dict[Lane, int]:
+        adopted: Counter[Lane] = Counter()
+        for path in await asyncio.to_thread(others, self._path):
+            try:
+                left = await asyncio.to_thread(Leftover.open, path)
+                if left is not None:
+                    await self._take_in(left, path, adopted)
+            except (FairlaneError, apsw.Error) as error:
+                reason = translate(error) if isinstance(error, apsw.Error) else error
+                _log.error("what a process that is gone left in %s cannot be adopted now: %s", path, reason)
+        return adopted
+
+    async def _take_in(self, left: Leftover, path: Path, adopted: Counter[Lane]) -> None:
+        count = 0
+        try:
+            while found := await asyncio.to_thread(left.read):
+                entries = [entry[1:] for entry in found]
+                await self._writer.run(partial(_adopt, entries=entries))
+                await asyncio.to_thread(left.drop, found)
+                count += len(entries)
+                self._count_in(entries, adopted)
+        finally:
+            await asyncio.to_thread(left.close)
+        _log.info("adopted %d journal entries from %s", count, path)
+
+    def _count_in(self, entries: Sequence[tuple[Any, ...]], adopted: Counter[Lane]) -> None:
+        for *lane, messages, body, created_at, error in entries:
+            self._bytes += len(body) + ROW_BYTES
+            if error is not None:
+                self._failed += 1
+                continue
+            self._entries += 1
+            self._messages += messages
+            self._oldest_at = min(created_at, self._oldest_at or created_at)
+            adopted[Lane(*lane)] += 1
 
     async def append(self, entries: Sequence[NewEntry]) -> None:
         size = sum(entry.size for entry in entries)
@@ -94,6 +130,10 @@ class SqliteJournal:
     async def failed(self, *, limit: int) -> list[Entry]:
         return await self._writer.run(lambda db, _: [_entry(row) for row in rows(db, SQL["failed"], limit)])
 
+    async def failed_entry(self, seq: int) -> Entry | None:
+        found = await self._writer.run(lambda db, _: [_entry(row) for row in rows(db, SQL["failed_entry"], seq)])
+        return found[0] if found else None
+
     async def retry(self, entry: Entry) -> bool:
         if not await self._writer.run(lambda db, _: _retry(db, entry)):
             return False
@@ -133,87 +173,8 @@ class SqliteJournal:
         self._lock.release()
 
 
-def _open(directory: Path) -> tuple[apsw.Connection, LockFile]:
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreUnavailable(f"the journal's directory {directory} cannot be made: {error}") from None
-    lock, path = _first_free(directory)
-    try:
-        db = _connect(path)
-        try:
-            _adopt(db, directory, path)
-            _sync(directory)
-        except BaseException:
-            db.close()
-            raise
-    except apsw.Error as error:
-        lock.release()
-        raise translate(error) from error
-    except BaseException:
-        lock.release()
-        raise
-    return db, lock
-
-
-def _first_free(directory: Path) -> tuple[LockFile, Path]:
-    for number in range(JOURNALS_MAX):
-        path = directory / f"journal-{number}.db"
-        with contextlib.suppress(StoreUnavailable):
-            return lock_beside(str(path)), path
-    raise StoreUnavailable(f"no journal in {directory} can be had: each is held by another process, or not writable")
-
-
-def _connect(path: Path) -> apsw.Connection:
-    db = apsw.Connection(str(path))
-    try:
-        db.set_busy_timeout(5_000)
-        make_durable(db)
-        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        db.execute(SQL["schema"])
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _adopt(db: apsw.Connection, directory: Path, own: Path) -> None:
-    """Move what other files hold, of processes that are gone, into this one."""
-    for path in sorted(directory.glob("journal-*.db")):
-        if path == own:
-            continue
-        try:
-            lock = lock_beside(str(path))
-        except StoreUnavailable:
-            continue  # its process lives
-        try:
-            left = _connect(path)
-            try:
-                _move(left, db, path)
-            finally:
-                left.close()
-        finally:
-            lock.release()
-
-
-def _move(left: apsw.Connection, db: apsw.Connection, path: Path) -> None:
-    """A crash between the two commits leaves entries in both files; replays are harmless."""
-    found = list(rows(left, SQL["all"]))
-    if not found:
-        return
-    with db:
-        db.executemany(SQL["adopt"], found)
-    rows(left, SQL["empty"])
-    _log.info("adopted %d journal entries from %s", len(found), path)
-
-
-def _sync(directory: Path) -> None:
-    """A file that was made is durable only once its directory is."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _adopt(db: apsw.Connection, now: int, *, entries: Sequence[tuple[Any, ...]]) -> None:
+    db.executemany(SQL["adopt"], entries)
 
 
 def _append(db: apsw.Connection, entries: Sequence[NewEntry], now: int) -> int:

@@ -30,6 +30,10 @@ FROM entries WHERE kind = ? AND seq > ? AND seq <= ? AND error IS NULL ORDER BY 
 SELECT seq, kind, tenant, name, partition, messages, body, created_at, error
 FROM entries WHERE error IS NOT NULL ORDER BY seq LIMIT ?;
 
+-- name: failed_entry
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error
+FROM entries WHERE seq = ? AND error IS NOT NULL;
+
 -- name: remove
 DELETE FROM entries WHERE seq = ?;
 
@@ -53,14 +57,17 @@ FROM entries;
 -- name: oldest
 SELECT created_at FROM entries WHERE error IS NULL ORDER BY seq LIMIT 1;
 
--- name: all
-SELECT kind, tenant, name, partition, messages, body, created_at, error FROM entries ORDER BY seq;
+-- name: any
+SELECT EXISTS (SELECT 1 FROM entries);
+
+-- name: next
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error FROM entries ORDER BY seq LIMIT ?;
 
 -- name: adopt
 INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: empty
-DELETE FROM entries;
+-- name: drop
+DELETE FROM entries WHERE seq <= ?;
 
 -- name: save_catalogue
 INSERT OR REPLACE INTO catalogue (id, queues) VALUES (1, ?);

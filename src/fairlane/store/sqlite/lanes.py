@@ -45,6 +45,8 @@ class LaneRow(msgspec.Struct):
     queue_id: int
     name: str
     boost: int
+    waiting: int = 0
+    """Whether acks of it wait as operations."""
 
     def clear_lease(self) -> None:
         self.lease = self.lease_start = self.lease_end = self.leased_at = None

@@ -93,7 +93,8 @@ limit ?
 -- name: lane
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
-    p.queue_id, p.name, p.boost, q.options
+    p.queue_id, p.name, p.boost,
+    exists (select 1 from operation_lanes l where l.partition_id = c.partition_id and l.group_id = c.group_id), q.options
 from cursors c
 cross join partitions p
 cross join queues q

@@ -193,7 +193,7 @@ def _apply(db: apsw.Connection, now: int, work: Application) -> ApplyResult:
     if work.slice is not None:
         [result] = push(db, now, [work.slice])
     elif work.settlement is not None:
-        result = settle(db, now, work.settlement)
+        result = settle(db, now, work.settlement, waited=True)
     if work.applied_by(result):
         said = work.results(result if isinstance(result, Stored | Settled) else None)
         for sequence, text in zip(work.sequences, said, strict=True):

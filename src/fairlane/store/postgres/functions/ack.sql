@@ -1,4 +1,5 @@
 -- Settles one lane per element, sorted by (partition, group): finishes what lies below p_upto, then applies the nack and buries.
+-- A lane whose acks wait as operations changes nothing: this one comes behind them (b).
 -- The token is compared in the statement that moves the cursor. Without p_fenced the ack has no lease.
 -- Whoever moves a cursor holds its partition's row: a lane may be declared empty only against a head that stands still.
 CREATE OR REPLACE FUNCTION fairlane.ack(
@@ -40,11 +41,14 @@ DECLARE
     v_buried int;
     v_nack boolean;
     v_halt boolean;
+    v_waiting boolean;
+    v_behind int[] := '{}';
 BEGIN
     v_limited := fairlane.limited_queues(p_shard, p_partitions);
     PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
-    PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_partitions)
-    ORDER BY p.id FOR NO KEY UPDATE;
+    SELECT bool_or(x.open_acks > 0) INTO v_waiting
+    FROM (SELECT p.open_acks FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_partitions)
+          ORDER BY p.id FOR NO KEY UPDATE) x;
     v_now_limited := fairlane.limited_queues(p_shard, p_partitions);
     IF NOT v_now_limited <@ v_limited THEN
         RAISE EXCEPTION 'a queue got a max_size meanwhile' USING ERRCODE = 'serialization_failure';
@@ -55,6 +59,14 @@ BEGIN
             SELECT p.id FROM fairlane.partitions p
             WHERE p.shard = p_shard AND p.id = ANY (p_partitions) AND p.queue_id = v_limited[i]));
     END LOOP;
+
+    IF v_waiting THEN
+        SELECT coalesce(array_agg(a.i::int), '{}') INTO v_behind
+        FROM unnest(p_partitions, p_groups) WITH ORDINALITY a(id, grp, i)
+        JOIN fairlane.operation_lanes l ON l.shard = p_shard AND l.partition_id = a.id AND l.group_id = a.grp
+        WHERE NOT l.passing;
+        RETURN QUERY SELECT i, 'b'::"char", 0::bigint, 0::bigint, false, false, false FROM unnest(v_behind) i;
+    END IF;
 
     -- The happy path: live leases, nothing failed, all in one statement.
     FOR c IN
@@ -67,7 +79,7 @@ BEGIN
              fairlane.partitions p, fairlane.cursors b, fairlane.queues q
         WHERE k.shard = p_shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.lease = a.token AND k.ready_at > t
           AND a.nack < 0 AND NOT k.failing AND a.upto > k.committed AND a.upto <= k.lease_end
-          AND NOT a.i = ANY (p_bury_lane)
+          AND NOT a.i = ANY (p_bury_lane) AND NOT a.i = ANY (v_behind)
           AND p.shard = p_shard AND p.id = a.id AND q.id = p.queue_id
           AND b.shard = p_shard AND b.partition_id = a.id AND b.group_id = a.grp
         RETURNING a.i::int, b.committed AS before, k.committed AS after, k.lease IS NULL AS released
@@ -78,7 +90,7 @@ BEGIN
     END LOOP;
 
     FOR i IN 1 .. cardinality(p_partitions) LOOP
-        CONTINUE WHEN v_done[i];
+        CONTINUE WHEN v_done[i] OR i = ANY (v_behind);
         SELECT k.*, p.head, p.queue_id, p.boost INTO c
         FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
         WHERE k.shard = p_shard AND k.partition_id = p_partitions[i] AND k.group_id = p_groups[i] FOR UPDATE OF k;

@@ -99,7 +99,8 @@ BEGIN
     SET open = l.open + excluded.open, messages = l.messages + excluded.messages;
 
     UPDATE fairlane.partitions p
-    SET next_operation = p.next_operation + u.n, open_operations = p.open_operations + u.pushes
+    SET next_operation = p.next_operation + u.n, open_operations = p.open_operations + u.pushes,
+        open_acks = p.open_acks + u.n - u.pushes
     FROM (SELECT s.partition_id, count(*) AS n, count(*) FILTER (WHERE s.group_id = 0) AS pushes
           FROM unnest(p_partitions, p_groups, v_kind) s(partition_id, group_id, kind)
           WHERE s.kind = 'w' GROUP BY s.partition_id) u
@@ -158,7 +159,7 @@ BEGIN
     RETURNING o.*;
 END $$;
 
--- The first half of applying: which lanes the caller still holds. The pushes of these lanes pass, and the places of their
+-- The first half of applying: which lanes the caller still holds. The pushes and acks of these lanes pass, and the places of their
 -- messages are free, until `finish_operations` in the same transaction. The caller holds queues and partitions.
 CREATE OR REPLACE FUNCTION fairlane.begin_operations(p_shard int, p_partitions bigint[], p_groups bigint[], p_claims uuid[],
                                                      p_messages int[])
@@ -179,6 +180,9 @@ BEGIN
     LEFT JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id;
     UPDATE fairlane.partitions p SET open_operations = 0
     FROM unnest(v_items) i WHERE p.shard = p_shard AND p.id = p_partitions[i] AND p_groups[i] = 0;
+    UPDATE fairlane.operation_lanes l SET passing = true
+    FROM unnest(v_items) i
+    WHERE l.shard = p_shard AND l.partition_id = p_partitions[i] AND l.group_id = p_groups[i] AND p_groups[i] <> 0;
     PERFORM fairlane.free_places(p_shard, p_partitions, p_messages, v_items, -1);
     RETURN QUERY SELECT * FROM unnest(v_items, v_open);
 END $$;
@@ -220,6 +224,15 @@ BEGIN
     FROM (SELECT i.item, i.open, count(d.item) AS n FROM unnest(p_items, p_open) i(item, open)
           LEFT JOIN unnest(p_done_item) d(item) ON d.item = i.item GROUP BY i.item, i.open) u
     WHERE p.shard = p_shard AND p.id = p_partitions[u.item] AND p_groups[u.item] = 0;
+    IF 0 <> ANY (p_groups) THEN
+        UPDATE fairlane.operation_lanes l SET passing = false
+        FROM unnest(p_items) i
+        WHERE l.shard = p_shard AND l.partition_id = p_partitions[i] AND l.group_id = p_groups[i] AND l.passing;
+        UPDATE fairlane.partitions p SET open_acks = greatest(0, p.open_acks - u.n)
+        FROM (SELECT p_partitions[d.item] AS id, count(*) AS n FROM unnest(p_done_item) d(item)
+              WHERE p_groups[d.item] <> 0 GROUP BY 1) u
+        WHERE p.shard = p_shard AND p.id = u.id;
+    END IF;
     PERFORM fairlane.advance_lanes(p_shard, array_agg(p_partitions[u.item]), array_agg(p_groups[u.item]), array_agg(u.n::int),
                                    array_agg(p_messages[u.item]), array_agg(u.last + 1), t)
     FROM (SELECT d.item, count(*) AS n, max(d.sequence) AS last FROM unnest(p_done_item, p_done_sequence) d(item, sequence)
@@ -260,8 +273,10 @@ BEGIN
     WHERE o.shard = p_shard AND o.partition_id = p_partition AND o.group_id = p_group AND o.sequence = p_sequence
     RETURNING o.messages INTO v_messages;
     PERFORM fairlane.free_places(p_shard, ARRAY[p_partition], ARRAY[v_messages], ARRAY[1], -1);
-    UPDATE fairlane.partitions p SET open_operations = greatest(0, p.open_operations - 1)
-    WHERE p.shard = p_shard AND p.id = p_partition AND p_group = 0;
+    UPDATE fairlane.partitions p
+    SET open_operations = greatest(0, p.open_operations - CASE WHEN p_group = 0 THEN 1 ELSE 0 END),
+        open_acks = greatest(0, p.open_acks - CASE WHEN p_group = 0 THEN 0 ELSE 1 END)
+    WHERE p.shard = p_shard AND p.id = p_partition;
     IF p_keep_claim THEN
         UPDATE fairlane.operation_lanes l SET open = l.open - 1, messages = l.messages - v_messages
         WHERE l.shard = p_shard AND l.partition_id = p_partition AND l.group_id = p_group;

@@ -1,0 +1,58 @@
+"""Entries of the journal that the store refused for good: looked at, tried again, or given up by people."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlane.engine.held_lanes import HeldLanes
+from fairlane.errors import InvalidRequest, NotFound, StoreUnavailable
+from fairlane.store.journal import Entry
+
+
+class SetAside:
+    """Each worker of a broker has a journal of its own, and an id names it: `<journal>-<entry>`."""
+
+    def __init__(self, held: HeldLanes) -> None:
+        self._held = held
+        self._journal = held.journal
+        self._one_by_one = asyncio.Lock()
+
+    async def list(self, *, limit: int) -> list[Entry]:
+        """Oldest first."""
+        return await self._journal.failed(limit=limit)
+
+    def id_of(self, entry: Entry) -> str:
+        return f"{self._journal.number}-{entry.seq}"
+
+    async def retry(self, id: str) -> Entry:
+        """Let it wait again, behind what waits of its lane now."""
+        async with self._one_by_one:
+            entry = await self._find(id)
+            if not await self._journal.retry(entry):
+                raise _gone(id)
+            self._held.hold({entry.lane: 1})
+            return entry
+
+    async def discard(self, id: str) -> Entry:
+        """Give it up for good."""
+        async with self._one_by_one:
+            entry = await self._find(id)
+            await self._journal.remove([entry])
+            return entry
+
+    async def _find(self, id: str) -> Entry:
+        number, _, seq = id.partition("-")
+        if not (number.isascii() and number.isdigit() and seq.isascii() and seq.isdigit() and len(id) < 20):
+            raise InvalidRequest(f"{id!r:.80} is not the id of an entry that was set aside; they look like 0-17")
+        if int(number) != self._journal.number:
+            raise StoreUnavailable(
+                f"entry {id} is in the journal of another process of this broker; try again, another may answer"
+            )
+        entry = await self._journal.failed_entry(int(seq))
+        if entry is None:
+            raise _gone(id)
+        return entry
+
+
+def _gone(id: str) -> NotFound:
+    return NotFound(f"no entry {id} is set aside in this journal (any more)")

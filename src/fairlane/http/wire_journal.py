@@ -1,0 +1,53 @@
+"""Shapes of what the journal set aside."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.engine.set_aside import SetAside
+from fairlane.http.query import Limit
+from fairlane.http.wire import timestamp
+from fairlane.http.wire_queues import Wire
+from fairlane.store.journal import Entry
+
+
+class FailedEntry(Wire, rename="camel", kw_only=True):
+    """Messages, or acks, that the store refused when they came from the journal."""
+
+    id: str
+    kind: str
+    queue: str | None
+    consumer_group: str | None
+    """Of acks."""
+    partition: str
+    messages: int
+    error: str
+    accepted_at: str
+
+
+class FailedEntries(Wire, rename="camel", kw_only=True):
+    entries: list[FailedEntry]
+
+
+class FailedQuery(Wire, rename="camel", kw_only=True):
+    limit: Limit = 100
+
+
+class EntryDone(msgspec.Struct, kw_only=True):
+    entry: FailedEntry
+    status: str
+    """`waiting` again, or `discarded`."""
+
+
+def failed_out(set_aside: SetAside, entry: Entry) -> FailedEntry:
+    lane = entry.lane
+    return FailedEntry(
+        id=set_aside.id_of(entry),
+        kind=lane.kind,
+        queue=lane.name if lane.kind == "push" else None,
+        consumer_group=lane.name if lane.kind == "ack" else None,
+        partition=lane.partition,
+        messages=entry.messages,
+        error=entry.error or "",
+        accepted_at=timestamp(entry.created_at),
+    )

@@ -1,0 +1,105 @@
+"""A broker that kills itself with SIGKILL at one point: `python -m tests.faults.doomed URL JOURNAL POINT`.
+
+It says which numbers it answered. The real parts run; only the call beside the point is wrapped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fairlane.broker import Broker
+from fairlane.engine.kept import push_entry, push_lane
+from fairlane.engine.switchboard import PUSH_ASIDE
+from fairlane.model.message import PushItem
+from fairlane.store.sqlite.journal import SqliteJournal
+from fairlane.store.sqlite.journal_files import Leftover
+
+QUEUE = "orders"
+COUNT = 4
+POINTS = {
+    "sending": "a push is about to go to the store",
+    "stored": "the store has committed a push that is not answered yet",
+    "appending": "the journal is about to commit",
+    "appended": "the journal has committed what is not answered yet",
+    "draining": "what the journal holds is about to go to the store",
+    "drained": "the store has it, and the journal too",
+    "removed": "the journal does not have it any more",
+    "adopted": "two journals have what a dead process left",
+}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(call: Callable[..., Awaitable[Any]], *, before: bool, after_calls: int = 1) -> Callable[..., Awaitable[Any]]:
+    """`call`, and the end of this process at the edge of it, the n-th time."""
+    left = after_calls
+
+    async def run(*values: Any, **named: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if before and not left:
+            die()
+        result = await call(*values, **named)
+        if not left:
+            die()
+        return result
+
+    return run
+
+
+def tell(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+async def push(broker: Broker, point: str) -> None:
+    for number in range(COUNT):
+        await broker.push(QUEUE, number, partition=point)
+        tell(number)
+
+
+async def adopt(journal: SqliteJournal, directory: str) -> None:
+    """What another process left, in order."""
+    other = await SqliteJournal.open(directory, bytes_max=10**9)
+    for number in range(COUNT):
+        item = PushItem(queue=QUEUE, partition="adopted", payload=str(number).encode())
+        lane = push_lane("default", item)
+        await other.append([push_entry(lane, [(item, f"left behind {number}")])])
+        tell(number)
+    await other.close()
+    Leftover.drop = lambda *_: die()  # type: ignore[method-assign]
+    await journal.adopt()
+
+
+async def main(url: str, directory: str, point: str) -> None:
+    async with Broker.open(url, journal=directory) as broker:
+        journal: Any = broker.journal
+        messages: Any = broker.store.messages
+        if point in ("sending", "stored"):
+            messages.push = dying(messages.push, before=point == "sending", after_calls=COUNT)
+            await push(broker, point)
+        await broker.engine.switches.turn(PUSH_ASIDE, True)
+        if point == "adopted":
+            await adopt(journal, directory)
+        if point in ("appending", "appended"):
+            journal.append = dying(journal.append, before=point == "appending", after_calls=COUNT)
+        await push(broker, point)
+        pusher: Any = broker.engine._pusher
+        if point in ("draining", "drained"):
+            pusher.run = dying(pusher.run, before=point == "draining")
+        else:
+            journal.remove = dying(journal.remove, before=False)
+        await broker.engine.switches.turn(PUSH_ASIDE, False)
+        assert broker.engine.shelter is not None
+        broker.engine.shelter.held.added.set()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,55 @@
+"""A broker killed with -9 at each point at which it holds something in its hands. SQL alone says what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.engine.switchboard import PUSH_ASIDE
+from tests.conftest import FreshDatabase
+from tests.faults.doomed import COUNT, POINTS
+from tests.faults.producers import drained, stored
+from tests.postgres import PostgresServer, running_server
+
+LOST = ("sending", "appending")
+"""Points before which nothing is durable, and nobody is answered."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with running_server(18) as server:
+        yield server
+
+
+async def killed(url: str, journal: Path, point: str) -> list[int]:
+    """The numbers that a broker answered before it died at the point."""
+    command = [sys.executable, "-m", "tests.faults.doomed", url, str(journal), point]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    async with asyncio.timeout(60):
+        said, _ = await process.communicate()
+    assert process.returncode == -9, f"it did not come to {point!r}: {POINTS[point]}"
+    return [int(line) for line in said.split()]
+
+
+@pytest.mark.timeout(180)
+async def test_a_broker_killed_at_any_point_leaves_each_message_once_and_in_order(
+    server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """Each broker after a killed one finds its journal, and goes on with it until it dies itself."""
+    url = await fresh_database(server)
+    answered = {point: await killed(url, tmp_path, point) for point in POINTS}
+    every = list(range(COUNT))
+    early = {"sending", "stored", "appending", "appended"}
+    assert answered == {point: every[:-1] if point in early else every for point in POINTS}
+    async with Broker.open(url, journal=str(tmp_path)) as heir:
+        await heir.engine.switches.turn(PUSH_ASIDE, False)
+        assert heir.engine.shelter is not None
+        heir.engine.shelter.held.added.set()
+        await drained(heir)
+    assert await stored(url) == {point: every[:-1] if point in LOST else every for point in POINTS}
