@@ -86,14 +86,13 @@ async def test_no_more_is_in_hand_than_the_concurrency(client: Client, queue: st
     for number in range(12):
         await client.push(queue, number, partition=f"p{number}")
     async with running(app) as worker:
-        [feed] = worker.feeds or [None]
         await until(lambda: bool(worker.feeds) and worker.feeds[0].in_hand == 3)
         await asyncio.sleep(0.1)
         assert worker.feeds[0].in_hand == 3
         assert len(await client.leases(queue)) == 3
         go_on.set()
         await until_drained(client, queue)
-    assert feed is None or feed.in_hand == 0
+        assert worker.feeds[0].in_hand == 0
 
 
 async def test_a_broker_that_cannot_be_reached_is_waited_for(
