@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
@@ -15,13 +16,19 @@ pytest_plugins = ["tests.guards", "tests.conformance.parity"]
 
 WAITING = ("tests/queen/test_own_suite.py", "tests/faults/", "tests/queen/", "tests/e2e/")
 """Tests that mostly wait, longest first. One worker begins with them while the others keep the cores busy."""
+LONG = "tests/stateful/"
+"""Tests that work for long. A second worker begins with them, so that none is left alone with one at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         return next((n for n, path in enumerate(WAITING) if item.nodeid.startswith(path)), len(WAITING))
 
-    items.sort(key=place)
+    long = [item for item in items if item.nodeid.startswith(LONG)]
+    rest = sorted((item for item in items if not item.nodeid.startswith(LONG)), key=place)
+    # The workers get equal shares of this list, and take from each other's ends when theirs is done.
+    share = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = [*rest[:share], *long, *rest[share:]]
 
 
 class FreshDatabase(Protocol):

@@ -104,7 +104,7 @@ class Consuming(Driver):
         """
         lanes = self.models[queue].groups[group]
         rank = {name: seen.index(name) for name in seen}
-        if any(lane.lease is not None and lane.ends_at <= self.now for lane in lanes.values()):
+        if any(lane.failures or (lane.lease is not None and lane.ends_at <= self.now) for lane in lanes.values()):
             for state in self.run(self.broker.lanes(queue, group)):
                 if state.head and state.committed != lanes[state.name].committed:
                     rank.setdefault(state.name, -1)
