@@ -10,7 +10,7 @@ import msgspec
 from fairlane.model.ids import id_facts, id_key, ids_facts
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
-from fairlane.model.segment import pack
+from fairlane.model.segment import pack, pack_minted
 from fairlane.store.values import NO_ID_TIME, Slice
 
 Address = tuple[str, str, str]
@@ -141,7 +141,7 @@ def _pack_minted(
     items, tenant = request.items, request.tenant
     ids, keys, made_at = made
     rows = zip(
-        map(pack, ids, ids, items),
+        pack_minted(ids, items),
         ids,
         keys,
         repeat(made_at),

@@ -187,19 +187,19 @@ class Pusher:
     def _stored(self, flush: Flush, draft: Draft, result: Stored) -> None:
         part, position = draft.slice, result.first
         where, depth, capacity = part.partition, result.depth, result.capacity
-        repeated, outcomes = bool(draft.repeats), flush.outcomes
-        for owner, transaction_id, message_id in zip(
-            draft.owners, part.transaction_ids, draft.message_ids, strict=True
-        ):
-            outcome = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
-            position += 1
-            if repeated:
+        ids = zip(draft.owners, part.transaction_ids, draft.message_ids, strict=True)
+        if draft.repeats:
+            for owner, transaction_id, message_id in ids:
+                outcome = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
                 flush.settle(draft, owner, outcome)
-            else:
-                request, index = owner
+                position += 1
+        else:
+            outcomes = flush.outcomes
+            for (request, index), transaction_id, message_id in ids:
                 answers = outcomes[request]
                 if type(answers) is list:
-                    answers[index] = outcome
+                    answers[index] = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
+                position += 1
         del flush.drafts[draft.address]
         self._ready(part.queue_id, draft.owners)
 
