@@ -105,6 +105,8 @@ class Popper:
         self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
         self._due: dict[int, int | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._seeding: set[int] = set()
+        """Groups that this broker gives their lanes."""
         self._stopping = False
 
     async def pop(self, request: PopRequest) -> Popped:
@@ -191,7 +193,7 @@ class Popper:
             return None
         if group.seeding:
             self._catalogue.forget_group(queue.id, group.name)
-            self._spawn(self._seed(group))
+            await self._seed(group)
         if request.partition is None:
             return queue, group, None
         known = self._catalogue.known_partition(queue, request.partition)
@@ -200,8 +202,25 @@ class Popper:
         return None if known is None else (queue, group, known.id)
 
     async def _seed(self, group: Group) -> None:
-        while await self._store.groups.seed(group.id):
-            self._waiters.wake(group.queue_id, 1, group_id=group.id)
+        """One step towards a group that has all its lanes: then there is something to pop. The rest goes on beside."""
+        if group.id in self._seeding:
+            return
+        self._seeding.add(group.id)
+        more = False
+        try:
+            more = await self._store.groups.seed(group.id)
+            if more:
+                self._spawn(self._seed_rest(group))
+        finally:
+            if not more:
+                self._seeding.discard(group.id)
+
+    async def _seed_rest(self, group: Group) -> None:
+        try:
+            while await self._store.groups.seed(group.id):
+                self._waiters.wake(group.queue_id, 1, group_id=group.id)
+        finally:
+            self._seeding.discard(group.id)
 
     async def _take(
         self, request: PopRequest, queue: Queue, group: Group, partition: PartitionId | None
