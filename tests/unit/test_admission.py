@@ -185,3 +185,9 @@ def test_a_burst_is_not_a_load() -> None:
 
 def test_pops_do_not_wait_for_pushes() -> None:
     assert decide("pop", Load(0.9, execute_seconds=5.0, enqueue_seconds=5.0)).verdict == "execute"
+
+
+def test_an_ack_is_not_refused_because_it_would_wait() -> None:
+    busy = Load(0.6, execute_seconds=0.3, enqueue_seconds=0.3)
+    assert decide("ack", busy).verdict == "enqueue"
+    assert decide("push", busy).verdict == "refuse"

@@ -88,7 +88,8 @@ def decide(kind: Kind, load: Load, *, limits: Mapping[Kind, Limit] = LIMITS, eng
     if load.depth >= limit.depth:
         why = f"{busy}, and {load.depth} operations wait, of {limit.depth}"
         return Decision("refuse", why, _retry_after(load, limit))
-    if load.enqueue_seconds > limit.answer_seconds:
+    # An ack that is refused has its messages delivered again, so that it may rather take its time.
+    if load.enqueue_seconds > limit.answer_seconds and kind != "ack":
         why = f"{busy}, and to keep one more for later takes {load.enqueue_seconds:.2f} s"
         return Decision("refuse", why, RETRY_SECONDS_MIN)
     return Decision("enqueue", busy)
