@@ -36,7 +36,7 @@ class Limit(NamedTuple):
     depth: int | None
     answer_seconds: float = ANSWER_SECONDS
     """On a store that has been busy for a while, whoever would wait longer than this to be executed is queued, and
-    whoever would wait longer to be queued is refused: even a used-up store has a quick answer."""
+    whoever would wait longer to be queued is refused, unless it is an ack: even a used-up store has a quick answer."""
 
 
 LIMITS: Final[Mapping[Kind, Limit]] = {
