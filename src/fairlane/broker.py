@@ -11,7 +11,7 @@ import msgspec
 from fairlane.administration import Administration
 from fairlane.delivery import Batch, Delivery, completed
 from fairlane.engine.ack import AckRequest
-from fairlane.engine.admission import LIMITS, Kind, Limit
+from fairlane.engine.admission import LIMITS, PATIENT, Kind, Limit
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.engine import Engine
 from fairlane.engine.patience import PATIENCE_SECONDS
@@ -71,7 +71,7 @@ class Broker(Administration):
         retention_interval: float = 10.0,
         journal: str | None = None,
         journal_bytes_max: int = JOURNAL_BYTES_MAX,
-        limits: Mapping[Kind, Limit] = LIMITS,
+        limits: Mapping[Kind, Limit] = PATIENT,
         patience_seconds: float = PATIENCE_SECONDS,
         **options: Any,
     ) -> AsyncIterator[Broker]:
@@ -81,7 +81,8 @@ class Broker(Administration):
 
         `journal` is a directory: pushes and acks that the store cannot take are kept there and applied later, and a
         broker on PostgreSQL starts without its database. A store that takes longer than `patience_seconds` is away;
-        `limits` say when a busy one lets pushes and acks wait, or refuses them."""
+        `limits` say when a busy one lets pushes and acks wait, or refuses them; without any it takes its time, for who
+        calls it from the same process waits anyway."""
         kept = await open_journal(journal, journal_bytes_max) if journal is not None else None
         try:
             store = await open_or_wait(url, clock, options, late=kept is not None)

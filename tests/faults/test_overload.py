@@ -14,6 +14,7 @@ import pytest
 import fairlane.store.postgres.store
 import fairlane.store.sealed.install  # noqa: F401
 from fairlane.broker import Broker
+from fairlane.engine.admission import LIMITS
 from fairlane.errors import Overloaded
 from tests.conftest import FreshDatabase
 from tests.faults.producers import QUEUE, stored
@@ -37,7 +38,7 @@ async def test_a_hundred_pushes_at_once_on_a_slow_store_all_succeed_in_order(
     server: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
     url = await fresh_database(server)
-    async with slow_link(server) as link, Broker.open(link.url(url)) as broker:
+    async with slow_link(server) as link, Broker.open(link.url(url), limits=LIMITS) as broker:
         for lane in range(10):
             await broker.push(QUEUE, -1, partition=f"p{lane}")
         link.seconds = 0.05
@@ -70,7 +71,7 @@ async def test_a_store_slower_than_its_producers_answers_201_202_and_429_and_eac
             number += 1
             await asyncio.sleep(0.05 * random.random())  # not in step with the others, nor as long as it was told
 
-    async with slow_link(server) as link, Broker.open(link.url(url)) as broker:
+    async with slow_link(server) as link, Broker.open(link.url(url), limits=LIMITS) as broker:
         await asyncio.gather(*(broker.push(QUEUE, -1, partition=f"p{lane}") for lane in range(300)))
         link.byte_seconds = 3e-5
         producers = [asyncio.create_task(produce(broker, f"p{lane}")) for lane in range(300)]

@@ -45,6 +45,8 @@ LIMITS: Final[Mapping[Kind, Limit]] = {
     "pop": Limit(0.95, None),
 }
 """Kinds that are not here are always executed: a renewal, a transaction or an event that waits is worth nothing."""
+PATIENT: Final[Mapping[Kind, Limit]] = {}
+"""Everything is executed, however long it takes: for callers that wait anyway."""
 
 
 class Load(NamedTuple):

@@ -216,7 +216,7 @@ class Engine:
     def _must_wait(self, kind: Kind) -> bool:
         """Whether an operation is kept and applied later; Overloaded if it is not even that. While the store is away
         the journal decides."""
-        if self.shelter is not None and not self.shelter.watch.up:
+        if kind not in self.admission.limits or self._away:
             return False
         now = perf_counter()
         if now < self._execute_until.get(kind, 0.0):
