@@ -11,6 +11,7 @@
     |   |- AlreadyExists
     |   |- TransactionRefused   one of its operations was refused; nothing was applied
     |   '- OperationFailed      what was accepted was given up on later; the operation says why
+    |- CommandFailed        what carries out a command refused it or did not answer; `retryable` says which
     |- Overloaded           try again after `retry_after` seconds
     |   |- QueueFull        the queue is at its capacity
     |   '- JournalFull      the store is away and the journal has no room either
@@ -105,6 +106,17 @@ class TransactionRefused(Conflict):
 
 class OperationFailed(Conflict):
     code = "operation_failed"
+
+
+class CommandFailed(FairlaneError):
+    """`retry_after` is how many seconds whoever was called asked for, if it did."""
+
+    code = "command_failed"
+
+    def __init__(self, message: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
 
 
 class Overloaded(FairlaneError):

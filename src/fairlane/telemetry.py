@@ -67,6 +67,25 @@ def upper_bound(bucket: int) -> float:
     return (bucket + 1 if octave == 0 else (_STEPS + step + 1) << octave - 1) / 1e6
 
 
+class CommandCounts:
+    """What the broker did of one command: how it ended, and how long it took where it was done."""
+
+    __slots__ = ("dead", "done", "failed")
+
+    def __init__(self) -> None:
+        self.done = Operation()
+        self.failed = self.dead = 0
+
+    def record(self, status: str, seconds: float) -> None:
+        """`status` is that of the ack."""
+        if status == "completed":
+            self.done.record(seconds, 1)
+        elif status == "dlq":
+            self.dead += 1
+        elif status == "failed":
+            self.failed += 1
+
+
 class QueueCounts:
     """What happened to one queue in one minute."""
 
@@ -106,6 +125,8 @@ class Telemetry:
         self.started_at = wall_clock()
         self.operations = {kind: Operation() for kind in KINDS}
         self.push, self.pop, self.ack, self.transaction, self.renew_lease = self.operations.values()
+        self.commands: dict[str, CommandCounts] = {}
+        """By name, those that this broker carries out."""
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_KEPT)
         self._beyond = QueueCounts()
         self._minute_ends = 0.0
@@ -130,6 +151,9 @@ class Telemetry:
                 return self._beyond
             counts = queues[queue_id] = QueueCounts()
         return counts
+
+    def command(self, name: str) -> CommandCounts:
+        return self.commands.setdefault(name, CommandCounts())
 
     def minutes(self, since: int, until: int) -> list[Minute]:
         """The minutes that began from `since` to `until`, oldest first; the last may still run."""

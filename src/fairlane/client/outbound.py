@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from fairlane.client.problems import seconds_of
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, Unavailable
 from fairlane.runtime.backoff import backoff
+from fairlane.runtime.retry_after import seconds_of
 
 ATTEMPTS = 5
 FIRST_SECONDS = 0.2

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from email.utils import parsedate_to_datetime
-
 import msgspec
 
 from fairlane import errors
 from fairlane.errors import FairlaneError
-from fairlane.runtime.clock import wall_clock
+from fairlane.runtime.retry_after import seconds_of
 
 RETRY_AFTER = 5.0  # seconds, when an overloaded broker does not say
 
@@ -65,20 +63,6 @@ def rebuilt(problem: Problem, otherwise: type[FairlaneError] = FairlaneError) ->
     if known is None and problem.code:
         error.code = problem.code
     return error
-
-
-def seconds_of(retry_after: str | None) -> float | None:
-    """The seconds that a Retry-After header asks for, as a number or as a date."""
-    if not retry_after:
-        return None
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - wall_clock() / 1_000_000)
-    except ValueError:
-        return None
 
 
 def _or_default(seconds: float | None) -> float:

@@ -16,6 +16,7 @@ _STATUSES: list[tuple[type[errors.FairlaneError], int]] = [
     (errors.InvalidRequest, 400),
     (errors.NotFound, 404),
     (errors.Conflict, 409),
+    (errors.CommandFailed, 502),
     (errors.Overloaded, 429),
     (errors.Unavailable, 503),
 ]

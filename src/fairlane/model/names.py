@@ -9,6 +9,8 @@ DEFAULT_PARTITION = "Default"
 DEFAULT_TENANT = "default"
 QUEUE_MODE = "__QUEUE_MODE__"
 """The implicit group of a pop that names none."""
+COMMANDS = "__COMMANDS__"
+"""The group for which the messages of a queue become commands, whoever carries them out."""
 
 
 def is_plain(name: object) -> bool:

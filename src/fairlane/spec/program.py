@@ -12,6 +12,8 @@ from fairlane.spec import ir
 from fairlane.spec.evaluate import compile_expression, compile_mapping
 from fairlane.spec.validate import compile_input_validator, compile_validator
 
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
 
 class Command(msgspec.Struct, frozen=True):
     name: str
@@ -30,6 +32,19 @@ class QueueProgram:
         self._mapped = compile_mapping(queue.map_to) if queue.map_to else None
         command = spec.commands.get(queue.map_to.command) if queue.map_to else None
         self._validate_input = compile_input_validator(command.input) if command and command.input else None
+
+    @property
+    def looks(self) -> bool:
+        """Whether a message is looked at when it is pushed."""
+        return self._validate is not None or self._key is not None
+
+    @property
+    def keyed(self) -> bool:
+        return self._key is not None
+
+    @property
+    def mapping(self) -> ir.Mapping | None:
+        return self._mapping
 
     def check(self, payload: bytes) -> None:
         """PayloadInvalid if a message does not fit the type of the queue."""
@@ -57,6 +72,14 @@ class QueueProgram:
         return Command(self._mapping.command, built)
 
 
+def decoded(payload: bytes) -> dict[str, Any]:
+    """A message as expressions see it; ExpressionFailed if it is no object."""
+    try:
+        return _decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ExpressionFailed(f"expressions are over an object with members: {error}") from None
+
+
 class Preview(msgspec.Struct, frozen=True):
     """What becomes of a message."""
 
@@ -69,8 +92,5 @@ def preview(spec: ir.Spec, queue: str, payload: bytes) -> Preview:
     """What `queue` would do with a message, step by step as a broker and a worker do it."""
     program = QueueProgram(spec, queue)
     program.check(payload)
-    try:
-        message = msgspec.json.decode(payload, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ExpressionFailed(f"expressions are over an object with members: {error}") from None
+    message = decoded(payload)
     return Preview(queue, program.partition(message) or DEFAULT_PARTITION, program.command(message))

@@ -1,0 +1,1 @@
+"""Commands that the broker carries out itself: calls over HTTP, and pushes to another queue."""

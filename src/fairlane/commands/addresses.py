@@ -1,0 +1,130 @@
+"""Where calls of the broker may go: to the public internet, and to what is named for them inside.
+
+A spec names a URL, and names resolve to whatever their owner wants. So it is the addresses that are judged, all of
+them and each time a connection is made, and the connection goes to one that was judged.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from fairlane.errors import CommandFailed, InvalidRequest
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+PORTS = frozenset({443, 8443})
+"""Of public hosts; what listens on others is seldom meant for everybody."""
+_IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
+_INSIDE: tuple[Network, ...] = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
+        *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+        # Within 2000::/3: protocols' own, documentation, and IPv4 addresses in other clothes.
+        *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
+    )
+)
+"""Written out: what a library counts as private changes with its version."""
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?")
+_PLACE = re.compile(rf"({_NAME.pattern}|\[[0-9a-f:.]{{2,45}}\])(:[0-9]{{1,5}})?")
+
+
+def is_public(address: Address) -> bool:
+    """Whether it is one of the public internet. Those of IPv4 written as IPv6 are not, whatever they hold."""
+    if isinstance(address, ipaddress.IPv6Address) and (address not in _IPV6_PUBLIC or address.scope_id):
+        return False
+    return address.is_global and not any(address in network for network in _INSIDE)
+
+
+class Allowed(NamedTuple):
+    """What calls may reach besides: hosts by name, and networks; on one port, or on all with None."""
+
+    hosts: frozenset[tuple[str, int | None]] = frozenset()
+    networks: tuple[tuple[Network, int | None], ...] = ()
+
+    @classmethod
+    def parse(cls, entries: Iterable[str]) -> Allowed:
+        """From `incidents.internal`, `10.1.0.0/16`, `[::1]:8080` and the like."""
+        hosts: set[tuple[str, int | None]] = set()
+        networks: list[tuple[Network, int | None]] = []
+        for entry in filter(None, map(str.strip, entries)):
+            host, port = _entry(entry)
+            try:
+                networks.append((ipaddress.ip_network(host), port))
+            except ValueError:
+                if not _NAME.fullmatch(host) or host.replace(".", "").isdecimal():
+                    raise InvalidRequest(f"outbound_allow: {entry!r:.100} is no host, address or network") from None
+                hosts.add((host, port))
+        return cls(frozenset(hosts), tuple(networks))
+
+    def names(self, host: str, port: int) -> bool:
+        return (host, None) in self.hosts or (host, port) in self.hosts
+
+    def covers(self, address: Address, port: int) -> bool:
+        return any(address in network and wanted in (None, port) for network, wanted in self.networks)
+
+
+def _entry(entry: str) -> tuple[str, int | None]:
+    """A host or network, and its port if there is one. An address of IPv6 with a port stands in brackets."""
+    host, colon, port = entry.lower().rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or (":" in host and not bracketed) or entry.endswith("]"):
+        return entry.lower().strip("[]").rstrip("."), None
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise InvalidRequest(f"outbound_allow: {entry!r:.100} has no port behind its colon")
+    return host.strip("[]").rstrip("."), int(port)
+
+
+def check_url(url: str, allowed: Allowed) -> None:
+    """CommandFailed if nothing may be sent to this URL. A name is judged when it is resolved, by `judge`."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise CommandFailed(f"{url!r:.200} is no URL") from None
+    # Nothing in it that another reader of URLs could take for something else.
+    plain = url.isascii() and url.isprintable() and not set(url) & set(" \\#")
+    if not plain or parts.scheme not in ("http", "https") or not _PLACE.fullmatch(parts.netloc.lower()):
+        raise CommandFailed(f"{url!r:.200} is not called: it must be https:// and a host, without user or fragment")
+    port = port or (443 if parts.scheme == "https" else 80)
+    address = _written_out(host)
+    named = allowed.names(host.rstrip("."), port) or (address is not None and allowed.covers(address, port))
+    if parts.scheme != "https" and not named:
+        raise CommandFailed(f"{host} is not called over plain http: only hosts in outbound_allow are")
+    if address is not None:
+        judge(host, port, [address], allowed)
+
+
+def judge(host: str, port: int, addresses: Iterable[Address], allowed: Allowed) -> None:
+    """CommandFailed unless a host may be called that has these addresses: one inside among public ones is enough to
+    refuse it."""
+    if allowed.names(host.rstrip("."), port):
+        return
+    for address in addresses:
+        if allowed.covers(address, port):
+            continue
+        if not is_public(address):
+            # Without the address: whoever sees the error need not learn how the network looks inside.
+            raise CommandFailed(
+                f"{host} is not called: it leads to an address that is not public, and is not in outbound_allow"
+            )
+        if port not in PORTS:
+            raise CommandFailed(f"{host} is not called on port {port}: only 443, 8443 and what is in outbound_allow")
+
+
+def _written_out(host: str) -> Address | None:
+    """The address that a host is; CommandFailed for the spellings of old, like 2130706433, 0x7f.1 or 0177.0.0.1."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    last = host.rstrip(".").rsplit(".", 1)[-1]
+    if last.isdecimal() or last.startswith("0x"):
+        raise CommandFailed(f"{host!r:.200} is no name of a host, and an address in no usual spelling") from None
+    return None

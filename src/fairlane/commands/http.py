@@ -1,0 +1,89 @@
+"""Commands that are calls over HTTP, signed as Standard Webhooks."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+
+import msgspec
+
+from fairlane.commands.caller import Answer, Caller
+from fairlane.errors import CommandFailed, InvalidRequest
+from fairlane.hooks.schemes import PRESETS
+from fairlane.hooks.signatures import sign
+from fairlane.model.limits import RESULT_BYTES_MAX
+from fairlane.model.message import check_json
+from fairlane.runtime.clock import wall_clock
+from fairlane.runtime.retry_after import seconds_of
+from fairlane.spec import ir
+
+STANDARD = PRESETS["standard_webhooks"]
+RETRY_AFTER_SECONDS_MAX = 3600.0
+_AGAIN = (408, 425, 429)
+"""The client errors that say: not now."""
+_KEY = re.compile(r"[!-\-/-~]{1,255}")
+_TOLD_CHARS_MAX = 200
+
+
+class CallResult(msgspec.Struct, omit_defaults=True):
+    """What is kept of a call that was done."""
+
+    status: int
+    duration_ms: float
+    body: msgspec.Raw | None = None
+    """What the server answered, if it is JSON and not too large to keep."""
+
+
+class HttpExecutor:
+    """The input of the command is the body of the request. A server knows repeats by `webhook-id`, which is the same
+    at every attempt."""
+
+    def __init__(self, run: ir.HttpRun, key: bytes, caller: Caller) -> None:
+        self._run = run
+        self._key = key
+        self._caller = caller
+
+    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        """2xx is done, and gives the result. 408, 425, 429, all that is not 4xx, and no answer may be tried again;
+        any other 4xx is the end."""
+        began = time.perf_counter()
+        headers = self._headers(input, idempotency_key)
+        answer = await self._caller.call(self._run.method, self._run.url, headers=headers, body=input)
+        if not 200 <= answer.status < 300:
+            raise _failure(answer)
+        return _result(answer, time.perf_counter() - began)
+
+    def _headers(self, input: bytes, idempotency_key: str) -> dict[str, str]:
+        # What is signed is read at its dots, and a header takes no line break: a strange key goes as its hash.
+        usable = _KEY.fullmatch(idempotency_key) is not None
+        id = idempotency_key if usable else hashlib.sha256(idempotency_key.encode()).hexdigest()
+        signed = sign(STANDARD, self._key, input, delivery_id=id, now=wall_clock() / 1e6)
+        told = {name.decode("ascii"): value.decode("ascii") for name, value in signed.items()}
+        return {"Content-Type": "application/json", "Idempotency-Key": id, **told}
+
+
+def _failure(answer: Answer) -> CommandFailed:
+    told = (answer.body or b"")[:_TOLD_CHARS_MAX].decode(errors="replace").strip()
+    said = f"the server answered {answer.status}{': ' if told else ''}{told}"
+    if 400 <= answer.status < 500 and answer.status not in _AGAIN:
+        return CommandFailed(said)
+    asked = seconds_of(answer.retry_after)
+    return CommandFailed(
+        said, retryable=True, retry_after=None if asked is None else min(asked, RETRY_AFTER_SECONDS_MAX)
+    )
+
+
+def _result(answer: Answer, seconds: float) -> bytes:
+    result = CallResult(answer.status, round(seconds * 1000, 3))
+    plain = msgspec.json.encode(result)
+    if not answer.body or len(answer.body) > RESULT_BYTES_MAX:
+        return plain
+    result.body = msgspec.Raw(answer.body)
+    whole = msgspec.json.encode(result)
+    try:
+        check_json("the answer", answer.body, bytes_max=RESULT_BYTES_MAX)
+        check_json("the result", whole, bytes_max=RESULT_BYTES_MAX)
+    except InvalidRequest:
+        return plain
+    return whole

@@ -1,0 +1,144 @@
+"""A body to try a webhook with: one like its sender's, and in it whatever the spec reads of a body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fairlane.spec import ir, tree
+from fairlane.spec.parser import parse_expression
+from fairlane.spec.source import Source
+
+Path = tuple[str, ...]
+_COMPARED = ("==", "<=", ">=", "+", "-", "*", "/", "%")
+_TEXTS = ("startsWith", "endsWith", "contains")
+_SCALARS: dict[str, Any] = {
+    "json": {},
+    "int": 1,
+    "float": 1.5,
+    "bool": True,
+    "time": "2026-01-31T12:00:00Z",
+    "uuid": "0192f0c1-0000-7000-8000-000000000000",
+    "bytes": "c2FtcGxl",
+}
+
+
+def sample_body(spec: ir.Spec, webhook: ir.WebhookSpec, sent: dict[str, Any]) -> dict[str, Any]:
+    """`sent`, which is not changed, and what expressions and types of the webhook and its queue need besides."""
+    body = _copied(sent)
+    queue = spec.queues.get(webhook.queue or "")
+    if queue is not None and queue.message_type is not None:
+        payload = queue.message_type.fields.get("payload")
+        if isinstance(payload, ir.RecordType):
+            body = _merged(body, _of_type(payload, ""))
+    if webhook.on_type is not None:
+        body["type"] = webhook.on_type
+    wanted: dict[Path, Any] = {}
+    for text, type_ in _expressions(spec, webhook, queue):
+        node = parse_expression(Source("expression", text))
+        if type_ is not None:
+            wanted |= {path: _of_type(type_, path[-1]) for path in _results(node)}
+        for found, value in _reads(node):
+            wanted.setdefault(found, value)
+    # Those that were compared with something say more than those that were only read.
+    for path, value in sorted(wanted.items(), key=lambda read: read[1] is None):
+        if path[0] == "payload" and len(path) > 1:
+            _put(body, path[1:], f"sample {path[-1]}" if value is None else value)
+    return body
+
+
+def _expressions(
+    spec: ir.Spec, webhook: ir.WebhookSpec, queue: ir.QueueSpec | None
+) -> Iterator[tuple[str, ir.Type | None]]:
+    """Each with the type that its value must have, if that is known."""
+    for mapping in (webhook.command, queue.map_to if queue else None):
+        if mapping is not None:
+            declared = spec.commands.get(mapping.command)
+            types = declared.input.fields if declared and declared.input else {}
+            for name, text in mapping.fields.items():
+                yield text, types.get(name)
+    if queue is not None and queue.key is not None:
+        yield queue.key, None
+    if isinstance(webhook.idempotency, ir.ExpressionKey):
+        yield webhook.idempotency.expression, None
+
+
+def _results(node: tree.Expression) -> Iterator[Path]:
+    """The paths that an expression may come to."""
+    if isinstance(node, tree.Conditional):
+        yield from _results(node.then)
+        yield from _results(node.otherwise)
+    elif path := _path(node):
+        yield path
+
+
+def _reads(node: Any) -> Iterator[tuple[Path, Any]]:
+    """The paths in an expression, each with a value that suits it if one stands beside it."""
+    if isinstance(node, tree.Binary) and node.operator in _COMPARED:
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            if (path := _path(one)) and isinstance(other, tree.Literal):
+                yield path, other.value
+    if isinstance(node, tree.Function) and node.target is not None and node.name.text in _TEXTS:
+        [argument] = node.arguments
+        if (path := _path(node.target)) and isinstance(argument, tree.Literal):
+            yield path, argument.value
+    if path := _path(node):
+        yield path, None
+    elif isinstance(node, tree.Node):
+        for name in node.__struct_fields__:
+            yield from _reads(getattr(node, name))
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _reads(part)
+
+
+def _path(node: Any) -> Path | None:
+    """`a.b["c"]` as its keys."""
+    match node:
+        case tree.Name(name=name):
+            return (name,)
+        case tree.Member(of=of, name=word):
+            inner = _path(of)
+            return None if inner is None else (*inner, word.text)
+        case tree.Index(of=of, key=tree.Literal(value=str(key))):
+            inner = _path(of)
+            return None if inner is None else (*inner, key)
+    return None
+
+
+def _of_type(type_: ir.Type, name: str) -> Any:
+    match type_:
+        case ir.Scalar(of="string"):
+            return f"sample {name}".strip()
+        case ir.Scalar(of=of):
+            return _SCALARS[of]
+        case ir.ListType(items=items):
+            return [_of_type(items, name)]
+        case ir.EnumType(choices=choices):
+            return choices[0]
+        case ir.RecordType(fields=fields):
+            return {inner: _of_type(of, inner) for inner, of in fields.items() if not of.optional}
+        case ir.MapType():
+            return {}
+
+
+def _put(body: dict[str, Any], path: Path, value: Any) -> None:
+    """Where nothing is yet."""
+    for key in path[:-1]:
+        inner = body.setdefault(key, {})
+        if not isinstance(inner, dict):
+            return
+        body = inner
+    body.setdefault(path[-1], value)
+
+
+def _merged(body: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """What the type says goes before what the sender would send."""
+    for key, value in more.items():
+        mine = body.get(key)
+        body[key] = _merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return body
+
+
+def _copied(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: _copied(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}

@@ -1,0 +1,283 @@
+"""Messages that become commands in the broker: each as often as it must be, in order, and settled by the queue's
+delivery settings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.commands.calls import Calls
+from fairlane.commands.claim import Carrier
+from fairlane.commands.runner import Runner
+from fairlane.errors import CommandFailed
+from fairlane.model.names import COMMANDS
+from fairlane.spec import ir
+from fairlane.spec.check import problems
+from fairlane.spec.compile import compile_spec
+from fairlane.spec.program import QueueProgram
+from fairlane.spec.source import Source
+from fairlane.telemetry import CommandCounts
+from fairlane.testing import FrozenClock
+
+SPEC = """
+app Shop {
+  queue Orders {
+    message_type { id: json  customer: string }
+    delivery { max_attempts: 2  initial_backoff_ms: 1000  dead_letter_queue: Failed }
+    map_to: command Bill { order: id  who: customer.upperAscii() }
+  }
+  queue Loose { ordering: unordered  map_to: command Bill { order: id  who: "x" } }
+  queue Failed {}
+  queue Bills { message_type { order: int  who: string }  key: who }
+  command Bill { input { order: int  who: string }  run: queue Bills }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def spec() -> ir.Spec:
+    compiled = compile_spec(Source("shop", SPEC), lambda name: "")
+    assert not problems(compiled)
+    return compiled.spec
+
+
+class Recorder:
+    """An executor that notes what it was asked, and does what it is told."""
+
+    def __init__(self, act: Callable[[dict[str, Any]], object] = lambda input: {"ok": True}) -> None:
+        self.asked: list[tuple[str, dict[str, Any], str]] = []
+        self.act = act
+        self.running = self.most = 0
+
+    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        decoded = msgspec.json.decode(input)
+        self.asked.append((command, decoded, idempotency_key))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            returned = self.act(decoded)
+            if asyncio.iscoroutine(returned):
+                returned = await returned
+            return msgspec.json.encode(returned)
+        finally:
+            self.running -= 1
+
+    @property
+    def orders(self) -> list[int]:
+        return [input["order"] for _, input, _ in self.asked]
+
+
+@pytest.fixture
+async def broker(spec: ir.Spec) -> AsyncIterator[Broker]:
+    clock = FrozenClock()
+    async with Broker.open("sqlite:///:memory:", clock=clock) as broker:
+        broker.clock = clock  # type: ignore[attr-defined]
+        for name, queue in spec.queues.items():
+            await broker.configure(name, **msgspec.structs.asdict(queue.options))
+        yield broker
+
+
+@contextlib.asynccontextmanager
+async def running(broker: Broker, queue: str, carrier: Carrier, **options: int) -> AsyncIterator[Runner]:
+    runner = Runner(broker, queue, carrier, **options)
+    runner.start()
+    try:
+        yield runner
+    finally:
+        await runner.stop(grace_seconds=5)
+
+
+def calls(spec: ir.Spec, queue: str, recorder: Recorder) -> Calls:
+    return Calls(QueueProgram(spec, queue), recorder, CommandCounts())
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110  # of the store, which has no events here
+            await asyncio.sleep(0.002)
+
+
+async def drained(broker: Broker, queue: str) -> None:
+    """Return when the commands of a queue have nothing to do now."""
+    async with asyncio.timeout(10):
+        while True:
+            groups = {group.name for group in await broker.groups(queue)}
+            lanes = await broker.lanes(queue, COMMANDS) if COMMANDS in groups else []
+            now = await broker.store.now()
+            if lanes and not any(
+                lane.leased_until or lane.in_flight or (lane.ready_at is not None and lane.ready_at <= now)
+                for lane in lanes
+            ):
+                return
+            await asyncio.sleep(0.002)
+
+
+async def push(broker: Broker, queue: str, *ids: int, customer: str = "ann") -> None:
+    for id in ids:
+        await broker.push(queue, {"id": id, "customer": customer}, partition=customer, transaction_id=f"o-{id}")
+
+
+async def test_each_message_is_carried_out_in_order_and_its_result_is_kept(broker: Broker, spec: ir.Spec) -> None:
+    recorder = Recorder(lambda input: {"bill": input["order"]})
+    await push(broker, "Orders", *range(20))
+    await push(broker, "Orders", *range(100, 120), customer="bob")
+    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+        await drained(broker, "Orders")
+    assert [order for order in recorder.orders if order < 100] == list(range(20))
+    assert [order for order in recorder.orders if order >= 100] == list(range(100, 120))
+    assert recorder.asked[0][:2] == ("Bill", {"order": 0, "who": "ANN"})
+    assert len({key for _, _, key in recorder.asked}) == 40
+    group = next(one for one in await broker.groups("Orders") if one.name == COMMANDS)
+    partition = (await broker.lanes("Orders", COMMANDS))[0].partition
+    kept = await broker.store.groups.result(group.id, partition, 3)
+    assert kept is not None
+    assert msgspec.json.decode(kept)["bill"] % 100 == 3
+    assert not await broker.dead_letters("Orders")
+
+
+async def test_a_failed_command_is_tried_again_by_the_queues_backoff_and_then_given_up(
+    broker: Broker, spec: ir.Spec
+) -> None:
+    def refuse(input: dict[str, Any]) -> object:
+        if input["order"] == 1:
+            raise CommandFailed("busy", retryable=True)
+        return None
+
+    recorder = Recorder(refuse)
+    await push(broker, "Orders", 1, 2)
+    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+        await drained(broker, "Orders")
+        assert recorder.orders == [1]
+        broker.clock.advance(1.0)  # type: ignore[attr-defined]
+        broker.engine.waiters.wake_all()
+        await until(lambda: 2 in recorder.orders)
+        await drained(broker, "Orders")
+    assert recorder.orders == [1, 1, 2]
+    assert recorder.asked[0][2] == recorder.asked[1][2]
+    [letter] = await broker.dead_letters("Orders")
+    assert (letter.error, letter.group) == ("busy", COMMANDS)
+
+
+async def test_retry_after_is_honoured_instead_of_the_backoff(broker: Broker, spec: ir.Spec) -> None:
+    def later(input: dict[str, Any]) -> object:
+        if len(recorder.asked) == 1:
+            raise CommandFailed("slow down", retryable=True, retry_after=60.0)
+        return None
+
+    recorder = Recorder(later)
+    await push(broker, "Orders", 1)
+    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+        await drained(broker, "Orders")
+        [lane] = await broker.lanes("Orders", COMMANDS)
+        assert lane.ready_at is not None
+        assert lane.ready_at - await broker.store.now() == 60_000_000
+
+
+async def test_what_is_no_use_to_repeat_is_dead_at_once_and_the_lane_goes_on(broker: Broker, spec: ir.Spec) -> None:
+    def refuse(input: dict[str, Any]) -> object:
+        if input["order"] == 1:
+            raise CommandFailed("the server answered 422: no")
+        return None
+
+    recorder = Recorder(refuse)
+    await push(broker, "Orders", 1, 2)
+    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+        await drained(broker, "Orders")
+    assert recorder.orders == [1, 2]
+    [letter] = await broker.dead_letters("Orders")
+    assert letter.error == "the server answered 422: no"
+
+
+async def test_a_message_that_cannot_be_mapped_is_a_failed_attempt_with_the_expressions_text(
+    broker: Broker, spec: ir.Spec
+) -> None:
+    recorder = Recorder()
+    await broker.push("Loose", {"nothing": 1})
+    await broker.push("Loose", [1])
+    await broker.push("Loose", {"id": 7})
+    async with running(broker, "Loose", calls(spec, "Loose", recorder)):
+        await drained(broker, "Loose")
+        for seconds in (1, 2, 4, 8):
+            broker.clock.advance(seconds)  # type: ignore[attr-defined]
+            broker.engine.waiters.wake_all()
+            await asyncio.sleep(0.02)
+            await drained(broker, "Loose")
+    assert recorder.orders == [7]
+    errors = sorted(str(letter.error) for letter in await broker.dead_letters("Loose"))
+    assert errors[1] == "order: `id`: there is no `id`"
+    assert errors[0].startswith("expressions are over an object with members")
+
+
+async def test_lanes_go_beside_each_other_and_so_do_the_messages_of_an_unordered_queue(
+    broker: Broker, spec: ir.Spec
+) -> None:
+    async def slowly(input: dict[str, Any]) -> None:
+        async with asyncio.timeout(5):
+            await gate.wait()
+
+    for queue, customers in (("Orders", ["a", "b", "c"]), ("Loose", ["a", "a", "a"])):
+        gate = asyncio.Event()
+        recorder = Recorder(slowly)
+        for id, customer in enumerate(customers):
+            await push(broker, queue, id, customer=customer)
+        await push(broker, "Orders", 9, customer="a")
+        async with running(broker, queue, calls(spec, queue, recorder)):
+            await until(lambda: recorder.running >= 3)  # noqa: B023
+            gate.set()
+            await drained(broker, queue)
+        assert recorder.most == 3
+
+
+async def test_a_runner_that_stops_ends_what_runs_and_gives_back_the_rest_without_a_charge(
+    broker: Broker, spec: ir.Spec
+) -> None:
+    gate = asyncio.Event()
+
+    async def slowly(input: dict[str, Any]) -> None:
+        await gate.wait()
+
+    recorder = Recorder(slowly)
+    await push(broker, "Orders", *range(5))
+    runner = Runner(broker, "Orders", calls(spec, "Orders", recorder))
+    runner.start()
+    await until(lambda: recorder.running)
+    stopping = asyncio.create_task(runner.stop(grace_seconds=5))
+    await asyncio.sleep(0)
+    gate.set()
+    await stopping
+    assert recorder.orders == [0]
+    batch = await broker.pop("Orders", group=COMMANDS, batch=10)
+    assert [message.json()["id"] for message in batch] == [1, 2, 3, 4]
+    assert batch[0].attempts == 0
+
+
+async def test_a_call_that_outlasts_the_grace_is_given_back(broker: Broker, spec: ir.Spec) -> None:
+    recorder = Recorder(lambda input: asyncio.sleep(60))
+    await push(broker, "Orders", 1)
+    runner = Runner(broker, "Orders", calls(spec, "Orders", recorder))
+    runner.start()
+    await until(lambda: recorder.running)
+    await runner.stop(grace_seconds=0.01)
+    [message] = await broker.pop("Orders", group=COMMANDS)
+    assert (message.transaction_id, message.attempts) == ("o-1", 0)
+
+
+async def test_two_brokers_carry_out_each_message_once(broker: Broker, spec: ir.Spec) -> None:
+    recorder = Recorder(lambda input: asyncio.sleep(0))
+    other = Broker(broker.store)
+    for customer in "abcdefgh":
+        await push(broker, "Orders", *range(10), customer=customer)
+    async with (
+        running(broker, "Orders", calls(spec, "Orders", recorder), concurrency=2),
+        running(other, "Orders", calls(spec, "Orders", recorder), concurrency=2),
+    ):
+        await drained(broker, "Orders")
+    await other.engine.stop()
+    assert len(recorder.asked) == 80
+    assert len({(input["who"], input["order"]) for _, input, _ in recorder.asked}) == 80
