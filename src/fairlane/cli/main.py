@@ -8,7 +8,23 @@ from typing import Annotated
 
 import typer
 
-from fairlane.cli import dlq, group, hook, journal, pop, push, queue, retention, schedule, serve, spec, tail, worker
+from fairlane.cli import (
+    dlq,
+    group,
+    hook,
+    journal,
+    poll,
+    pop,
+    push,
+    queue,
+    retention,
+    schedule,
+    serve,
+    source,
+    spec,
+    tail,
+    worker,
+)
 from fairlane.cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN
 from fairlane.errors import FairlaneError
 
@@ -41,6 +57,7 @@ app.command(name="serve")(serve.serve)
 app.command(name="push")(push.push)
 app.command(name="pop")(pop.pop)
 app.command(name="tail")(tail.tail)
+app.command(name="poll")(poll.poll)
 app.add_typer(queue.app, name="queue")
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
@@ -49,6 +66,7 @@ app.add_typer(spec.app, name="spec")
 app.add_typer(hook.app, name="hook")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(worker.app, name="worker")
+app.add_typer(source.app, name="source")
 app.add_typer(journal.app, name="journal")
 
 

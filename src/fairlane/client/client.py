@@ -19,6 +19,7 @@ from fairlane.client.retention import Retention
 from fairlane.client.retries import Retries
 from fairlane.client.schedules import Schedules
 from fairlane.client.servers import Servers
+from fairlane.client.sources import Sources
 from fairlane.client.stored import Stored
 from fairlane.client.transactions import Transactions
 from fairlane.client.transport import Transport
@@ -55,6 +56,7 @@ class Client(
     Retention,
     Recurring,
     Workers,
+    Sources,
     Journal,
 ):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.

@@ -287,3 +287,35 @@ class WorkerView(_View, frozen=True, kw_only=True, rename="camel"):
     queues: list[WorkerQueue] = msgspec.field(default_factory=list)
     current: list[str] = msgspec.field(default_factory=list)
     """TransactionIds of messages that it works on."""
+
+
+class SourceView(_View, frozen=True, kw_only=True, rename="camel"):
+    """How far the records of a source were read, and who reads them."""
+
+    name: str
+    revision: str = ""
+    cursor: str | None = None
+    """Where reading new records goes on; None: at the beginning."""
+    token: int = 0
+    created_at: Micros
+    leased_until: Micros | None = None
+    sweep: int = 0
+    sweeping: bool = False
+    sweep_cursor: str | None = None
+    swept_at: Micros | None = None
+    committed_at: Micros | None = None
+    records: int = 0
+
+
+class SourceCommitted(_View, frozen=True, kw_only=True, rename="camel"):
+    """What the commit of a page did."""
+
+    revision: str
+    created: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    repeated: bool = False
+    """It was done before, and nothing happened now."""
+    more: bool = False
+    """There may be more records that are gone: commit the last page again, without records."""

@@ -36,6 +36,7 @@ from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
 from fairlane.engine.schedule import Scheduler
 from fairlane.engine.shelter import Shelter
+from fairlane.engine.sources import Sources
 from fairlane.engine.store_watch import StoreWatch
 from fairlane.engine.switchboard import PUSH_ASIDE, Switchboard
 from fairlane.engine.timekeeper import Timekeeper
@@ -105,6 +106,7 @@ class Engine:
         self._transactor = Transactor(store, self._pusher, self._acker)
         self.recurring = Recurring(store, self._transactor, self._announce, self.timekeeper.wake)
         self.timekeeper.recurring = self.recurring
+        self.sources = Sources(store, self._transactor, self._check_lanes, self._announce)
         self.shelter: Shelter | None = None
         self.journal_drain: JournalDrain | None = None
         self._draining: asyncio.Task[None] | None = None

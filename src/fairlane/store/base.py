@@ -26,6 +26,7 @@ from fairlane.store.families import (
     Retention,
     Schedules,
     Services,
+    Sources,
     Statistics,
     Streams,
     Switches,
@@ -316,6 +317,8 @@ class Store(Protocol):
     def recurring(self) -> Recurring: ...
     @property
     def workers(self) -> Workers: ...
+    @property
+    def sources(self) -> Sources: ...
 
     @property
     def seals(self) -> bool:

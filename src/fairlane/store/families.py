@@ -15,6 +15,7 @@ from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import Paused
 from fairlane.model.recurring import Advance, Schedule
 from fairlane.model.retention import Retained, Step
+from fairlane.model.source import Source, SourceStep
 from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.model.trace import Trace, TraceName
@@ -378,4 +379,49 @@ class Workers(Protocol):
 
     async def leave(self, tenant: str, id: str) -> bool:
         """A worker ended; False if it was not known."""
+        ...
+
+
+class Sources(Protocol):
+    """How far the records of sources were read, who reads them, and what is known of each record.
+
+    Nothing is changed but by `commit`, which makes another revision: what was read of a source and its records is
+    true for as long as it has the revision that it had then."""
+
+    async def lease(self, tenant: str, name: str, *, seconds: int) -> Source | None:
+        """The source, made if it is not there, under a lease with a token greater than every token before it; None
+        while another has a lease."""
+        ...
+
+    async def keep(self, tenant: str, name: str, token: int, *, seconds: int) -> Source | None:
+        """Let the lease end so many seconds from now; None if it ended, or there is a newer one."""
+        ...
+
+    async def release(self, tenant: str, name: str, token: int) -> bool:
+        """Let the lease end now; False if it ended before."""
+        ...
+
+    async def get(self, tenant: str, name: str) -> Source | None: ...
+
+    async def list(self, tenant: str) -> List[Source]:
+        """By name."""
+        ...
+
+    async def delete(self, tenant: str, name: str) -> bool:
+        """Forget it with all that is known of its records; False if it was not there."""
+        ...
+
+    async def known(self, source_id: int, keys: Sequence[str]) -> dict[str, str]:
+        """The hashes of those of these records that are known."""
+        ...
+
+    async def unseen(self, source_id: int, sweep: int, *, limit: int) -> List[str]:
+        """Keys of records that were last seen before this sweep."""
+        ...
+
+    async def commit(
+        self, step: SourceStep, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
+    ) -> tuple[List[Settled], List[PushResult]]:
+        """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the source has
+        another revision by now, LeaseLost if the token is not that of a live lease."""
         ...

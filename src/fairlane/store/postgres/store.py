@@ -26,6 +26,7 @@ from fairlane.store.postgres.recurring import Recurring
 from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.schedules import Schedules
 from fairlane.store.postgres.services import Services
+from fairlane.store.postgres.sources import Sources
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.postgres.switches import Switches
@@ -71,6 +72,7 @@ class PostgresStore:
         self.schedules = Schedules(database, shards, self.messages)
         self.recurring = Recurring(database, self.messages)
         self.workers = Workers(database)
+        self.sources = Sources(database, self.messages)
 
     @classmethod
     async def open(

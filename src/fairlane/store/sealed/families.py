@@ -15,6 +15,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.recurring import Advance
 from fairlane.model.segment import Segment, checksum, may_be_sealed
+from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
 from fairlane.store import base, families
@@ -254,3 +255,14 @@ class SealedRecurring(Over):
         self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[List[Settled], List[PushResult]]:
         return await self._family.fire(step, settlements, await self._sealed(slices))
+
+
+class SealedSources(Over):
+    """Of records nothing is kept but keys and hashes; what they say is in the messages alone."""
+
+    _family: families.Sources
+
+    async def commit(
+        self, step: SourceStep, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
+    ) -> tuple[List[Settled], List[PushResult]]:
+        return await self._family.commit(step, settlements, await self._sealed(slices))

@@ -11,6 +11,7 @@ from fairlane.store.sealed.families import (
     SealedMessages,
     SealedRecurring,
     SealedSchedules,
+    SealedSources,
     SealedStreams,
     SealedTraces,
 )
@@ -32,5 +33,6 @@ async def install(store: Store, keyring: Keyring | None) -> None:
     opened.operations = SealedOperations(store.operations, vault, store)
     opened.schedules = SealedSchedules(store.schedules, vault, store)
     opened.recurring = SealedRecurring(store.recurring, vault, store)
+    opened.sources = SealedSources(store.sources, vault, store)
     opened.streams = SealedStreams(store.streams, vault, store)
     await vault.rewrap()

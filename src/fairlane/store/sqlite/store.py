@@ -22,6 +22,7 @@ from fairlane.store.sqlite.recurring import Recurring
 from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.schedules import Schedules
 from fairlane.store.sqlite.services import Services
+from fairlane.store.sqlite.sources import Sources
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.switches import Switches
@@ -50,6 +51,7 @@ class SqliteStore:
     schedules: families.Schedules
     recurring: families.Recurring
     workers: families.Workers
+    sources: families.Sources
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -73,6 +75,7 @@ class SqliteStore:
         self.schedules = Schedules(database)
         self.recurring = Recurring(database)
         self.workers = Workers(database)
+        self.sources = Sources(database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

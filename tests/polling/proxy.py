@@ -1,0 +1,56 @@
+"""Stands between a poller and its broker, and sees each request before it gets there and each answer before it comes
+back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Self
+from urllib.parse import urlsplit
+
+
+class Proxy:
+    """`meet(verb, "before" or "after")` is called with the last part of the path, `sweep commit` for a sweep's."""
+
+    def __init__(self, broker: str, meet: Callable[[str, str], Awaitable[None]]) -> None:
+        self._broker = urlsplit(broker)
+        self._meet = meet
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_broker = None
+        try:
+            from_broker, to_broker = await asyncio.open_connection(self._broker.hostname, self._broker.port)
+            while True:
+                request = await _message(reader)
+                verb = request.split(b" ", 2)[1].decode().rpartition("/")[2]
+                verb = f"sweep {verb}" if b'"sweep":true' in request else verb
+                await self._meet(verb, "before")
+                to_broker.write(request)
+                answer = await _message(from_broker)
+                await self._meet(verb, "after")
+                writer.write(answer)
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            for one in (writer, to_broker):
+                if one is not None:
+                    one.close()
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    """One request or answer, whole."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(
+        (int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0
+    )
+    return head + await reader.readexactly(length)

@@ -1,0 +1,49 @@
+"""`fairlane poll` and `fairlane source` on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+
+import pytest
+
+from fairlane.cli.poll import _header
+from fairlane.errors import InvalidRequest
+from tests.broker_process import FAIRLANE
+from tests.polling.conftest import Polling
+
+
+async def run(polling: Polling, *arguments: str) -> asyncio.subprocess.Process:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+    return await asyncio.create_subprocess_exec(
+        *(FAIRLANE, *arguments, "--server", polling.test.url),
+        env=environment | {"FAIRLANE_POLL_TOKEN": "secret"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+async def test_a_source_is_polled_until_a_signal_listed_and_forgotten(polling: Polling) -> None:
+    url = f"{polling.api.url}/id?kind=order"
+    process = await run(polling, "poll", url, "-q", "events", "--type", "order", "-H", "X-Shop: 7", "--allow-private")
+    async with asyncio.timeout(30):
+        while len(await polling.events()) < 35:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        process.terminate()
+        assert await process.wait() == 0
+    asked = polling.api.asked[-1]
+    assert (asked.headers["authorization"], asked.headers["x-shop"]) == ("Bearer secret", "7")
+    assert (asked.query["kind"], asked.query["page_size"]) == ("order", "100")
+    assert {message.type for message in await polling.test.messages("events")} == {"order.created"}
+    listing = await run(polling, "source", "list", "--json")
+    [source] = json.loads((await listing.communicate())[0])
+    assert (source["name"], source["records"], source["cursor"]) == (f"{polling.api.url}/id", 35, "35")
+    assert source["leasedUntil"] is None, "who stops gives its lease back"
+
+
+def test_what_is_no_header_is_refused() -> None:
+    assert _header("Name:  value: x ") == ("Name", "value: x")
+    with pytest.raises(InvalidRequest, match="not a header"):
+        _header("Name")
