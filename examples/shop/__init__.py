@@ -1,0 +1,1 @@
+"""A shop on Fairlane: orders, billing, e-mail, a supplier that is polled, and a report on a schedule."""

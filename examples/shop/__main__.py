@@ -1,0 +1,123 @@
+"""Runs the whole shop: `python -m examples.shop`. Ends by itself when everything is done, or on Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from examples.shop import app as shop
+from examples.shop.outside import Outside
+from fairlane import Client
+from fairlane.polling import Source, poll
+from fairlane.worker import Worker
+
+
+@contextlib.asynccontextmanager
+async def broker() -> AsyncIterator[str]:
+    """A broker of its own, on an SQLite file that goes with it."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = await asyncio.create_subprocess_exec(
+            Path(sys.executable).with_name("fairlane"),
+            *("serve", "--port", "0", "--store", f"sqlite:///{directory}/shop.db", "--data-dir", directory),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        try:
+            while " on http://" not in (line := (await process.stderr.readline()).decode()):
+                if not line:
+                    raise RuntimeError("the broker did not start")
+            reading = asyncio.create_task(process.stderr.read())
+            yield line.partition(" on ")[2].partition(",")[0]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+        await reading
+
+
+@contextlib.asynccontextmanager
+async def working(url: str) -> AsyncIterator[None]:
+    worker = Worker(shop.app, url)
+    running = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await running
+
+
+@contextlib.asynccontextmanager
+async def polling(outside: Outside, url: str) -> AsyncIterator[None]:
+    """New prices once a second; all of them again every two, to see what changed and what is gone."""
+    prices = Source(
+        name="prices",
+        url=f"{outside.url}/prices",
+        queue="prices",
+        items="prices",
+        page_size=10,
+        every_seconds=1,
+        sweep_seconds=2,
+        allow_private=True,  # the supplier is on this machine
+    )
+    running = asyncio.create_task(poll(prices, url))
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def main(orders: int) -> int:
+    async with Outside() as outside, broker() as url, Client(url) as client:
+        shop.PAYMENTS = outside.url
+        await client.configure("orders", retry_delay_ms=200)
+        await client.configure("mails", retry_delay_ms=200)
+        print(f"broker at {url}; {orders} orders come in")
+        for number in range(1, orders + 1):
+            customer = "nobody" if number % 20 == 0 else f"customer-{number % 5}@example.com"
+            order = {"id": number, "customer": customer, "cents": 1000 + number}
+            await client.push("orders", order, partition=customer, transaction_id=f"order-{number}")
+        async with working(url), polling(outside, url):
+            while len(shop.books.prices) < 25:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            outside.prices[3] = 1
+            del outside.prices[4]
+            while not await done(client, orders):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        return await told(client, outside, orders)
+
+
+async def done(client: Client, orders: int) -> bool:
+    books = shop.books
+    dead = len(await client.dead_letters("mails"))
+    prices = books.prices.get("3") == 1 and "4" not in books.prices
+    return len(books.mails) + dead == orders and prices and books.reports > 0
+
+
+async def told(client: Client, outside: Outside, orders: int) -> int:
+    """Say how it ended; 0 if all is as it should be."""
+    books = shop.books
+    dead = await client.dead_letters("mails")
+    for letter in dead:
+        print(f"dead letter: {letter.error}")
+    print(
+        f"{orders} orders: {len(outside.orders)} charges, {len(books.mails)} mails sent, {len(dead)} undeliverable, "
+        f"{len(books.prices)} prices, {books.reports} reports; {books.failed_attempts} attempts failed on the way"
+    )
+    once = sorted(outside.orders) == list(range(1, orders + 1)) and len(set(books.mails)) == len(books.mails)
+    print("each customer was charged once" if once else "SOMETHING IS WRONG")
+    return 0 if once else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m examples.shop", description=__doc__)
+    parser.add_argument("--orders", type=int, default=60)
+    logging.getLogger("fairlane.worker").setLevel(logging.ERROR)  # failures are told by the app itself
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(asyncio.run(main(parser.parse_args().orders)))
