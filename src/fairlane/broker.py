@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlane.administration import Administration
+from fairlane.config import named_variables
 from fairlane.delivery import Batch, Delivery, completed
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.admission import LIMITS, PATIENT, Kind, Limit
@@ -57,6 +58,7 @@ class Broker(Administration):
             tenant=tenant,
             limits=limits,
             patience_seconds=patience_seconds,
+            secrets=named_variables,
         )
         self.tenant = tenant
 

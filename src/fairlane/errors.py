@@ -9,6 +9,7 @@
     |- Conflict             the state does not allow it
     |   |- LeaseLost        the lease ended, or was never this group's
     |   |- AlreadyExists
+    |   |- ConsentNeeded        a spec would lose or refuse messages, and nobody agreed to that
     |   |- TransactionRefused   one of its operations was refused; nothing was applied
     |   '- OperationFailed      what was accepted was given up on later; the operation says why
     |- CommandFailed        what carries out a command refused it or did not answer; `retryable` says which
@@ -69,7 +70,7 @@ class PayloadInvalid(InvalidRequest):
 
     code = "payload_invalid"
 
-    def __init__(self, message: str, *, path: str) -> None:
+    def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
         self.path = path
 
@@ -92,6 +93,10 @@ class LeaseLost(Conflict):
 
 class AlreadyExists(Conflict):
     code = "already_exists"
+
+
+class ConsentNeeded(Conflict):
+    code = "consent_needed"
 
 
 class TransactionRefused(Conflict):

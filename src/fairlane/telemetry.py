@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -127,6 +127,8 @@ class Telemetry:
         self.push, self.pop, self.ack, self.transaction, self.renew_lease = self.operations.values()
         self.commands: dict[str, CommandCounts] = {}
         """By name, those that this broker carries out."""
+        self.hooks: Counter[tuple[str, str]] = Counter()
+        """Webhooks that came, by name and what became of them; those of unknown names are under none."""
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_KEPT)
         self._beyond = QueueCounts()
         self._minute_ends = 0.0

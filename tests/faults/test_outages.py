@@ -7,15 +7,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlane.broker import Broker
-from fairlane.errors import InvalidRequest, JournalFull, LaneWaiting, OutcomeUnknown, StoreUnavailable
+from fairlane.errors import InvalidRequest, JournalFull, LaneWaiting, OutcomeUnknown, PayloadInvalid, StoreUnavailable
+from fairlane.hooks.hook import Received
 from fairlane.model.message import PushItem
+from fairlane.runtime.clock import wall_clock
 from tests.conftest import FreshDatabase
 from tests.faults.outages import crashed, frozen
 from tests.faults.producers import QUEUE, Producers, check, drained, stored
 from tests.postgres import PostgresServer, running_server
+from tests.spec.samples import compiled
 
 
 @pytest.fixture(scope="module")
@@ -251,3 +255,31 @@ async def test_a_message_for_later_is_refused_while_the_store_is_away_and_its_de
         await drained(broker)
         assert await stored(url) == {"Default": [0, 1]}
         assert (await broker.push(QUEUE, 2, delay_ms=60_000)).status == "scheduled"
+
+
+async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_away(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    """Also by a broker that starts meanwhile: the journal has the specs that were in force."""
+    spec = "app A { queue Typed { message_type { payload: { id: int } } key: payload.id } webhook W { queue: Typed } }"
+
+    def received(body: bytes) -> Received:
+        return Received({}, body, "127.0.0.1", wall_clock())
+
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.engine.specs.apply(msgspec.json.encode(compiled(spec).spec))
+        assert broker.journal is not None
+        while not await broker.journal.specs():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    async with crashed(server), Broker.open(url, journal=str(tmp_path)) as broker:
+        hook = broker.engine.programs.hooks["W"]
+        assert hook is not None
+        for _ in range(2):
+            taken = await broker.engine.inbox.take(hook, received(b'{"id":7}'))
+            assert (taken.status, taken.message_id) == ("buffered", None)
+        with pytest.raises(PayloadInvalid, match="expected int"):
+            await broker.engine.inbox.take(hook, received(b'{"id":"7"}'))
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await drained(broker)
+        batch = await broker.pop("Typed", partitions=10, batch=10)
+        assert [(one.partition, bytes(one.data)[:19]) for one in batch] == [("7", b'{"payload":{"id":7}')]

@@ -80,6 +80,9 @@ def compiled(text: str, **files: str) -> Compiled:
     return compile_spec(Source("main.fairlane", text), read)
 
 
+compiled("app Warm {}")  # builds the parser, which would block the loop of the first test that needs it
+
+
 def shape(node: object) -> object:
     """A tree without its places."""
     if isinstance(node, tree.Node):

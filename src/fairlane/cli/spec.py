@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import msgspec
 import typer
 
+from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.exits import REFUSED
-from fairlane.cli.output import AsJson, print_json, say
+from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, printable, say, shown_time
 from fairlane.errors import InvalidRequest, SpecError
 
 if TYPE_CHECKING:
+    from fairlane.client.views import SpecPlan
     from fairlane.spec.ir import Spec
+    from fairlane.spec.plan import Change
 
-app = typer.Typer(help="Check, format and compile specs: files that declare queues.", no_args_is_help=True)
+app = typer.Typer(help="Check, plan and apply specs: files that declare queues.", no_args_is_help=True)
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A spec, usually NAME.fairlane.", show_default=False)]
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Specs; - for a stream.", show_default=False)]
@@ -28,8 +31,13 @@ Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Specs; - fo
 def check(file: File) -> None:
     """Say what is wrong with a spec and what it imports. Nothing is sent anywhere."""
     spec = compiled(file)
-    counts = ((len(spec.queues), "queue"), (len(spec.commands), "command"), (len(spec.webhooks), "webhook"))
-    declared = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts if count)
+    counts = {
+        "queue": len(spec.queues),
+        "command": len(spec.commands),
+        "webhook": len(spec.webhooks),
+        "schedule": len(spec.schedules),
+    }
+    declared = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
     say(f"{spec.app} is well: {declared or 'nothing is declared'}.")
 
 
@@ -43,20 +51,96 @@ def compile_file(file: File) -> None:
 def plan_changes(
     file: File,
     against: Annotated[
-        str, typer.Option(metavar="FILE", help="The spec before, or the JSON that compile printed of it.")
-    ],
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A spec, or the JSON that compile printed of it, instead of a broker.",
+            show_default=False,
+        ),
+    ] = None,
+    server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
-    """Show what a spec changes of another, and by what of that messages may be lost or refused."""
-    from fairlane.spec.plan import plan, render
+    """Show what applying a spec would change, and by what of that messages may be lost or refused."""
+    from fairlane.spec.plan import plan
 
-    changes = plan(_document(against), compiled(file))
+    spec = compiled(file)
+    if against is not None:
+        changes = plan(_document(against), spec)
+        if json:
+            print_json(changes)
+        else:
+            _print_changes(changes)
+        return
+    with connected(server) as client:
+        planned = client.plan_spec(msgspec.json.encode(spec))
     if json:
-        print_json(changes)
-    elif changes:
-        sys.stdout.write(render(changes) + "\n")
+        print_json(planned)
     else:
-        say("Nothing changes.")
+        _print_plan(planned)
+
+
+@app.command("apply")
+def apply_file(file: File, yes: Yes = False, server: Server = DEFAULT, json: AsJson = False) -> None:
+    """Put a spec in force: its queues, types and webhooks, all in one transaction.
+
+    The plan is shown first, and asked about if messages may be lost or refused by it.
+    """
+    document = msgspec.json.encode(compiled(file))
+    with connected(server) as client:
+        planned = client.plan_spec(document)
+        if not json:
+            _print_plan(planned)
+        if planned.dangers:
+            confirm("Messages may be lost or refused by what is marked with !. Apply all the same?", yes)
+        applied = client.apply_spec(
+            document,
+            source="" if file == "-" else _text(file),
+            applied_by=_who(),
+            consent=bool(planned.dangers),
+            version=planned.version,
+        )
+    if json:
+        print_json(applied)
+    else:
+        done = "is in force" if applied.changes else "was in force already"
+        say(f"{applied.app} {done}: version {applied.version}, {applied.hash[:12]}.")
+
+
+@app.command("versions")
+def list_versions(
+    name: Annotated[
+        str | None, typer.Argument(metavar="APP", help="Only those of one app.", show_default=False)
+    ] = None,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """List what was applied, newest first."""
+    with connected(server) as client:
+        found = client.spec_versions(name)
+    if json:
+        print_json(found)
+        return
+    rows = [(one.version, one.app, one.hash[:12], one.applied_by, shown_time(one.applied_at)) for one in found]
+    print_table(("version", "app", "hash", "by", "at"), rows, empty="No spec was applied yet.")
+
+
+@app.command("export")
+def export_app(
+    name: Annotated[str, typer.Argument(metavar="APP", help="One that was applied.", show_default=False)],
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Print the spec of an app as its queues are now, also if they were changed otherwise."""
+    from fairlane.spec.export import export_text
+    from fairlane.spec.ir import Spec
+
+    with connected(server) as client:
+        document = client.export_spec(name)
+    if json:
+        print_json(document)
+    else:
+        sys.stdout.write(export_text(msgspec.convert(document, Spec)))
 
 
 @app.command("try")
@@ -102,6 +186,34 @@ def fmt(
                 _replace(Path(file), after)
     if check and changed:
         raise typer.Exit(1)
+
+
+def _who() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a container need not have users
+        return ""
+
+
+def _print_plan(planned: SpecPlan) -> None:
+    from fairlane.spec.plan import Change
+
+    if planned.drift:
+        say("Changed otherwise since it was last applied:")
+        _print_changes(msgspec.convert(planned.drift, list[Change]))
+        say("To be changed now:")
+    _print_changes(msgspec.convert(planned.changes, list[Change]))
+
+
+def _print_changes(changes: list[Change]) -> None:
+    from fairlane.spec.plan import render
+
+    if changes:
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in render(changes).splitlines()))
+    else:
+        say("Nothing changes.")
 
 
 def _document(file: str) -> Spec:

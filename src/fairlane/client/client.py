@@ -20,6 +20,7 @@ from fairlane.client.retries import Retries
 from fairlane.client.schedules import Schedules
 from fairlane.client.servers import Servers
 from fairlane.client.sources import Sources
+from fairlane.client.specs import Specs
 from fairlane.client.stored import Stored
 from fairlane.client.transactions import Transactions
 from fairlane.client.transport import Transport
@@ -57,6 +58,7 @@ class Client(
     Recurring,
     Workers,
     Sources,
+    Specs,
     Journal,
 ):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.

@@ -20,6 +20,7 @@ class Problem(msgspec.Struct, rename="camel"):
     capacity: int = 0
     failed_index: int = -1
     retry_after: float | None = None
+    path: str = ""
 
 
 _decode = msgspec.json.Decoder(Problem).decode
@@ -58,6 +59,10 @@ def rebuilt(problem: Problem, otherwise: type[FairlaneError] = FairlaneError) ->
         error = kind(problem.error, retry_after=_or_default(problem.retry_after))
     elif issubclass(kind, errors.TransactionRefused):
         error = kind(problem.error, index=problem.failed_index)
+    elif issubclass(kind, errors.PayloadInvalid):
+        error = kind(problem.error, path=problem.path)
+    elif issubclass(kind, errors.SpecError):
+        error = errors.InvalidRequest(problem.error)
     else:
         error = kind(problem.error)
     if known is None and problem.code:

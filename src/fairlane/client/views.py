@@ -319,3 +319,29 @@ class SourceCommitted(_View, frozen=True, kw_only=True, rename="camel"):
     """It was done before, and nothing happened now."""
     more: bool = False
     """There may be more records that are gone: commit the last page again, without records."""
+
+
+class SpecPlan(_View, frozen=True, kw_only=True, rename="camel"):
+    """What applying a spec would change, one entry for each queue, command or webhook."""
+
+    app: str
+    hash: str
+    version: int = 0
+    """The last that was applied before."""
+    changes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    drift: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """What was changed otherwise since the app was last applied."""
+    dangers: list[str] = msgspec.field(default_factory=list)
+    """By what messages may be lost or refused."""
+
+
+class AppliedSpec(_View, frozen=True, kw_only=True, rename="camel"):
+    version: int
+    app: str
+    hash: str = ""
+    applied_by: str = ""
+    applied_at: Micros
+    changes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """Of an apply: what it changed."""
+    source: str = ""
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)

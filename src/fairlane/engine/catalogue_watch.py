@@ -1,4 +1,5 @@
-"""Tells a broker that queues were changed by another one, so that what it remembers of them is forgotten.
+"""Tells a broker that queues were changed by another one, so that what it remembers of them is forgotten, or that a
+spec was applied, so that it is read anew.
 
 The truth is a version in the store; a hint says that it rose, and every second it is looked at anyway.
 """
@@ -8,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.errors import FairlaneError
 from fairlane.store.base import Store
+from fairlane.store.specs import SPECS
 
 CATALOGUE = 0
 """The hint for it, in the place of a queue's id."""
@@ -21,9 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class CatalogueWatch:
-    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, reload: Callable[[], Awaitable[None]]) -> None:
         self._store = store
         self._catalogue = catalogue
+        self._reload = reload
         self._version: int | None = None
         self._news = asyncio.Event()
         self._stopping = False
@@ -56,7 +60,11 @@ class CatalogueWatch:
         version, queue_ids = await self._store.queues.changes(self._version or 0)
         if self._version is None or queue_ids is None:
             self._catalogue.forget_all()
+            await self._reload()
         else:
             for queue_id in queue_ids:
-                self._catalogue.forget(queue_id)
+                if queue_id == SPECS:
+                    await self._reload()
+                else:
+                    self._catalogue.forget(queue_id)
         self._version = version

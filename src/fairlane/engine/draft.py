@@ -25,6 +25,8 @@ class PushRequest(msgspec.Struct):
     """Some items have a time to deliver them, a priority, or a traceId."""
     traced: bool = False
     """Some items have a traceId, to be found by."""
+    queues: set[str] | None = None
+    """Those that the items name, if somebody has looked."""
 
 
 class Draft:

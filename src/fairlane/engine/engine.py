@@ -21,6 +21,7 @@ from fairlane.engine.draft import PushRequest
 from fairlane.engine.enqueue import Enqueuer, enqueue_acks
 from fairlane.engine.forwarder import Forwarder
 from fairlane.engine.halts import Halter
+from fairlane.engine.inbox import Inbox
 from fairlane.engine.journal_drain import JournalDrain
 from fairlane.engine.kept import push_lane
 from fairlane.engine.leases import Leases
@@ -29,6 +30,7 @@ from fairlane.engine.patience import PATIENCE_SECONDS
 from fairlane.engine.pop import Popper, PopRequest
 from fairlane.engine.popped import Popped
 from fairlane.engine.processor import Processor, Work
+from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
 from fairlane.engine.ranks import Ranks
 from fairlane.engine.recurring import Recurring
@@ -37,6 +39,7 @@ from fairlane.engine.retention import RetentionService
 from fairlane.engine.schedule import Scheduler
 from fairlane.engine.shelter import Shelter
 from fairlane.engine.sources import Sources
+from fairlane.engine.specs import Specs
 from fairlane.engine.store_watch import StoreWatch
 from fairlane.engine.switchboard import PUSH_ASIDE, Switchboard
 from fairlane.engine.timekeeper import Timekeeper
@@ -46,6 +49,7 @@ from fairlane.engine.waiting_acks import WaitingAcks
 from fairlane.engine.waiting_pushes import WaitingPushes
 from fairlane.engine.wide_pop import WidePopper
 from fairlane.errors import LaneWaiting, OutcomeUnknown, Overloaded, ShuttingDown, StoreUnavailable, Unavailable
+from fairlane.hooks.hook import Secrets, no_secrets
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.limits import POLLS_MAX
@@ -78,12 +82,15 @@ class Engine:
         tenant: str = DEFAULT_TENANT,
         limits: Mapping[Kind, Limit] = LIMITS,
         patience_seconds: float = PATIENCE_SECONDS,
+        secrets: Secrets = no_secrets,
     ) -> None:
         self.store = store
         self.telemetry = Telemetry()
         self.switches = Switchboard(store)
         self.retention = RetentionService(store)
         self.catalogue = Catalogue(store)
+        self.programs = Programs(store, tenant, secrets)
+        self.specs = Specs(store, self.programs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)
         self.halts = Halter(store, self.catalogue, self.announce)
         leases = Leases(store)
@@ -104,9 +111,12 @@ class Engine:
         self.forwarder = Forwarder(store, self._caught_up)
         self._acker.buried = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
-        self.recurring = Recurring(store, self._transactor, self._announce, self.timekeeper.wake)
+        self.recurring = Recurring(
+            store, self._transactor, self.programs.admit_steps, self._announce, self.timekeeper.wake
+        )
         self.timekeeper.recurring = self.recurring
-        self.sources = Sources(store, self._transactor, self._check_lanes, self._announce)
+        self.sources = Sources(store, self._transactor, self.programs.admit_steps, self._check_lanes, self._announce)
+        self.inbox = Inbox(store, self.catalogue, tenant, self.push)
         self.shelter: Shelter | None = None
         self.journal_drain: JournalDrain | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -137,7 +147,7 @@ class Engine:
         self._reseed = Reseed(store, self.announce)
         self.timekeeper.start()
         self.forwarder.start()
-        self._watch = CatalogueWatch(store, self.catalogue)
+        self._watch = CatalogueWatch(store, self.catalogue, self.programs.reload)
         self._watch.start()
         store.listen(self._heard)
 
@@ -147,6 +157,13 @@ class Engine:
             self._watch.look_soon()
         else:
             self.waiters.wake(queue_id, 100)
+
+    def _applied_spec(self) -> None:
+        self.catalogue.forget_all()
+        self.store.hint(CATALOGUE)
+        self.timekeeper.wake()
+        if self.journal_drain is not None:
+            self.journal_drain.save_soon()
 
     def _take_shelter(self, journal: Journal, tenant: str, patience_seconds: float) -> None:
         self.shelter = Shelter(
@@ -158,7 +175,13 @@ class Engine:
             patience_seconds=patience_seconds,
         )
         self.journal_drain = JournalDrain(
-            self.shelter, self.store, self._pusher, self._acker.flush, tenant=tenant, applied=self._announce
+            self.shelter,
+            self.store,
+            self._pusher,
+            self._acker.flush,
+            tenant=tenant,
+            applied=self._announce,
+            programs=self.programs,
         )
 
     async def start(self) -> None:
@@ -167,9 +190,12 @@ class Engine:
             self.shelter.held.hold(await self.shelter.journal.lanes())
             for queue in await self.shelter.journal.catalogue():
                 self.catalogue.recollect(queue)
+            if specs := await self.shelter.journal.specs():
+                await self.programs.load(specs)
             try:
                 async with asyncio.timeout(self.shelter.patience.seconds):
                     await self.store.switches.on()
+                    await self.programs.reload()
             except (Unavailable, TimeoutError) as error:
                 self.shelter.watch.lost(str(error) or "it does not answer")
             self._draining = asyncio.create_task(self.journal_drain.run(), name="fairlane drain")
@@ -182,11 +208,25 @@ class Engine:
         self._check_running()
         if not request.items:
             return []
+        if not self.programs.idle:
+            await self.know_programs()
+            request = self.programs.admit(request)
         if request.special:
             ranked = await self.ranks.place(request.tenant, request.items, away=self._away)
             return await self._push_timed(PushRequest(request.tenant, ranked))
         batcher = self._waiting_pushes if self._must_wait("push") else self._pushes
         return await self._timed(self.telemetry.push, len(request.items), batcher.submit(request))
+
+    async def know_programs(self) -> None:
+        """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
+        if self.programs.loaded or self._away:
+            return
+        try:
+            async with asyncio.timeout(self.shelter.patience.seconds if self.shelter else None):
+                await self.programs.reload()
+        except (Unavailable, TimeoutError):
+            if self.shelter is None:
+                raise
 
     @property
     def _away(self) -> bool:
@@ -369,6 +409,8 @@ class Engine:
 
     async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
         self._check_running()
+        await self.know_programs()
+        steps = self.programs.admit_steps(tenant, steps)
         steps = await self.ranks.place(tenant, steps, away=self._away)
         self._check_lanes(tenant, steps)
         bundle = self._transactor.transact(tenant, steps)
@@ -379,6 +421,8 @@ class Engine:
     async def cycle(self, tenant: str, change: StateChange, steps: Sequence[Step], *, release: bool) -> list[Outcome]:
         """A transaction that changes the state of a stream as well."""
         self._check_running()
+        await self.know_programs()
+        steps = self.programs.admit_steps(tenant, steps)
         steps = await self.ranks.place(tenant, steps, away=self._away)
         self._check_lanes(tenant, steps)
         commit = partial(self.store.streams.cycle, change)

@@ -14,6 +14,7 @@ from fairlane.engine.ack import AckRequest
 from fairlane.engine.draft import Flush
 from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.kept import ack_request, push_request
+from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
 from fairlane.engine.shelter import Shelter
 from fairlane.errors import FairlaneError, Overloaded, ShuttingDown, Unavailable
@@ -48,6 +49,7 @@ class JournalDrain:
         *,
         tenant: str,
         applied: Callable[[], None],
+        programs: Programs,
     ) -> None:
         """`applied` is called after messages went into the store."""
         self._shelter = shelter
@@ -57,6 +59,7 @@ class JournalDrain:
         self._acks = acks
         self._tenant = tenant
         self._applied = applied
+        self._programs = programs
         self._strikes: Counter[int] = Counter()
         self._single = 0
         """So many entries go one by one: after a failure, so that one that can never be applied fails alone."""
@@ -73,6 +76,11 @@ class JournalDrain:
         lately = [(at, count) for at, count in self._rates if now - at < 10]
         span = now - lately[0][0] if lately else 0.0
         return sum(count for _, count in lately) / max(span, 0.1) if lately else 0.0
+
+    def save_soon(self) -> None:
+        """What is known of queues and specs has changed."""
+        self._snapshot_at = 0.0
+        self._shelter.held.added.set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -112,6 +120,8 @@ class JournalDrain:
         shelter.watch.back()
         if time.monotonic() >= self._snapshot_at:
             await self._journal.save_catalogue(await self._store.queues.list(self._tenant))
+            if self._programs.loaded:
+                await self._journal.save_specs(self._programs.versions)
             self._snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
 
     async def _drain(self, kind: Literal["push", "ack"]) -> None:

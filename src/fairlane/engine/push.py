@@ -229,9 +229,9 @@ def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, 
     wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for request in requests:
         items = request.items
-        queues = {item.queue for item in items}
+        queues = request.queues or {item.queue for item in items}
         if len(queues) == 1:  # as nearly always
-            wanted[request.tenant, queues.pop()] |= dict.fromkeys([item.partition for item in items])
+            wanted[request.tenant, items[0].queue] |= dict.fromkeys([item.partition for item in items])
         else:
             for item in items:
                 wanted[request.tenant, item.queue][item.partition] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from builtins import list as List  # there is a verb of that name
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -30,18 +30,20 @@ log = logging.getLogger(__name__)
 
 
 class Recurring:
-    """`push` is the engine's; `pushed` is called when ticks were pushed, `wake` when there is something new to wait
-    for."""
+    """`admit` looks at messages as a push does; `pushed` is called when ticks were pushed, `wake` when there is
+    something new to wait for."""
 
     def __init__(
         self,
         store: Store,
         transactor: Transactor,
+        admit: Callable[[str, List[PushItem]], Sequence[PushItem]],
         pushed: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
         self._store = store
         self._transactor = transactor
+        self._admit = admit
         self._pushed = pushed
         self._wake = wake
         self._refused_until: dict[tuple[str, str], int] = {}
@@ -92,7 +94,7 @@ class Recurring:
         """Push its message once, now; its ticks go on as they were."""
         found = await self.get(tenant, name)
         item = _item(found, await self._store.now(), f"{name}@now.{uuid7()}")
-        [outcome] = await self._transactor.transact(tenant, [item])
+        [outcome] = await self._transactor.transact(tenant, self._admit(tenant, [item]))
         self._pushed()
         assert isinstance(outcome, PushOutcome)
         return outcome
@@ -145,10 +147,11 @@ class Recurring:
             revision=uuid7(),
             next_at=next_at,
         )
-        items = [_item(schedule, at, f"{schedule.name}@{moment(at)}") for at in passed]
-        if not items:
+        pushes = [_item(schedule, at, f"{schedule.name}@{moment(at)}") for at in passed]
+        if not pushes:
             await self._store.recurring.advance(advance)
             return 0
+        items = self._admit(schedule.tenant, pushes)
         await self._transactor.transact(schedule.tenant, items, commit=partial(self._store.recurring.fire, advance))
         return len(items)
 

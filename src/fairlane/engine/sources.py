@@ -23,17 +23,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Sources:
-    """`check` refuses pushes that must wait behind others; `pushed` is called when messages were pushed."""
+    """`admit` looks at messages as a push does; `check` refuses those that must wait behind others; `pushed` is called
+    when messages were pushed."""
 
     def __init__(
         self,
         store: Store,
         transactor: Transactor,
+        admit: Callable[[str, List[PushItem]], Sequence[PushItem]],
         check: Callable[[str, Sequence[Step]], None],
         pushed: Callable[[], None],
     ) -> None:
         self._store = store
         self._transactor = transactor
+        self._admit = admit
         self._check = check
         self._pushed = pushed
         self.events = 0
@@ -88,14 +91,14 @@ class Sources:
         step, items, done = plan(source, commit, known, gone[:GONE_MAX], more=len(gone) > GONE_MAX)
         check_payloads(items)
         check_items(items)
-        if await self._take(tenant, step, items):
+        if await self._take(tenant, step, self._admit(tenant, items)):
             return msgspec.structs.replace(done, repeated=True)
         if items:
             self.events += len(items)
             self._pushed()
         return done
 
-    async def _take(self, tenant: str, step: SourceStep, items: List[PushItem]) -> bool:
+    async def _take(self, tenant: str, step: SourceStep, items: Sequence[PushItem]) -> bool:
         """Whether another try of the same commit took the step."""
         self._check(tenant, items)
         take = partial(self._store.sources.commit, step)

@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 
 _STATUSES: list[tuple[type[errors.FairlaneError], int]] = [
     (errors.PayloadInvalid, 422),
+    (errors.ExpressionFailed, 422),
     (errors.InvalidRequest, 400),
     (errors.NotFound, 404),
     (errors.Conflict, 409),
@@ -38,4 +39,6 @@ def problem(error: Exception) -> Response:
         more = {"queueDepth": error.depth, "capacity": error.capacity}
     elif isinstance(error, errors.Overloaded) and error.depth is not None:
         more = {"queueDepth": error.depth}
+    elif isinstance(error, errors.PayloadInvalid):
+        more = {"path": error.path}
     return error_response(status, error.code, str(error), headers=headers, **more)

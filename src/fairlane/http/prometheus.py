@@ -67,6 +67,7 @@ async def exposition(app: App) -> bytes:
     _process(out, app)
     _operations(out, app)
     _load(out, app)
+    _hooks(out, app)
     await _waiting(out, app)
     await _queues(out, app)
     return out.body()
@@ -135,6 +136,15 @@ def _operations(out: Exposition, app: App) -> None:
         "operation_duration_seconds",
         "From handing over to the answer; of a pop, without the time parked.",
         [({"op": k}, (list(o.histogram()), o.count, o.seconds)) for k, o in kinds.items()],
+    )
+
+
+def _hooks(out: Exposition, app: App) -> None:
+    out.family(
+        "hook_requests_total",
+        "counter",
+        "Webhooks that came, by what became of them.",
+        [({"hook": hook, "outcome": outcome}, count) for (hook, outcome), count in app.engine.telemetry.hooks.items()],
     )
 
 

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from urllib.parse import urlsplit
 
-from fairlane.model.limits import MESSAGE_BYTES_MAX
+from fairlane.model.limits import COUNT_MAX, MESSAGE_BYTES_MAX
 from fairlane.spec import ir
 from fairlane.spec.check_mapping import Expressions
 from fairlane.spec.finding import Finding
@@ -24,6 +24,7 @@ HOOK_MESSAGE = ir.RecordType(
 )
 """What a webhook puts into its queue."""
 
+DAY_SECONDS = 86_400
 _METHODS = ("PATCH", "POST", "PUT")
 _HOOK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
@@ -91,6 +92,8 @@ def check_webhook(spec: ir.Spec, name: str, hook: ir.WebhookSpec, expressions: E
         findings.append(Finding(path, message, "messages of a queue become commands by its `map_to`"))
     if not 1 <= hook.max_body_bytes <= MESSAGE_BYTES_MAX:
         findings.append(Finding((*path, "max_body_bytes"), f"this must be between 1 and {MESSAGE_BYTES_MAX}"))
+    if not 0 <= hook.max_per_second <= COUNT_MAX:
+        findings.append(Finding((*path, "max_per_second"), f"this must be between 0, for no limit, and {COUNT_MAX}"))
     findings += [*_check_queue(spec, path, hook), *_check_headers(path, hook)]
     scope = _scope(spec, hook)
     if hook.command is not None:
@@ -106,11 +109,16 @@ def _check_queue(spec: ir.Spec, path: Path, hook: ir.WebhookSpec) -> list[Findin
     if hook.queue is None:
         return []
     unknown = unknown_queue(spec, (*path, "queue"), hook.queue)
-    wanted = None if unknown else spec.queues[hook.queue].message_type
+    if unknown:
+        return unknown
+    wanted = spec.queues[hook.queue].message_type
+    if spec.queues[hook.queue].options.dedup_seconds < DAY_SECONDS:
+        hint = f"`dedup_seconds` of `{hook.queue}` must be a day or more"
+        return [Finding((*path, "queue"), "a webhook that is sent again within a day must be known", hint)]
     if wanted is not None and (why := misfit(HOOK_MESSAGE, wanted)):
         hint = "a webhook's message has `payload`, `headers`, `source_ip` and `received_at`"
         return [Finding((*path, "queue"), f"messages of this webhook never fit `{hook.queue}`: {why}", hint)]
-    return unknown
+    return []
 
 
 def _scope(spec: ir.Spec, hook: ir.WebhookSpec) -> ir.RecordType:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fairlane.errors import SpecError
 from fairlane.spec import ir, tree
 from fairlane.spec.compile_queue import compile_queue
+from fairlane.spec.compile_schedule import compile_schedule
 from fairlane.spec.compile_webhook import compile_command, compile_webhook
 from fairlane.spec.load import Loaded, Read, load
 from fairlane.spec.reading import Path, Place, Reading
@@ -16,6 +17,7 @@ KINDS: dict[str, tuple[str, Any]] = {
     "queue": ("queues", compile_queue),
     "command": ("commands", compile_command),
     "webhook": ("webhooks", compile_webhook),
+    "schedule": ("schedules", compile_schedule),
 }
 
 
@@ -49,6 +51,7 @@ class _Compiler:
             queues=self._declared["queues"],
             commands=self._declared["commands"],
             webhooks=self._declared["webhooks"],
+            schedules=self._declared["schedules"],
         )
         return Compiled(spec, self._places, self._problems)
 

@@ -23,6 +23,7 @@ WEBHOOK: dict[str, Form] = {
     "idempotency": "setting",
     "headers": "setting",
     "max_body_bytes": "setting",
+    "max_per_second": "setting",
 }
 _PRESET: dict[str, Form] = {"secret_env": "setting"}
 HMAC: dict[str, Form] = dict.fromkeys(("header", "prefix", "secret_env", "algorithm", "encoding"), "setting")
@@ -77,7 +78,7 @@ def _webhook_setting(reading: Reading, setting: tree.Setting, path: Path) -> Any
             return _idempotency(reading, setting, path)
         case "headers":
             return reading.strings(setting)
-        case "max_body_bytes":
+        case "max_body_bytes" | "max_per_second":
             return reading.number(setting)
     return reading.string(setting)
 

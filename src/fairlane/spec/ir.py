@@ -10,7 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import QueueOptions
+from fairlane.model.recurring import Missed
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -112,6 +114,22 @@ class WebhookSpec(Part, frozen=True, kw_only=True):
     headers: tuple[str, ...] = ()
     """Which headers the message gets."""
     max_body_bytes: int = 1024 * 1024
+    max_per_second: int = 0
+    """How many requests each broker takes; 0: as many as come."""
+
+
+class ScheduleSpec(Part, frozen=True, kw_only=True):
+    """What is pushed at every tick, by an interval or by cron."""
+
+    queue: str
+    partition: str = DEFAULT_PARTITION
+    data: Any = None
+    """The payload; null: the name of the schedule and the time of the tick."""
+    type: str | None = None
+    every_seconds: int | None = None
+    cron: str | None = None
+    timezone: str = "UTC"
+    missed: Missed = "once"
 
 
 class Spec(Part, frozen=True, kw_only=True, omit_defaults=False):
@@ -122,6 +140,7 @@ class Spec(Part, frozen=True, kw_only=True, omit_defaults=False):
     queues: dict[str, QueueSpec] = {}
     commands: dict[str, CommandSpec] = {}
     webhooks: dict[str, WebhookSpec] = {}
+    schedules: dict[str, ScheduleSpec] = {}
 
 
 def schema() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from fairlane.spec.fits import named
 from fairlane.spec.settings import DECLARED, IMPLIED, QUEUE_SETTINGS
 
 Sign = Literal["+", "~", "-"]
+Kind = Literal["queue", "command", "webhook", "schedule"]
 Leaves: TypeAlias = dict[str, Any]
 """The settings of one declared thing, by their name in the language."""
 
@@ -29,12 +30,12 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One queue, command or webhook."""
+    """One queue, command, webhook or schedule."""
 
     sign: Sign
-    kind: Literal["queue", "command", "webhook"]
+    kind: Kind
     name: str
-    details: tuple[Detail, ...] = ()
+    details: list[Detail] = []
     danger: str | None = None
 
     @property
@@ -49,18 +50,20 @@ def plan(before: ir.Spec | None, after: ir.Spec) -> list[Change]:
         *_changes("queue", before.queues, after.queues, _queue_leaves),
         *_changes("command", before.commands, after.commands, _leaves),
         *_changes("webhook", before.webhooks, after.webhooks, _leaves),
+        *_changes("schedule", before.schedules, after.schedules, _leaves),
     ]
 
 
-_GONE = {
+_GONE: dict[Kind, str | None] = {
     "queue": "its messages are deleted",
     "command": None,
     "webhook": "its senders are refused",
+    "schedule": None,
 }
 
 
 def _changes(
-    kind: Literal["queue", "command", "webhook"],
+    kind: Kind,
     before: dict[str, Any],
     after: dict[str, Any],
     leaves: Callable[[Any], Leaves],
@@ -77,12 +80,12 @@ def _changes(
     return changes
 
 
-def _harmless(details: tuple[Detail, ...]) -> tuple[Detail, ...]:
+def _harmless(details: list[Detail]) -> list[Detail]:
     """What is new has nothing to lose."""
-    return tuple(msgspec.structs.replace(detail, danger=None) for detail in details)
+    return [msgspec.structs.replace(detail, danger=None) for detail in details]
 
 
-def _details(before: Leaves, after: Leaves) -> tuple[Detail, ...]:
+def _details(before: Leaves, after: Leaves) -> list[Detail]:
     details = []
     for setting in [*after, *(setting for setting in before if setting not in after)]:
         old, new = before.get(setting), after.get(setting)
@@ -91,7 +94,7 @@ def _details(before: Leaves, after: Leaves) -> tuple[Detail, ...]:
         sign: Sign = "+" if setting not in before else "-" if setting not in after else "~"
         danger = _danger(setting, old, new)
         details.append(Detail(sign=sign, setting=setting, before=old, after=new, danger=danger))
-    return tuple(details)
+    return details
 
 
 # Settings by which messages go when they are this old. A shorter time takes some that would have stayed.
@@ -149,6 +152,9 @@ def _options(options: QueueOptions) -> Leaves:
             value, usual = getattr(options, setting.option), getattr(DECLARED, setting.option)
             if value != usual:
                 leaves[f"{section}.{name}" if section else name] = value + 1 if name == "max_attempts" else value
+    aged = bool(options.retention_seconds or options.completed_retention_seconds)
+    if options.retention_enabled != aged:  # which no file can say
+        leaves["retention_enabled"] = options.retention_enabled
     leaves |= {
         name: getattr(options, name) for name in IMPLIED if name != "retention_enabled" and getattr(options, name)
     }

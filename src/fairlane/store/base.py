@@ -34,6 +34,7 @@ from fairlane.store.families import (
     Workers,
 )
 from fairlane.store.operations import Operations
+from fairlane.store.specs import Specs
 from fairlane.store.values import (
     DeadFilter,
     Fired,
@@ -319,6 +320,8 @@ class Store(Protocol):
     def workers(self) -> Workers: ...
     @property
     def sources(self) -> Sources: ...
+    @property
+    def specs(self) -> Specs: ...
 
     @property
     def seals(self) -> bool:

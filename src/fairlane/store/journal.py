@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from fairlane.model.queue import Queue
+from fairlane.model.spec_version import SpecVersion
 
 ROW_BYTES = 100  # what an entry takes beside its body, about
 
@@ -117,5 +118,11 @@ class Journal(Protocol):
         ...
 
     async def catalogue(self) -> list[Queue]: ...
+
+    async def save_specs(self, specs: Sequence[SpecVersion]) -> None:
+        """Keep the specs in force, for the same."""
+        ...
+
+    async def specs(self) -> list[SpecVersion]: ...
 
     async def close(self) -> None: ...

@@ -12,6 +12,7 @@ from fairlane.http.routes import (
     groups,
     halts,
     health,
+    hooks,
     journal,
     leases,
     maintenance,
@@ -25,6 +26,7 @@ from fairlane.http.routes import (
     retention,
     schedules,
     sources,
+    specs,
     status,
     status_queues,
     streams,
@@ -35,6 +37,7 @@ from fairlane.http.routes import (
 
 ROUTES: list[Route] = [
     *pushes.ROUTES,
+    *hooks.ROUTES,
     *pops.ROUTES,
     *acks.ROUTES,
     *leases.ROUTES,
@@ -42,6 +45,7 @@ ROUTES: list[Route] = [
     *queues.ROUTES,
     *schedules.ROUTES,
     *recurring.ROUTES,
+    *specs.ROUTES,
     *workers.ROUTES,
     *sources.ROUTES,
     *namespaces.ROUTES,

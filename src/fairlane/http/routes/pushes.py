@@ -195,6 +195,6 @@ ROUTES = [
         summary="Store messages; queues and partitions are made when first named.",
         tag="messages",
         body=PushBody,
-        statuses=(201, 202, 429),
+        statuses=(201, 202, 422, 429),
     )
 ]

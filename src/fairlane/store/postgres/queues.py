@@ -6,7 +6,7 @@ import hashlib
 from builtins import list as List  # the family has a verb of that name
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
@@ -50,6 +50,19 @@ def _queue(row: asyncpg.Record) -> Queue:
     )
 
 
+class Reconfigured(NamedTuple):
+    """A queue by its locked row, and what it is to be."""
+
+    row: asyncpg.Record
+    options: QueueOptions
+    namespace: str
+    task: str
+
+    @property
+    def before(self) -> QueueOptions:
+        return _decode_options(self.row["options"])
+
+
 async def recount(connection: asyncpg.Connection[Any], shards: list[int], queue_id: int) -> None:
     """Count a limited queue's depth anew. The caller holds the queue's row, so that no push or ack moves it
     meanwhile."""
@@ -82,25 +95,10 @@ class Queues:
         await self.ensure(tenant, name)
 
         async def work(connection: asyncpg.Connection[Any]) -> bool:
-            row = await connection.fetchrow(SQL["lock"], tenant, name)
-            if row is None:
-                return False
-            if turns(_decode_options(row["options"]), options):
-                for shard in self._shards:
-                    if await connection.fetch(SQL["any_partition"], shard, row["id"]):
-                        raise Conflict(TURNED)
-            text = msgspec.json.encode(options).decode()
-            await connection.execute(SQL["configure"], row["id"], text, namespace, task)
-            if options.max_size > 0 and row["max_size"] == 0:
-                for shard in self._shards:
-                    ids = [record[0] for record in await connection.fetch(SQL["lock_partitions"], shard, row["id"])]
-                    await connection.fetch(SQL["lock_cursors"], shard, ids)
-                await recount(connection, self._shards, row["id"])
-            if row["delay"] > options.delay_seconds or row["window"] > options.window_seconds:
-                for shard in self._shards:
-                    await connection.fetch(SQL["wake"], shard, row["id"], self._database.time())
-            await self._changed(connection, row["id"])
-            return True
+            rows = await connection.fetch(SQL["lock"], tenant, [name])
+            await self.reconfigure(connection, [Reconfigured(row, options, namespace, task) for row in rows])
+            await self.note_changes(connection, [row["id"] for row in rows])
+            return bool(rows)
 
         while not await self._database.transact(work):
             await self.ensure(tenant, name)
@@ -109,27 +107,62 @@ class Queues:
             raise NotFound(f"queue {name!r} was deleted while it was configured")
         return queue
 
+    async def reconfigure(self, connection: asyncpg.Connection[Any], some: Sequence[Reconfigured]) -> None:
+        """Give queues, whose rows the caller holds, other options and labels. Conflict if one has partitions that
+        cannot be what they would have to."""
+        time = self._database.time()
+        for one in some:
+            id = one.row["id"]
+            if turns(one.before, one.options):
+                for shard in self._shards:
+                    if await connection.fetch(SQL["any_partition"], shard, id):
+                        raise Conflict(TURNED)
+            text = msgspec.json.encode(one.options).decode()
+            await connection.execute(SQL["configure"], id, text, one.namespace, one.task)
+        limited = [one.row["id"] for one in some if one.options.max_size > 0 and one.before.max_size == 0]
+        await self._recount_all(connection, limited)
+        for one in some:
+            before, after = one.before, one.options
+            if before.delay_seconds > after.delay_seconds or before.window_seconds > after.window_seconds:
+                for shard in self._shards:
+                    await connection.fetch(SQL["wake"], shard, one.row["id"], time)
+
+    async def _recount_all(self, connection: asyncpg.Connection[Any], queue_ids: List[int]) -> None:
+        """Partitions of all of them before any cursor, as everybody takes them."""
+        locked = {
+            shard: [record[0] for record in await connection.fetch(SQL["lock_partitions"], shard, queue_ids)]
+            for shard in (self._shards if queue_ids else ())
+        }
+        for shard, ids in locked.items():
+            await connection.fetch(SQL["lock_cursors"], shard, ids)
+        for queue_id in queue_ids:
+            await recount(connection, self._shards, queue_id)
+
     async def delete(self, tenant: str, name: str) -> bool:
         async def work(connection: asyncpg.Connection[Any]) -> bool:
-            row = await connection.fetchrow(SQL["lock"], tenant, name)
-            if row is None:
-                return False
-            await connection.execute(SQL["delete"], row["id"])
-            await connection.execute(SQL["delete_groups"], row["id"])
-            await connection.execute(SQL["delete_data_keys"], row["id"])
-            await connection.execute(SQL["to_purge"], row["id"])
-            await self._changed(connection, row["id"])
-            return True
+            rows = await connection.fetch(SQL["lock"], tenant, [name])
+            for row in rows:
+                await self.drop(connection, row["id"])
+            await self.note_changes(connection, [row["id"] for row in rows])
+            return bool(rows)
 
         existed = await self._database.transact(work)
         await self.purge()
         return existed
 
-    async def _changed(self, connection: asyncpg.Connection[Any], queue_id: int) -> None:
+    async def drop(self, connection: asyncpg.Connection[Any], queue_id: int) -> None:
+        """A queue whose row the caller holds; its other rows are for `purge`."""
+        for statement in ("delete", "delete_groups", "delete_data_keys", "to_purge"):
+            await connection.execute(SQL[statement], queue_id)
+
+    async def note_changes(self, connection: asyncpg.Connection[Any], queue_ids: Sequence[int]) -> None:
         """Last in a transaction: until its commit other changes wait, so that versions rise in commit order."""
-        version = await connection.fetchval(SQL["next_version"])
-        await connection.execute(SQL["changed"], version, queue_id)
-        await connection.execute(SQL["forget_changes"], version - CHANGES_KEPT)
+        version = 0
+        for queue_id in queue_ids:
+            version = await connection.fetchval(SQL["next_version"])
+            await connection.execute(SQL["changed"], version, queue_id)
+        if queue_ids:
+            await connection.execute(SQL["forget_changes"], version - CHANGES_KEPT)
 
     async def changes(self, since: int) -> tuple[int, List[int] | None]:
         [row] = await self._database.read(SQL["version"], since)

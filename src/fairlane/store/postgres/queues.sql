@@ -14,13 +14,12 @@ WHERE t.name = $1 ORDER BY q.created_at DESC, q.id DESC;
 -- name: ensure
 INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
 SELECT t.id, $2, $3, $4, $5, coalesce($6, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = $1
-ON CONFLICT (tenant_id, name) DO NOTHING;
+ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id;
 
 -- name: lock
-SELECT q.id, q.options, (q.options ->> 'max_size')::bigint AS max_size, (q.options ->> 'delay_seconds')::int AS delay,
-       (q.options ->> 'window_seconds')::int AS window
+SELECT q.id, q.name, q.namespace, q.task, q.options
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
-WHERE t.name = $1 AND q.name = $2 FOR UPDATE OF q;
+WHERE t.name = $1 AND q.name = ANY ($2) ORDER BY q.id FOR UPDATE OF q;
 
 -- name: rank
 SELECT fairlane.rank($1, $2, make_interval(secs => $3::int), $4);
@@ -32,7 +31,7 @@ SELECT fairlane.wake($1, $2, $3);
 UPDATE fairlane.queues q SET options = $2, namespace = $3, task = $4 WHERE q.id = $1;
 
 -- name: lock_partitions
-SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id FOR NO KEY UPDATE;
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
 
 -- name: lock_cursors
 -- A pop that moves cursors without holding their partitions is over when these locks are had.

@@ -50,8 +50,7 @@ class Recurring:
         self._messages = messages
 
     async def put(self, schedule: Schedule) -> Schedule:
-        text = msgspec.json.encode(schedule.definition).decode()
-        await self._database.write(PUT, schedule.tenant, schedule.name, text, schedule.revision, schedule.next_at)
+        await self._database.write(PUT, *put_arguments(schedule))
         return await self.get(schedule.tenant, schedule.name) or schedule
 
     async def get(self, tenant: str, name: str) -> Schedule | None:
@@ -87,6 +86,11 @@ class Recurring:
                 raise Conflict(f"schedule {step.name!r:.80} is not at this tick any more")
 
         return await self._messages.transact(settlements, slices, begin=begin)
+
+
+def put_arguments(schedule: Schedule) -> tuple[object, ...]:
+    text = msgspec.json.encode(schedule.definition).decode()
+    return schedule.tenant, schedule.name, text, schedule.revision, schedule.next_at
 
 
 def _arguments(step: Advance) -> tuple[object, ...]:

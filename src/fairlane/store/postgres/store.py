@@ -27,6 +27,7 @@ from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.schedules import Schedules
 from fairlane.store.postgres.services import Services
 from fairlane.store.postgres.sources import Sources
+from fairlane.store.postgres.specs import Specs
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.postgres.switches import Switches
@@ -73,6 +74,7 @@ class PostgresStore:
         self.recurring = Recurring(database, self.messages)
         self.workers = Workers(database)
         self.sources = Sources(database, self.messages)
+        self.specs = Specs(database, self.queues)
 
     @classmethod
     async def open(

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlane.errors import FairlaneError, JournalFull, StoreFull
 from fairlane.model.queue import Queue
+from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.clock import SteadyClock
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.journal import ROW_BYTES, Entry, JournalState, Lane, NewEntry
@@ -26,6 +27,7 @@ from fairlane.store.sqlite.writer import Writer
 RETRY_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 _decode_queues = msgspec.json.Decoder(list[Queue]).decode
+_decode_specs = msgspec.json.Decoder(list[SpecVersion]).decode
 
 
 class SqliteJournal:
@@ -167,6 +169,14 @@ class SqliteJournal:
     async def catalogue(self) -> list[Queue]:
         text = await self._writer.run(lambda db, _: value(db, SQL["catalogue"]))
         return _decode_queues(text) if text else []
+
+    async def save_specs(self, specs: Sequence[SpecVersion]) -> None:
+        text = msgspec.json.encode(specs)
+        await self._writer.run(lambda db, _: rows(db, SQL["save_specs"], text))
+
+    async def specs(self) -> list[SpecVersion]:
+        text = await self._writer.run(lambda db, _: value(db, SQL["specs"]))
+        return _decode_specs(text) if text else []
 
     async def close(self) -> None:
         await self._writer.close()

@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS entries (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_waiting ON entries (kind, seq) WHERE error IS NULL; -- sizes, waiting
 CREATE TABLE IF NOT EXISTS catalogue (id INTEGER PRIMARY KEY CHECK (id = 1), queues BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS specs (id INTEGER PRIMARY KEY CHECK (id = 1), versions BLOB NOT NULL) STRICT;
 
 -- name: append
 INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?);
@@ -74,3 +75,9 @@ INSERT OR REPLACE INTO catalogue (id, queues) VALUES (1, ?);
 
 -- name: catalogue
 SELECT queues FROM catalogue;
+
+-- name: save_specs
+INSERT OR REPLACE INTO specs (id, versions) VALUES (1, ?);
+
+-- name: specs
+SELECT versions FROM specs;

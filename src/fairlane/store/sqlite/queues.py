@@ -45,29 +45,22 @@ class Queues:
         self._database = database
 
     async def get(self, tenant: str, name: str) -> Queue | None:
-        return await self._database.read(lambda db, now: _get(db, tenant, name))
+        return await self._database.read(lambda db, now: get(db, tenant, name))
 
     async def ensure(self, tenant: str, name: str) -> Queue:
         def work(db: apsw.Connection, now: int) -> Queue:
-            return _get(db, tenant, name) or _make(db, now, (tenant, name), QueueOptions(), labels_of(name))
+            return get(db, tenant, name) or make(db, now, (tenant, name), QueueOptions(), labels_of(name))
 
         return await self._database.write(work)
 
     async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
         def work(db: apsw.Connection, now: int) -> Queue:
-            queue = _get(db, tenant, name)
+            queue = get(db, tenant, name)
             if queue is None:
-                return _make(db, now, (tenant, name), options, (namespace, task))
-            if turns(queue.options, options) and value(db, SQL["any_partition"], queue.id):
-                raise Conflict(TURNED)
-            db.execute(SQL["configure"], (_text(options), namespace, task, queue.id))
-            if options.max_size and not queue.options.max_size:
-                recount_depth(db, queue.id)
-            old = queue.options
-            if old.delay_seconds > options.delay_seconds or old.window_seconds > options.window_seconds:
-                db.execute(SQL["wake"], (queue.id, now))
-            _changed(db, queue.id)
-            return msgspec.structs.replace(queue, options=options, namespace=namespace, task=task)
+                return make(db, now, (tenant, name), options, (namespace, task))
+            configured = msgspec.structs.replace(queue, options=options, namespace=namespace, task=task)
+            reconfigure(db, now, queue, configured)
+            return configured
 
         return await self._database.write(work)
 
@@ -76,12 +69,10 @@ class Queues:
 
     async def delete(self, tenant: str, name: str) -> bool:
         def work(db: apsw.Connection, now: int) -> bool:
-            queue = _get(db, tenant, name)
+            queue = get(db, tenant, name)
             if queue is None:
                 return False
-            for statement in ("delete", "delete_groups", "delete_data_keys", "insert_purge"):
-                db.execute(SQL[statement], (queue.id,))
-            _changed(db, queue.id)
+            delete(db, queue.id)
             return True
 
         deleted = await self._database.write(work)
@@ -152,7 +143,27 @@ class Queues:
         return _there(queue_id, await self._database.read(work))
 
 
-def _changed(db: apsw.Connection, queue_id: int) -> None:
+def reconfigure(db: apsw.Connection, now: int, before: Queue, after: Queue) -> None:
+    """Give a queue other options and labels. Conflict if it has partitions that cannot be what they would have to."""
+    old, new = before.options, after.options
+    if turns(old, new) and value(db, SQL["any_partition"], before.id):
+        raise Conflict(TURNED)
+    db.execute(SQL["configure"], (_text(new), after.namespace, after.task, before.id))
+    if new.max_size and not old.max_size:
+        recount_depth(db, before.id)
+    if old.delay_seconds > new.delay_seconds or old.window_seconds > new.window_seconds:
+        db.execute(SQL["wake"], (before.id, now))
+    note_change(db, before.id)
+
+
+def delete(db: apsw.Connection, queue_id: int) -> None:
+    """Its rows are for `purge`."""
+    for statement in ("delete", "delete_groups", "delete_data_keys", "insert_purge"):
+        db.execute(SQL[statement], (queue_id,))
+    note_change(db, queue_id)
+
+
+def note_change(db: apsw.Connection, queue_id: int) -> None:
     version = value(db, SQL["changed"], queue_id)
     db.execute(SQL["forget_changes"], (version - CHANGES_KEPT,))
 
@@ -193,12 +204,12 @@ def _drop(db: apsw.Connection, partition_id: int, budget: int) -> int:
     return budget - 1
 
 
-def _get(db: apsw.Connection, tenant: str, name: str) -> Queue | None:
+def get(db: apsw.Connection, tenant: str, name: str) -> Queue | None:
     row = first(db, SQL["get"], tenant, name)
     return _queue(*row) if row else None
 
 
-def _make(db: apsw.Connection, now: int, key: tuple[str, str], options: QueueOptions, labels: tuple[str, str]) -> Queue:
+def make(db: apsw.Connection, now: int, key: tuple[str, str], options: QueueOptions, labels: tuple[str, str]) -> Queue:
     tenant, name = key
     tenant_id = value(db, SQL["tenant_id"], tenant) or value(db, SQL["insert_tenant"], tenant)
     row = (tenant_id, name, *labels, _text(options), now)

@@ -45,8 +45,7 @@ class Recurring:
 
     async def put(self, schedule: Schedule) -> Schedule:
         def work(db: apsw.Connection, now: int) -> Schedule:
-            text = msgspec.json.encode(schedule.definition).decode()
-            db.execute(PUT, (schedule.tenant, schedule.name, text, schedule.revision, schedule.next_at))
+            put(db, schedule)
             [row] = rows(db, GET, schedule.tenant, schedule.name)
             return _schedule(row)
 
@@ -63,7 +62,7 @@ class Recurring:
         return await self._database.read(lambda db, now: [_schedule(row) for row in rows(db, LIST, tenant)])
 
     async def delete(self, tenant: str, name: str) -> bool:
-        return await self._database.write(lambda db, now: bool(rows(db, DELETE, tenant, name)))
+        return await self._database.write(lambda db, now: delete(db, tenant, name))
 
     async def turn(self, tenant: str, name: str, revision: str, next_at: int | None) -> Schedule | None:
         def work(db: apsw.Connection, now: int) -> Schedule | None:
@@ -99,6 +98,15 @@ class Recurring:
         if answer is None:
             raise Conflict(f"schedule {step.name!r:.80} is not at this tick any more")
         return answer
+
+
+def put(db: apsw.Connection, schedule: Schedule) -> None:
+    text = msgspec.json.encode(schedule.definition).decode()
+    db.execute(PUT, (schedule.tenant, schedule.name, text, schedule.revision, schedule.next_at))
+
+
+def delete(db: apsw.Connection, tenant: str, name: str) -> bool:
+    return bool(rows(db, DELETE, tenant, name))
 
 
 def _advanced(db: apsw.Connection, step: Advance) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store import base, families, operations
+from fairlane.store import base, families, operations, specs
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.data_keys import DataKeys
@@ -23,6 +23,7 @@ from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.schedules import Schedules
 from fairlane.store.sqlite.services import Services
 from fairlane.store.sqlite.sources import Sources
+from fairlane.store.sqlite.specs import Specs
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.switches import Switches
@@ -52,6 +53,7 @@ class SqliteStore:
     recurring: families.Recurring
     workers: families.Workers
     sources: families.Sources
+    specs: specs.Specs
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -76,6 +78,7 @@ class SqliteStore:
         self.recurring = Recurring(database)
         self.workers = Workers(database)
         self.sources = Sources(database)
+        self.specs = Specs(database, queues)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

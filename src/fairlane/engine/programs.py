@@ -1,0 +1,154 @@
+"""The specs in force, compiled: what a broker asks when a message, a webhook or a command comes.
+
+A memory like the catalogue, and renewed with it. It is what the last look at the store found, or what an earlier
+process left in the journal, so that types and signatures are checked while the store is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlane.engine.draft import PushRequest
+from fairlane.errors import ExpressionFailed, InvalidRequest, PayloadInvalid
+from fairlane.hooks.hook import Hook, Secrets, check_command_secret
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.spec_version import SpecVersion
+from fairlane.spec import ir
+from fairlane.spec.program import QueueProgram, decoded
+from fairlane.store.base import Store
+
+Step = TypeVar("Step")
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+_decode = msgspec.json.Decoder(ir.Spec).decode
+
+
+class AppProgram:
+    """One spec, compiled. With `strict` InvalidRequest if a secret that it names is missing or too short; otherwise
+    the webhook is there and cannot be used."""
+
+    def __init__(self, spec: ir.Spec, secrets: Secrets, *, strict: bool) -> None:
+        self.spec = spec
+        self.queues = {name: QueueProgram(spec, name) for name in spec.queues}
+        self.hooks: dict[str, Hook | None] = {}
+        for name in spec.webhooks:
+            try:
+                self.hooks[name] = Hook(spec, name, secrets)
+            except InvalidRequest as error:
+                if strict:
+                    raise
+                log.error("webhooks to %s are answered 503: %s", name, error)
+                self.hooks[name] = None
+        if strict:
+            for name, command in spec.commands.items():
+                check_command_secret(name, command, secrets)
+
+
+class Programs:
+    """By name: `queues`, `hooks` (None: its secret is missing here) and `commands` of all apps of the tenant."""
+
+    def __init__(self, store: Store, tenant: str, secrets: Secrets) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._secrets = secrets
+        self._compiling = asyncio.Lock()
+        self._apps: dict[str, tuple[SpecVersion, AppProgram]] = {}
+        self.queues: dict[str, QueueProgram] = {}
+        self.hooks: dict[str, Hook | None] = {}
+        self.commands: dict[str, ir.CommandSpec] = {}
+        self._doors: dict[str, QueueProgram] = {}
+        """Of the queues whose messages are looked at when they are pushed."""
+        self.loaded = False
+        self.idle = False
+        """Whether it is known that no queue has such a program: then a push need not ask any further."""
+
+    @property
+    def versions(self) -> list[SpecVersion]:
+        return [version for version, _ in self._apps.values()]
+
+    async def compile(self, spec: ir.Spec) -> AppProgram:
+        """A spec that is about to be applied. InvalidRequest if a secret that it names is missing or too short."""
+        return await self.alone(lambda spec: AppProgram(spec, self._secrets, strict=True), spec)
+
+    async def alone(self, work: Callable[[ir.Spec], Result], spec: ir.Spec) -> Result:
+        """Work that parses, beside the loop and one at a time: the parser is one for all."""
+        async with self._compiling:
+            return await asyncio.to_thread(work, spec)
+
+    async def reload(self) -> None:
+        """Look at the store. Whoever asks after a spec was applied finds it in force afterwards."""
+        async with self._compiling:
+            await self._load(await self._store.specs.in_force(self._tenant))
+
+    async def load(self, versions: Sequence[SpecVersion]) -> None:
+        """Put these in force."""
+        async with self._compiling:
+            await self._load(versions)
+
+    async def _load(self, versions: Sequence[SpecVersion]) -> None:
+        """What was compiled before is kept."""
+        apps: dict[str, tuple[SpecVersion, AppProgram]] = {}
+        for version in versions:
+            known = self._apps.get(version.app)
+            if known is None or known[0] != version:
+                known = await asyncio.to_thread(self._compiled, version) or known
+            if known is not None:
+                apps[version.app] = known
+        self._apps = apps
+        programs = [program for _, program in apps.values()]
+        self.queues = {name: one for program in programs for name, one in program.queues.items()}
+        self.hooks = {name: hook for program in programs for name, hook in program.hooks.items()}
+        self.commands = {name: one for program in programs for name, one in program.spec.commands.items()}
+        self._doors = {name: queue for name, queue in self.queues.items() if queue.looks}
+        self.loaded = True
+        self.idle = not self._doors
+
+    def _compiled(self, version: SpecVersion) -> tuple[SpecVersion, AppProgram] | None:
+        try:
+            return version, AppProgram(_decode(version.document), self._secrets, strict=False)
+        except (msgspec.MsgspecError, InvalidRequest) as error:
+            log.error("version %d of app %s is not for this broker: %s", version.version, version.app, error)
+            return None
+
+    def admit(self, request: PushRequest) -> PushRequest:
+        """The request with the partitions that keys name. PayloadInvalid or ExpressionFailed, and nothing is stored,
+        if a message does not fit."""
+        if request.tenant != self._tenant:
+            return request
+        request.queues = {item.queue for item in request.items}
+        if self._doors.keys().isdisjoint(request.queues):
+            return request
+        return msgspec.structs.replace(request, items=self.admit_steps(request.tenant, request.items))
+
+    def admit_steps(self, tenant: str, steps: Sequence[Step]) -> Sequence[Step]:
+        """The same of pushes among the steps of a transaction."""
+        if not self._doors or tenant != self._tenant:
+            return steps
+        admitted: list[Any] = list(steps)
+        for index, step in enumerate(steps):
+            if not isinstance(step, PushItem) or (program := self._doors.get(step.queue)) is None:
+                continue
+            where = f"items[{index}]: " if len(steps) > 1 else ""
+            try:
+                admitted[index] = _admitted(step, program)
+            except PayloadInvalid as error:
+                raise PayloadInvalid(f"{where}{error}", path=error.path) from None
+            except ExpressionFailed as error:
+                raise ExpressionFailed(f"{where}{error}") from None
+        return admitted
+
+
+def _admitted(item: PushItem, program: QueueProgram) -> PushItem:
+    payload = bytes(item.payload)
+    program.check(payload)
+    # Who names the partition of those who name none is not told from who names none.
+    if not program.keyed or item.partition != DEFAULT_PARTITION:
+        return item
+    return msgspec.structs.replace(item, partition=program.partition(decoded(payload)))

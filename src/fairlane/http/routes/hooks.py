@@ -1,0 +1,136 @@
+"""POST /hook/{name}: webhooks, each verified over the bytes that came before anything of them is read.
+
+Who is not known is told nothing: every refusal looks the same, whatever was wrong. What cannot be kept now is 503,
+never 4xx, for senders give up on those.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlane.engine.inbox import Taken
+from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Overloaded, PayloadInvalid
+from fairlane.hooks.hook import Hook, Received
+from fairlane.http.message import Request, Response, error_response
+from fairlane.http.problems import problem
+from fairlane.http.router import Route
+from fairlane.runtime.clock import wall_clock
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+_encode = msgspec.json.Encoder().encode
+_JSON = (b"", b"application/json", b"application/octet-stream", b"text/json")
+
+
+class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What of it applies."""
+
+    idempotency_key: str = ""
+    queued: bool = False
+    message_id: str | None = None
+    """Null while the message waits for its store."""
+    processed: bool = False
+    """Also of a redelivery, whose first was processed."""
+    result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    ignored: bool = False
+    """It is of another type than the webhook is for."""
+
+
+async def receive(app: App, request: Request) -> Response:
+    name = request.params["name"]
+    await app.engine.know_programs()
+    programs = app.engine.programs
+    if name not in programs.hooks:
+        if not programs.loaded:
+            return _counted(app, "", "unready", _later("the broker does not know its webhooks yet"))
+        return _counted(app, "", "unknown", error_response(404, "not_found", "there is no such webhook"))
+    hook = programs.hooks[name]
+    if hook is None:
+        return _counted(app, name, "unready", _later("the secret of this webhook is missing"))
+    received = Received(request.headers, request.body, request.peer, wall_clock())
+    refused = _refused(app, hook, received)
+    if refused is not None:
+        return refused
+    try:
+        taken = await app.engine.inbox.take(hook, received)
+    except FairlaneError as error:
+        return _problem(app, hook, error)
+    return _counted(app, name, taken.status, _answer(taken))
+
+
+def _refused(app: App, hook: Hook, received: Received) -> Response | None:
+    """The answer to what is not taken whatever it says, decided before anything of it is read."""
+    now = time.monotonic()
+    if hook.refusals.too_many(received.source_ip, now) or (hook.rate is not None and not hook.rate.allows(now)):
+        limited = error_response(
+            429, "too_many_requests", "too many requests; try again soon", headers=((b"retry-after", b"1"),)
+        )
+        return _counted(app, hook.name, "limited", limited)
+    if len(received.body) > hook.spec.max_body_bytes:
+        large = error_response(413, "body_too_large", f"the body may have {hook.spec.max_body_bytes} bytes")
+        return _counted(app, hook.name, "too_large", large)
+    why = hook.refusal(received)
+    if why is not None:
+        hook.refusals.add(received.source_ip, now)
+        return _counted(
+            app, hook.name, why, error_response(401, "unauthenticated", "the signature is missing or not good")
+        )
+    if not _is_json(received.headers.get(b"content-type", b"")):
+        other = error_response(415, "unsupported_media_type", "a webhook is JSON, and its content-type must say so")
+        return _counted(app, hook.name, "malformed", other)
+    return None
+
+
+def _is_json(content_type: bytes) -> bool:
+    """What says nothing of itself is taken for JSON, and found out if it is not."""
+    kind = content_type.partition(b";")[0].strip().lower()
+    return kind in _JSON or kind.endswith(b"+json")
+
+
+def _problem(app: App, hook: Hook, error: FairlaneError) -> Response:
+    if isinstance(error, Overloaded):
+        seconds = str(max(1, math.ceil(error.retry_after))).encode()
+        full = error_response(503, error.code, str(error), headers=((b"retry-after", seconds),))
+        return _counted(app, hook.name, "full", full)
+    outcome = "unavailable"
+    if isinstance(error, InvalidRequest):
+        outcome = "misfit" if isinstance(error, PayloadInvalid | ExpressionFailed) else "malformed"
+    return _counted(app, hook.name, outcome, problem(error))
+
+
+def _later(why: str) -> Response:
+    return error_response(503, "unavailable", why, headers=((b"retry-after", b"5"),))
+
+
+def _answer(taken: Taken) -> Response:
+    key, message_id = _encode(taken.key), _encode(taken.message_id)
+    if taken.status == "ignored":
+        return Response(200, b'{"ignored":true}')
+    if taken.status in ("processed", "ran"):
+        body = b'{"processed":true,"idempotency_key":%b,"message_id":%b,"result":%b}'
+        return Response(200, body % (key, message_id, taken.result))
+    return Response(202, b'{"queued":true,"idempotency_key":%b,"message_id":%b}' % (key, message_id))
+
+
+def _counted(app: App, hook: str, outcome: str, response: Response) -> Response:
+    app.engine.telemetry.hooks[hook, outcome] += 1
+    return response
+
+
+ROUTES = [
+    Route(
+        method="POST",
+        path="/hook/{name}",
+        endpoint=receive,
+        summary="A webhook that a spec declares: verified, then kept as a message, once for each idempotency key.",
+        tag="webhooks",
+        body=msgspec.Raw,
+        answer=HookAnswer,
+        statuses=(200, 202, 401, 404, 413, 415, 422, 429, 503),
+    )
+]

@@ -1,0 +1,71 @@
+"""Schedules of a document: whether they can tick as far as that is known without a clock, and what they push."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.names import check_name
+from fairlane.model.recurring import Definition
+from fairlane.spec import ir
+from fairlane.spec.check_webhook import unknown_queue
+from fairlane.spec.finding import Finding
+from fairlane.spec.fits import STRING, misfit
+from fairlane.spec.validate import compile_validator
+
+TICK = ir.RecordType(fields={"schedule": STRING, "tick": ir.Scalar(of="time")})
+"""What is pushed by a schedule without data."""
+
+
+def check_schedule(spec: ir.Spec, name: str, schedule: ir.ScheduleSpec) -> list[Finding]:
+    path = ("schedules", name)
+    unknown = unknown_queue(spec, (*path, "queue"), schedule.queue)
+    if unknown:
+        return unknown
+    try:
+        check_name("the name of a schedule", name)
+        definition_of(schedule).check()
+        if schedule.cron is None and schedule.timezone != "UTC":
+            return [Finding((*path, "timezone"), "this has no effect: an interval goes by no clock")]
+    except InvalidRequest as error:
+        return [Finding(path, str(error))]
+    wanted = spec.queues[schedule.queue].message_type
+    if wanted is None:
+        return []
+    why = _data_misfit(schedule, wanted) if schedule.data is not None else misfit(TICK, wanted)
+    return [Finding((*path, "data"), f"what it pushes never fits `{schedule.queue}`: {why}")] if why else []
+
+
+def _data_misfit(schedule: ir.ScheduleSpec, wanted: ir.RecordType) -> str | None:
+    try:
+        compile_validator(wanted)(msgspec.json.encode(schedule.data))
+    except InvalidRequest as error:
+        return str(error)
+    return None
+
+
+def definition_of(schedule: ir.ScheduleSpec) -> Definition:
+    return Definition(
+        queue=schedule.queue,
+        partition=schedule.partition,
+        data=msgspec.Raw(msgspec.json.encode(schedule.data)),
+        type=schedule.type,
+        every_seconds=schedule.every_seconds,
+        cron=schedule.cron,
+        timezone=schedule.timezone,
+        missed=schedule.missed,
+    )
+
+
+def schedule_of(definition: Definition) -> ir.ScheduleSpec:
+    """The same back."""
+    return ir.ScheduleSpec(
+        queue=definition.queue,
+        partition=definition.partition,
+        data=msgspec.json.decode(definition.data),
+        type=definition.type,
+        every_seconds=definition.every_seconds,
+        cron=definition.cron,
+        timezone=definition.timezone,
+        missed=definition.missed,
+    )

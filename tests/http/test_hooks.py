@@ -1,0 +1,249 @@
+"""POST /hook/{name}: what is signed becomes one message, what is not leaves no trace but a count."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from fairlane.hooks.rate import REFUSED_MAX
+from fairlane.hooks.schemes import PRESETS
+from fairlane.hooks.signatures import sign
+from fairlane.runtime.clock import wall_clock
+from tests.http.test_specs import document
+from tests.http.wire import Answer, Wire
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of more than 24 bytes").decode()
+OLD = "an old secret of more than 24 bytes"
+BODY = b'{"type":"incident", "incident": {"id": "i-1", "urgency": "high"}}'
+
+
+@pytest.fixture(autouse=True)
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    monkeypatch.setenv("HOOK_SECRET_OLD", OLD)
+    monkeypatch.setenv("HOOK_SECRET_SHORT", "short")
+
+
+def headers_of(
+    preset: str, body: bytes, *, secret: str = SECRET, id: str = "id-1", seconds: float = 0
+) -> dict[str, str]:
+    scheme = PRESETS[preset]
+    key = base64.b64decode(secret.removeprefix("whsec_")) if scheme.key == "whsec" else secret.encode()
+    signed = sign(scheme, key, body, delivery_id=id, now=wall_clock() / 1e6 + seconds)
+    return {"Content-Type": "application/json"} | {name.decode(): value.decode() for name, value in signed.items()}
+
+
+class Inbox:
+    """A queue and webhooks that fill it, applied."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.tag = uuid4().hex
+        self.queue = f"Q{self.tag}"
+
+    async def apply(self, text: str) -> Inbox:
+        """`%` in names stands for what makes them this test's own."""
+        spec = document(f"App{self.tag}", text.replace("%", self.tag))
+        (await self.wire.post("/api/v1/spec/apply", body={"spec": spec, "consent": True})).ok()
+        return self
+
+    async def send(self, name: str, body: bytes, headers: dict[str, str]) -> Answer:
+        return await self.wire.ask("POST", f"/hook/{name}{self.tag}", body=body, headers=headers)
+
+    def counted(self, name: str) -> dict[str, int]:
+        assert self.wire.app is not None
+        found = self.wire.app.engine.telemetry.hooks
+        return {outcome: count for (hook, outcome), count in found.items() if hook == f"{name}{self.tag}"}
+
+
+QUEUE = """
+queue Q% {
+  message_type { payload: { type: string  incident: { id: string  urgency: string }? }  headers: map<string, string>
+                 source_ip: string  received_at: time }
+  key: payload.incident.id
+  retention { max_depth: 3 }
+}
+"""
+
+
+async def test_a_webhook_becomes_one_message_with_the_bytes_that_came(wire: Wire) -> None:
+    hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" }  headers: ["X-GitHub-Event"] }'
+    inbox = await Inbox(wire).apply(QUEUE + hook)
+    headers = headers_of("github", BODY) | {"X-GitHub-Event": "push", "X-Other": "no"}
+    answer = (await inbox.send("W", BODY, headers)).ok(202)
+    assert (answer["queued"], answer["idempotency_key"]) == (True, "id-1")
+    again = (await inbox.send("W", BODY, headers)).ok(202)
+    assert again == answer, "a redelivery is told the same, and nothing is stored"
+    [message] = await wire.pop(inbox.queue)
+    assert (message["id"], message["partition"]) == (answer["message_id"], "i-1")
+    assert message["transactionId"] == f"W{inbox.tag}:id-1"
+    assert message["data"]["payload"] == msgspec.json.decode(BODY)
+    assert (message["data"]["headers"], message["data"]["source_ip"]) == ({"X-GitHub-Event": "push"}, "127.0.0.1")
+    await wire.ack([message], result={"incident": 7})
+    done = (await inbox.send("W", BODY, headers)).ok()
+    assert done == {"idempotency_key": "id-1", "message_id": answer["message_id"], "processed": True,
+                    "result": {"incident": 7}}  # fmt: skip
+    assert inbox.counted("W") == {"queued": 1, "duplicate": 1, "processed": 1}
+    metrics = (await wire.get("/metrics/prometheus")).body.decode()
+    assert f'fairlane_hook_requests_total{{hook="W{inbox.tag}",outcome="queued"}} 1' in metrics
+
+
+async def test_every_preset_is_taken_when_signed_and_refused_when_not(wire: Wire) -> None:
+    hooks = "".join(
+        f'webhook {preset}% {{ queue: Q%  verify: {preset} {{ secret_env: "HOOK_SECRET" }} }}' for preset in PRESETS
+    )
+    inbox = await Inbox(wire).apply("queue Q% {}" + hooks)
+    refusals = set()
+    for preset in PRESETS:
+        signed = headers_of(preset, BODY)
+        (await inbox.send(preset, BODY, signed)).ok(202)
+        [name] = [name for name in signed if "ignature" in name.lower() or "hmac" in name.lower()]
+        good = signed[name]
+        wrong = [
+            {key: value for key, value in signed.items() if key != name},
+            signed | {name: ""},
+            signed | {name: good[:-4]},
+            signed | {name: good[:-8] + "AAAAAAA="},
+            signed | {name: ",".join([good] * 1000)[:8000]},
+            signed | {name: "\u00ff\u0660"},
+            headers_of(preset, BODY + b" "),
+            headers_of(preset, BODY, secret="whsec_" + base64.b64encode(b"another secret of 24 bytes").decode()),
+        ]
+        if PRESETS[preset].timed:
+            wrong += [headers_of(preset, BODY, seconds=seconds) for seconds in (-301, 400)]
+        for headers in wrong:
+            answer = await inbox.send(preset, BODY, headers)
+            answer.refused(401, "unauthenticated")
+            refusals.add(answer.body)
+        assert sum(inbox.counted(preset).values()) == 1 + len(wrong)
+    assert len(refusals) == 1, "who is refused is told nothing"
+    assert len(await wire.pop(inbox.queue)) == len(PRESETS)
+
+
+async def test_what_is_signed_and_wrong_is_told_why_and_not_stored(wire: Wire) -> None:
+    hook = """
+    webhook W% {
+      queue: Q%
+      verify: pagerduty { secret_env: ["HOOK_SECRET", "HOOK_SECRET_OLD"] }
+      max_body_bytes: 500
+      idempotency: header "X-Webhook-Id"
+    }
+    """
+    inbox = await Inbox(wire).apply(QUEUE + hook)
+    told: dict[bytes, tuple[int, str]] = {
+        b"": (400, "malformed"),
+        b"{": (400, "malformed"),
+        b'{"a":"\xff"}': (400, "malformed"),
+        b"\xef\xbb\xbf{}": (400, "malformed"),
+        b"[" * 129 + b"]" * 129: (400, "malformed"),
+        b'{"type":"x" /* why */}': (400, "malformed"),
+        b"%" + b"x" * 500: (413, "too_large"),
+        b"[]": (422, "misfit"),
+        b'{"type":1}': (422, "misfit"),
+        b'{"type":"a"}': (422, "misfit"),
+        b'{"type":"a","incident":{"id":"","urgency":""}}': (422, "misfit"),
+    }
+    for body, (status, outcome) in told.items():
+        before = inbox.counted("W").get(outcome, 0)
+        (await inbox.send("W", body, headers_of("pagerduty", body))).refused(status)
+        assert inbox.counted("W")[outcome] == before + 1, body
+    headers = headers_of("pagerduty", BODY)
+    (await inbox.send("W", BODY, headers | {"Content-Type": "application/xml"})).refused(415)
+    (await inbox.send("W", BODY, headers | {"Content-Type": "multipart/form-data; boundary=x"})).refused(415)
+    (await inbox.send("W", BODY, {k: v for k, v in headers.items() if k != "x-webhook-id"})).refused(400)
+    (await inbox.send("Nobody", BODY, headers)).refused(404)
+    (await wire.ask("GET", f"/hook/W{inbox.tag}")).refused(405)
+    assert await wire.pop(inbox.queue) == []
+    for number in range(3):
+        body = BODY.replace(b"i-1", b"i-%d" % number)
+        (await inbox.send("W", body, headers_of("pagerduty", body, secret=OLD, id=f"id-{number}"))).ok(202)
+    full = await inbox.send("W", BODY, headers_of("pagerduty", BODY, id="id-4"))
+    full.refused(503, "QUEUE_FULL")
+    assert int(full.headers["Retry-After"]) >= 1
+    (await inbox.send("W", body, headers_of("pagerduty", body, id="id-2"))).ok(202)
+
+
+async def test_redeliveries_are_told_by_header_expression_body_or_what_the_sender_sends(wire: Wire) -> None:
+    hooks = """
+    queue Q% {}
+    webhook Header% { queue: Q%  idempotency: header "X-Id" }
+    webhook Part% { queue: Q%  idempotency: payload.n }
+    webhook Body% { queue: Q%  idempotency: body }
+    webhook Nothing% { queue: Q% }
+    """
+    inbox = await Inbox(wire).apply(hooks)
+    one, two = b'{"n":1}', b'{"n": 1}'
+    keys = {
+        "Header": [("a", one), ("a", two), ("b", one)],
+        "Part": [("a", one), ("b", two), ("b", b'{"n":2}')],
+        "Body": [("a", one), ("b", one), ("a", two)],
+        "Nothing": [("a", one), ("b", one), ("a", two)],
+    }
+    for name, sent in keys.items():
+        found = [
+            (await inbox.send(name, body, {"X-Id": id, "Content-Type": "application/json"})).ok(202)
+            for id, body in sent
+        ]
+        assert found[0] == found[1] != found[2], name
+    assert found[0]["idempotency_key"] == hashlib.sha256(one).hexdigest()
+    assert len(await wire.pop(inbox.queue)) == 8, "webhooks do not take each other's keys for their own"
+    for bad in (b"{}", b'{"n":[]}'):
+        (await inbox.send("Part", bad, {"Content-Type": "application/json"})).refused(422)
+    long = await inbox.send("Header", one, {"X-Id": "x" * 500, "Content-Type": "application/json"})
+    assert long.ok(202)["idempotency_key"] == hashlib.sha256(b"x" * 500).hexdigest()
+
+
+async def test_a_webhook_has_a_rate_and_an_address_that_guesses_is_not_listened_to(wire: Wire) -> None:
+    inbox = await Inbox(wire).apply("""
+    queue Q% {}
+    webhook Slow% { queue: Q%  max_per_second: 2 }
+    webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }
+    """)
+    found = [await inbox.send("Slow", b"%d" % number, {}) for number in range(4)]
+    assert [answer.status for answer in found[:2]] == [202, 202]
+    assert found[-1].status == 429
+    assert found[-1].headers["Retry-After"] == "1"
+    statuses = [(await inbox.send("W", BODY, {})).status for _ in range(REFUSED_MAX * 2)]
+    assert set(statuses) == {401, 429}
+
+
+class Echo:
+    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        return b'{"ran":"%b","input":%b}' % (command.encode(), input)
+
+
+async def test_a_webhook_without_a_queue_runs_its_command_and_answers_with_the_outcome(wire: Wire) -> None:
+    inbox = await Inbox(wire).apply('webhook S% { on_type: "ping"  command: Do.It { title: payload.title } }')
+    assert wire.app is not None
+    ping = b'{"type":"ping","title":"t"}'
+    (await inbox.send("S", ping, {})).refused(503)
+    wire.app.engine.inbox.runner = Echo()
+    answer = (await inbox.send("S", ping, {})).ok()
+    assert (answer["processed"], answer["result"]) == (True, {"ran": "Do.It", "input": {"title": "t"}})
+    assert (await inbox.send("S", b'{"type":"pong"}', {})).ok()["ignored"] is True
+    (await inbox.send("S", b'{"type":"ping"}', {})).refused(422)
+    assert (await inbox.send("S", b'"ping"', {})).ok()["ignored"] is True
+
+
+async def test_a_secret_that_is_missing_or_short_refuses_the_apply_and_a_broker_without_it_answers_503(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = Inbox(wire)
+    for name in ("HOOK_SECRET_NONE", "HOOK_SECRET_SHORT"):
+        text = f'queue Q{inbox.tag} {{}} webhook W {{ queue: Q{inbox.tag}  verify: github {{ secret_env: "{name}" }} }}'
+        body = {"spec": document(f"App{inbox.tag}", text)}
+        refused = (await wire.post("/api/v1/spec/apply", body=body)).refused(400)
+        assert "short" in refused["error"] or "not set" in refused["error"]
+    (await wire.get("/api/v1/resources/queues", inbox.queue)).refused(404)
+    await inbox.apply('queue Q% {} webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }')
+    assert wire.app is not None
+    programs: Any = wire.app.engine.programs
+    monkeypatch.delenv("HOOK_SECRET")
+    programs._apps.clear()
+    await programs.reload()
+    (await inbox.send("W", BODY, headers_of("github", BODY))).refused(503)
