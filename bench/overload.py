@@ -2,24 +2,22 @@
 
     python bench/overload.py [--quick]
 
-Producers own their partitions and push one request after another, paced. What is sustainable is what the store took
-from producers that push as fast as they are answered. Every answer counts, from the first to the last; those while the
-store is frozen too, also of who was on the way when it fell silent. Afterwards SQL says whether every accepted message
-is stored once and in order. All of it shares this machine: the figures are for comparison with each other.
+Producers own their partitions and push one request after another, each on a connection of its own. What is sustainable
+is what the store took from as many callers as keep it busy, who push as fast as they are answered: the same messages
+to the same partitions through the same door. Then requests are sent by the clock, whatever became of the earlier ones;
+how late that was is shown, for it is the load's own delay. Every answer counts, from the first to the last; those while
+the store is frozen too, also of who was on the way when it fell silent. Afterwards SQL says whether every accepted
+message is stored once and in order. All of it shares this machine: the figures are for comparison with each other.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.pop(0)  # this directory: its http.py is not the one of Python
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -28,87 +26,20 @@ import aiohttp
 import asyncpg
 import msgspec
 
+from bench.producers import BATCH, Producer, Run, load, percentile
+from fairlane.runtime.loop import new_event_loop
 from tests.broker_process import BrokerProcess, broker_process
 from tests.faults.outages import frozen
 from tests.postgres import PostgresServer, running_server
 
 QUEUE = "overload"
-BATCH = 100
 LANES = 20
 """Partitions of each producer, all of them in each of its requests."""
-PRODUCERS, BASE_PRODUCERS, FROST_PRODUCERS = 256, 32, 16
+PRODUCERS, FROST_PRODUCERS = 256, 16
+BUSY_CALLERS = 32
 FROST_RATE, FROST_SECONDS = 32_000, 10.0
 """Messages a second, each request to one partition, and how long the store is frozen."""
 CALM_SECONDS = 1.0
-
-
-class Answer(NamedTuple):
-    kind: str
-    began: float
-    ended: float
-
-
-@dataclass
-class Producer:
-    """Pushes numbers to partitions of its own, and remembers which were accepted."""
-
-    lanes: list[str]
-    accepted: list[int] = field(default_factory=list)
-    """Of every lane alike: each request brings the same numbers to each."""
-    number: int = 0
-
-    def body(self) -> bytes:
-        """Put together by hand: the load shares the machine with what it loads."""
-        each = BATCH // len(self.lanes)
-        numbers = range(self.number, self.number + each)
-        items = [f'{{"queue":"{QUEUE}","partition":"{lane}","payload":{n}}}' for lane in self.lanes for n in numbers]
-        return f'{{"items":[{",".join(items)}]}}'.encode()
-
-    async def push(self, session: aiohttp.ClientSession, url: str) -> Answer:
-        data, headers = self.body(), {"content-type": "application/json"}
-        began = time.perf_counter()
-        async with session.post(f"{url}/api/v1/push", data=data, headers=headers) as response:
-            kind, text = str(response.status), await response.read()
-        ended = time.perf_counter()
-        each = BATCH // len(self.lanes)
-        if kind in ("201", "202"):
-            self.accepted += range(self.number, self.number + each)
-            kind += " journal" if b'"durability":"journal"' in text else ""
-        self.number += each
-        return Answer(kind, began, ended)
-
-
-@dataclass
-class Run:
-    answers: list[Answer]
-    seconds: float
-
-    def counts(self) -> dict[str, int]:
-        return dict(sorted(Counter(answer.kind for answer in self.answers).items()))
-
-
-def percentile(share: float, answers: Iterable[Answer]) -> float:
-    """In milliseconds."""
-    found = sorted(answer.ended - answer.began for answer in answers)
-    return found[min(len(found) - 1, int(share * len(found)))] * 1e3 if found else 0.0
-
-
-async def load(url: str, producers: list[Producer], *, seconds: float, rate: float) -> Run:
-    """These producers for so long, at so many messages a second in all; 0 is as fast as they are answered."""
-    answers: list[Answer] = []
-    interval = len(producers) * BATCH / rate if rate else 0.0
-    began = time.perf_counter()
-
-    async def produce(producer: Producer) -> None:
-        due = began + random.random() * interval
-        while due < began + seconds:
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            answers.append(await producer.push(session, url))
-            due = max(due + interval, time.perf_counter() - interval)
-
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        await asyncio.gather(*map(produce, producers))
-    return Run(answers, time.perf_counter() - began)
 
 
 async def count(database: asyncpg.Connection) -> int:
@@ -171,13 +102,14 @@ async def measure(broker: BrokerProcess, server: PostgresServer, url: str, *, se
     database = await asyncpg.connect(url)
     peak = [0.0]
     watching = asyncio.create_task(watch(broker, peak))
-    many = [Producer([f"{number}-{lane}" for lane in range(LANES)]) for number in range(PRODUCERS)]
-    few = [Producer([f"frost-{number}"]) for number in range(FROST_PRODUCERS)]
+    many = [Producer(QUEUE, [f"{number}-{lane}" for lane in range(LANES)]) for number in range(PRODUCERS)]
+    few = [Producer(QUEUE, [f"frost-{number}"]) for number in range(FROST_PRODUCERS)]
     try:
         await load(broker.url, many, seconds=2, rate=20_000)  # every partition is made
-        await load(broker.url, many[:BASE_PRODUCERS], seconds=1, rate=0)
+        await load(broker.url, many, seconds=1, callers=BUSY_CALLERS)
+        await settled(database, broker.url)
         before = await count(database)
-        base = await load(broker.url, many[:BASE_PRODUCERS], seconds=seconds / 2, rate=0)
+        base = await load(broker.url, many, seconds=seconds / 2, callers=BUSY_CALLERS)
         sustainable = (await count(database) - before) / base.seconds
         await settled(database, broker.url)
         before, calm_mb = await count(database), resident_mb(broker)
@@ -194,9 +126,16 @@ async def measure(broker: BrokerProcess, server: PostgresServer, url: str, *, se
     found_out_at = min((one.ended for one in cold), default=thawed_at)
     rows = [
         ("sustainable, messages/s", f"{sustainable:,.0f}", None),
+        ("answers at that rate", str(base.counts()), None),
         ("offered at 3 x, of it", f"{len(over.answers) * BATCH / over.seconds / sustainable:.2f}", None),
+        ("the load's own delay, p99, ms", f"{over.late_ms(0.99):.0f}", None),
         ("goodput at 3 x, of it", f"{goodput / sustainable:.2f}", goodput >= 0.8 * sustainable),
         ("p99 of any answer at 3 x, ms", f"{percentile(0.99, over.answers):.0f}", percentile(0.99, over.answers) < 250),
+        (
+            "p50 and longest of them, ms",
+            f"{percentile(0.5, over.answers):.0f} / {percentile(1, over.answers):.0f}",
+            None,
+        ),
         ("answers at 3 x", str(over.counts()), None),
         ("answers around the freeze", str(frost.counts()), None),
         ("freeze found out after, ms", f"{(found_out_at - froze_at) * 1e3:.0f}", None),
@@ -214,8 +153,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a quarter of the time")
     quick = parser.parse_args().quick
-    with running_server(18) as server, broker_process(server.url()) as broker:
-        good = asyncio.run(measure(broker, server, server.url(), seconds=5 if quick else 20))
+    with (
+        running_server(18) as server,
+        broker_process(server.url()) as broker,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
+        good = runner.run(measure(broker, server, server.url(), seconds=5 if quick else 20))
     sys.exit(0 if good else 1)
 
 

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from fairlane.broker import Broker
 from fairlane.engine.admission import Limit
@@ -80,8 +81,8 @@ class Doomed:
             self._reached("kept")
         return results
 
-    async def claim(self, worker: str) -> list[ClaimedLane]:
-        claimed = await self._behind.claim(worker)
+    async def claim(self, worker: str, *, token: UUID | None = None) -> list[ClaimedLane]:
+        claimed = await self._behind.claim(worker, token=token)
         if claimed:
             self._reached("claimed")
         return claimed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
 
@@ -183,6 +184,22 @@ async def test_a_claim_that_ran_out_is_taken_over_and_its_first_worker_applies_n
     assert found is not None
     assert (found.status, found.worker, found.result) == ("completed", "heir", b'"applied"')
     assert await harness.drain(queue) == ["once"]
+
+
+async def test_what_a_lost_claim_took_is_given_back_by_its_token_and_nothing_else_is(harness: Harness) -> None:
+    queue = await harness.queue()
+    for partition in ("a", "b"):
+        await keep(harness, queue, [partition], partition=partition)
+    lost, other = uuid4(), uuid4()
+    operations = harness.store.operations
+    [first] = await operations.claim("worker", lanes=1, token=lost)
+    assert len(await operations.claim("worker", token=other)) == 1
+    assert await operations.give_back(lost) == 1
+    assert await operations.give_back(lost) == 0
+    [again] = await operations.claim("heir")
+    assert again.claim.partition == first.claim.partition
+    assert await apply(harness, queue, [first]) == [Lost()]
+    assert isinstance((await apply(harness, queue, [again]))[0], Stored)
 
 
 async def test_workers_that_both_believe_to_hold_a_lane_apply_it_once(harness: Harness) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from uuid import UUID
 
 import msgspec
@@ -10,10 +10,11 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.engine.admission import Limit
-from fairlane.errors import LaneWaiting, Overloaded, QueueFull, Unavailable
+from fairlane.errors import LaneWaiting, OutcomeUnknown, Overloaded, QueueFull, Unavailable
 from fairlane.model.message import PushItem
 from fairlane.model.operation import Operation
 from fairlane.model.outcome import AckOutcome, PushOutcome
+from fairlane.store.operations import Application, ApplyResult, ClaimedLane
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations
 from tests.conformance.places import until
@@ -270,6 +271,34 @@ async def test_a_broker_that_dies_at_any_point_of_an_operation_leaves_each_effec
 async def _none_is_open(harness: Harness) -> bool:
     harness.clock.advance(0.1)
     return not await harness.store.operations.depth()
+
+
+async def test_what_broke_off_is_tried_again_before_its_claim_runs_out(harness: Harness) -> None:
+    """The clock stands still, so that no claim does."""
+    broker, name = harness.broker, harness.name("orders")
+    operations = broker.store.operations
+    claim, apply = operations.claim, operations.apply
+
+    async def lost_claim(worker: str, *, lanes: int = 50, token: UUID | None = None) -> list[ClaimedLane]:
+        operations.claim = claim  # type: ignore[method-assign]
+        await claim(worker, lanes=lanes, token=token)
+        raise OutcomeUnknown("the answer was lost")
+
+    async def lost_apply(work: Sequence[Application]) -> list[ApplyResult]:
+        operations.apply = apply  # type: ignore[method-assign]
+        raise OutcomeUnknown("the answer was lost")
+
+    operations.claim, operations.apply = lost_claim, lost_apply  # type: ignore[method-assign]
+    make_busy(broker)
+    outcome = await broker.push(name, "once")
+
+    async def applied() -> bool:
+        return (await operation(harness, outcome)).status == "completed"
+
+    await until(applied)
+    assert operations.claim == claim
+    assert operations.apply == apply
+    assert [delivery.json() for delivery in await broker.pop(name, batch=5)] == ["once"]
 
 
 async def test_operations_are_applied_though_connections_are_lost(harness: Harness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import random
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import pytest
 from fairlane.broker import Broker
 from fairlane.engine.admission import (
     LIMITS,
+    PATIENT,
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
     Admission,
@@ -89,7 +91,7 @@ def test_kinds_are_held_back_independently() -> None:
 def test_decisions_are_counted_by_kind() -> None:
     admission = Admission()
     for use, depth in ((0.1, 0), (0.9, 0), (0.9, 10_000)):
-        admission.decide("push", Load(use, depth))
+        admission.count("push", admission.decide("push", Load(use, depth)).verdict)
     assert admission.decisions["push"] == {"execute": 1, "enqueue": 1, "refuse": 1}
     assert set(admission.decisions) == set(LIMITS)
 
@@ -179,8 +181,40 @@ def test_whoever_would_wait_long_on_a_busy_store_is_queued_and_then_refused() ->
     assert decide("push", busy._replace(execute_seconds=0.01)).verdict == "execute"
 
 
+def test_a_used_up_store_executes_what_it_can_answer_soon_and_stays_held_back() -> None:
+    admission = Admission()
+    used_up = Load(0.9, execute_seconds=0.2)
+    assert admission.decide("push", used_up).verdict == "enqueue"
+    assert admission.decide("push", used_up._replace(execute_seconds=0.05)).verdict == "execute"
+    assert admission.holds_back("push")
+    assert admission.decide("push", used_up._replace(execute_seconds=0.1)).verdict == "enqueue"
+    assert admission.decide("push", Load(0.2, execute_seconds=0.05)).verdict == "execute"
+    assert not admission.holds_back("push")
+    assert decide("pop", Load(0.96, execute_seconds=0.0)).verdict == "refuse"
+
+
+def test_a_burst_is_queued_and_a_load_that_lasts_is_refused() -> None:
+    admission = Admission()
+    used_up = Load(0.9, execute_seconds=0.2)
+    verdicts = [admission.decide("push", used_up, now=step / 10).verdict for step in range(40)]
+    assert verdicts == ["enqueue"] * 6 + ["refuse"] * 34
+    assert "for 4 s now" in admission.decide("push", used_up, now=4.0).reason
+    assert admission.decide("push", used_up, now=5.1).verdict == "enqueue", "a lull ended it"
+    acks = [admission.decide("ack", used_up, now=step / 10).verdict for step in range(40)]
+    assert set(acks) == {"enqueue"}
+
+
+def test_callers_in_the_same_process_are_never_held_back() -> None:
+    crowded = Load(1.0, 10**9, execute_seconds=1e9, enqueue_seconds=1e9, held_seconds=300.0)
+    for kind in LIMITS:
+        assert decide(kind, crowded, limits=PATIENT).verdict == "execute"
+    assert inspect.signature(Broker.open).parameters["limits"].default is PATIENT
+
+
 def test_a_burst_is_not_a_load() -> None:
-    assert decide("push", Load(0.2, execute_seconds=5.0, enqueue_seconds=5.0)).verdict == "execute"
+    burst = Load(0.2, execute_seconds=5.0, enqueue_seconds=5.0)
+    assert decide("push", burst).verdict == "execute"
+    assert decide("push", burst._replace(sure=True)).verdict == "refuse", "as much was seen to take that long"
 
 
 def test_pops_do_not_wait_for_pushes() -> None:

@@ -165,6 +165,20 @@ async def test_what_was_accepted_survives_kill_9(tmp_path: Path) -> None:
         assert len(found) - len(accepted) in (0, 1)
 
 
+async def test_the_log_is_written_back_beside_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlane.store.sqlite.journal.CHECKPOINT_PAGES", 20)
+    bodies = [bytes([number]) * 5_000 for number in range(100)]
+    async with opened(tmp_path) as journal:
+        for body in bodies:
+            await journal.append([NewEntry(A, 1, body)])
+        async with asyncio.timeout(10):
+            while (tmp_path / "journal-0.db").stat().st_size < 20 * 4096:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert [entry.body for entry in await read(journal)] == bodies
+    async with opened(tmp_path) as journal:
+        assert [entry.body for entry in await read(journal)] == bodies
+
+
 async def test_a_disk_that_is_full_refuses_and_harms_nothing(tmp_path: Path) -> None:
     """SQLite's own answer to a file that cannot grow."""
     async with opened(tmp_path) as journal:

@@ -61,9 +61,16 @@ class Batcher(Generic[Op, Out]):
         """How long the oldest operation that waits has done so, at `now` (`time.perf_counter`)."""
         return now - self._waiting[0][3] if self._waiting else 0.0
 
-    def backlog_seconds(self) -> float:
-        """How much longer the next operation takes for what waits and is under way; 0 while that is not known."""
+    def backlog_seconds(self) -> float | None:
+        """How much longer the next operation takes for what waits and is under way; None while that is not known."""
+        if not self._cost.item_seconds:
+            return None
         return (self._items + self._items_flushing) * self._cost.item_seconds / self._policy.flushes
+
+    @property
+    def sure(self) -> bool:
+        """Whether `backlog_seconds` rests on flushes that were seen, not on far smaller ones."""
+        return self._cost.sure(self._items + self._items_flushing)
 
     @property
     def flushes_waiting(self) -> float:

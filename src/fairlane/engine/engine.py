@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from fairlane.engine.ack import Acker, AckRequest
-from fairlane.engine.admission import LIMITS, Admission, Gauge, Kind, Limit, Load
+from fairlane.engine.admission import LIMITS, Admission, Gauge, Kind, Limit, Load, Verdict
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.capacity import Capacity
@@ -260,18 +260,28 @@ class Engine:
         the journal decides."""
         if kind not in self.admission.limits or self._away:
             return False
+        verdict = self._admit(kind)
+        self.admission.count(kind, verdict)
+        return verdict == "enqueue"
+
+    def check_admission(self, kind: Kind) -> None:
+        """Overloaded if one more of this kind is refused now, whatever is in it: so that it need not be read."""
+        if self.admission.holds_back(kind) and not self._away:
+            self._admit(kind)
+
+    def _admit(self, kind: Kind) -> Verdict:
         now = perf_counter()
         if now < self._execute_until.get(kind, 0.0):
-            self.admission.decisions[kind]["execute"] += 1
-            return False
+            return "execute"
         load = self.load(kind)
-        decision = self.admission.decide(kind, load)
+        decision = self.admission.decide(kind, load, now=now)
         if decision.verdict == "execute":
             self._execute_until[kind] = now + _LOOK_SECONDS
-        if decision.verdict == "refuse":
+        elif decision.verdict == "refuse":
+            self.admission.count(kind, "refuse")
             self.telemetry.operations[kind].errors += 1
             raise Overloaded(decision.reason, retry_after=decision.retry_after, depth=load.depth)
-        return decision.verdict == "enqueue"
+        return decision.verdict
 
     def _begin(self, lane: ClaimedLane) -> Work:
         if lane.claim.group_id:
@@ -487,7 +497,7 @@ class Engine:
         use = self._gauge.feed(now, busy=busy, waited=waited)
         direct, kept = (self._acks, self._waiting_acks) if kind == "ack" else (self._pushes, self._waiting_pushes)
         backlogs = (direct.backlog_seconds(), kept.backlog_seconds())
-        return Load(use, self.processor.depth, self.processor.drain_rate, *backlogs)
+        return Load(use, self.processor.depth, self.processor.drain_rate, *backlogs, sure=direct.sure)
 
     @property
     def pending(self) -> int:

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Protocol
+from uuid import UUID, uuid4
 
 from fairlane.engine.drain import DrainRate
 from fairlane.errors import FairlaneError, ShuttingDown, Unavailable
@@ -33,6 +34,7 @@ UNKNOWN_SECONDS = 1.0
 """What an operation is said to wait while the drain rate is not known."""
 FULL_DELAY_MS = 200
 RETRY_DELAY_MS = 200
+BROKEN_OFF_DELAY_MS = 1_000
 AWAY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
 """Pauses while the store does not answer; the last one for as long as it takes."""
 CLEAN_SECONDS = 600.0
@@ -73,6 +75,8 @@ class Processor:
         self._looked_at = 0.0
         self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
         self._task: asyncio.Task[None] | None = None
+        self._token: UUID | None = None
+        """Of the last claims, until they are known to have ended."""
         self.depth = 0
         """Open operations of all brokers, as of the last look and what happened here since."""
         self.completed = self.failed = self.postponed = 0
@@ -149,11 +153,21 @@ class Processor:
             return False
         if self._busy():
             await asyncio.sleep(FLOOR_SECONDS)  # not for ever: operations are somebody's messages too
+        await self._give_back()
         self._drain.resume(monotonic())
-        claimed = await self._store.operations.claim(self._worker)
+        self._token = uuid4()
+        claimed = await self._store.operations.claim(self._worker, token=self._token)
         if claimed:
             await self._apply([self._begin(lane) for lane in claimed])
+        self._token = None
         return bool(claimed)
+
+    async def _give_back(self) -> None:
+        """What was claimed when the store fell silent need not wait for the claim to run out. What was applied after
+        all is not held any more."""
+        if self._token is not None:
+            await self._store.operations.give_back(self._token)
+            self._token = None
 
     async def _apply(self, works: Sequence[Work]) -> None:
         pending = list(works)
@@ -191,6 +205,7 @@ class Processor:
             if len(applications) == 1:
                 raise
         results: list[ApplyResult] = []
+        broken_off: list[LaneClaim] = []
         failure: Unavailable | None = None
         for application in applications:
             try:
@@ -199,9 +214,12 @@ class Processor:
                 raise
             except Unavailable as error:
                 failure = error
-                results.append(Lost())  # its claim runs out, and it is tried again
-        if all(isinstance(result, Lost) for result in results) and failure is not None:
+                broken_off.append(application.claim)
+                results.append(Lost())
+        if len(broken_off) == len(applications) and failure is not None:
             raise failure
+        if broken_off:
+            await self._store.operations.postpone(broken_off, delay_ms=BROKEN_OFF_DELAY_MS, error=str(failure))
         return results
 
     def _applied(self, work: Work, application: Application, result: ApplyResult) -> None:

@@ -112,9 +112,14 @@ class Operations(Protocol):
         changes nothing, so that the call may be repeated."""
         ...
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
         """The oldest operations of lanes that nobody holds, best priority first, then longest-ready first; each lane to
-        one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`."""
+        one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is what all of
+        them are known by, also if the answer is lost."""
+        ...
+
+    async def give_back(self, token: UUID) -> int:
+        """Give back the lanes that are still held under a token; they are ready at once. How many."""
         ...
 
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:

@@ -26,6 +26,7 @@ _SHALLOW_BYTES = 2 * JSON_DEPTH_MAX  # a payload that is no longer cannot be nes
 
 
 async def push(app: App, request: Request) -> Response:
+    app.engine.check_admission("push")
     items = decode(request.body, PushBody).items
     special = check_wire_items(items)
     outcomes = await app.engine.push(PushRequest(app.tenant, items, special))

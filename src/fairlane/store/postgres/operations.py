@@ -98,19 +98,25 @@ class Operations(Applying):
                 results[index] = result
         return results
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
         claimed: list[ClaimedLane] = []
+        named = token or uuid4()
         self._turn += 1  # each time from another shard, so that none waits for the others
         for offset in range(len(self._shards)):
             shard = self._shards[(self._turn + offset) % len(self._shards)]
             wanted = lanes - len(claimed)
             if wanted <= 0:
                 break
-            claimed += await self._claim(shard, worker, wanted)
+            claimed += await self._claim(shard, worker, wanted, named)
         return claimed
 
-    async def _claim(self, shard: int, worker: str, lanes: int) -> list[ClaimedLane]:
-        token = uuid4()
+    async def give_back(self, token: UUID) -> int:
+        given = [
+            await self._database.write(SQL["give_back"], shard, token, self._database.time()) for shard in self._shards
+        ]
+        return sum(map(len, given))
+
+    async def _claim(self, shard: int, worker: str, lanes: int, token: UUID) -> list[ClaimedLane]:
         timeout = timedelta(seconds=TIMEOUT_SECONDS)
         rows = await self._database.write(
             SQL["claim"], shard, worker, token, lanes, RUN_MAX, RUN_BYTES_MAX, timeout, self._database.time()

@@ -22,6 +22,11 @@ FROM unnest($2::bigint[], $3::bigint[], $4::uuid[]) u(partition_id, group_id, cl
 WHERE l.shard = $1 AND l.partition_id = u.partition_id AND l.group_id = u.group_id AND l.claim = u.claim
 RETURNING l.partition_id, l.group_id;
 
+-- name: give_back
+UPDATE fairlane.operation_lanes l SET ready_at = coalesce($3, clock_timestamp()), claim = NULL
+WHERE l.shard = $1 AND l.claim = $2
+RETURNING 1;
+
 -- name: wait_again
 UPDATE fairlane.operations o SET status = 'pending', error = $4
 FROM unnest($2::bigint[], $3::bigint[]) u(partition_id, group_id)

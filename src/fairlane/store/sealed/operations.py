@@ -34,10 +34,10 @@ class SealedOperations(Over):
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
         return await self._family.retry(tenant, id, await self._waiting(anew))
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
         """Lanes that cannot be opened here are left to a broker that has their key."""
         found = []
-        for lane in await self._family.claim(worker, lanes=lanes):
+        for lane in await self._family.claim(worker, lanes=lanes, token=token):
             try:
                 lane.operations = [await self._opened(one) for one in lane.operations]
                 found.append(lane)

@@ -38,9 +38,8 @@ def lock(path: str) -> LockFile:
 
 def open_writer(path: str) -> apsw.Connection:
     """The writing connection, its settings checked and its schema up to date."""
-    version = apsw.sqlite_lib_version()
-    if tuple(map(int, version.split(".")[:3])) < SAFE_VERSION:
-        _log.warning("SQLite %s may damage the file under load; use 3.51.3 or later", version)
+    if not is_safe():
+        _log.warning("SQLite %s may damage the file under load; use 3.51.3 or later", apsw.sqlite_lib_version())
     db = apsw.Connection(path, statementcachesize=STATEMENTS_CACHED)
     try:
         _set_up(db)
@@ -53,6 +52,11 @@ def open_writer(path: str) -> apsw.Connection:
         db.close()
         raise
     return db
+
+
+def is_safe() -> bool:
+    """Whether a checkpoint and a write on two connections may meet."""
+    return tuple(map(int, apsw.sqlite_lib_version().split(".")[:3])) >= SAFE_VERSION
 
 
 def open_reader(path: str) -> apsw.Connection:

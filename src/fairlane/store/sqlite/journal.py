@@ -19,12 +19,16 @@ from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.clock import SteadyClock
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.journal import ROW_BYTES, Entry, JournalState, Lane, NewEntry
+from fairlane.store.sqlite.checkpoints import Checkpointer
+from fairlane.store.sqlite.connection import CHECKPOINT_PAGES, is_safe
 from fairlane.store.sqlite.faults import translate
 from fairlane.store.sqlite.journal_files import SQL, Leftover, others, take
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.writer import Writer
 
 RETRY_SECONDS: Final = 5.0
+_LOG_PAGES_MAX: Final = 100_000  # 400 MB
+_ROWS_MAX: Final = 500  # of one statement: SQLite takes 32,766 values
 _log = logging.getLogger(__name__)
 _decode_queues = msgspec.json.Decoder(list[Queue]).decode
 _decode_specs = msgspec.json.Decoder(list[SpecVersion]).decode
@@ -40,6 +44,9 @@ class SqliteJournal:
         self._bytes = size + (self._entries + self._failed) * ROW_BYTES
         """Of what is in the file or on its way there."""
         self._bytes_max = bytes_max
+        self._checkpoints: Checkpointer | None = None
+        if is_safe():
+            self._checkpoints = Checkpointer(db, pages=CHECKPOINT_PAGES, pages_max=_LOG_PAGES_MAX)
         self._writer = Writer(db, SteadyClock())
         self._lock = lock
         self._path = path
@@ -179,6 +186,8 @@ class SqliteJournal:
         return _decode_specs(text) if text else []
 
     async def close(self) -> None:
+        if self._checkpoints is not None:
+            await asyncio.to_thread(self._checkpoints.close)
         await self._writer.close()
         self._lock.release()
 
@@ -188,7 +197,13 @@ def _adopt(db: apsw.Connection, now: int, *, entries: Sequence[tuple[Any, ...]])
 
 
 def _append(db: apsw.Connection, entries: Sequence[NewEntry], now: int) -> int:
-    db.executemany(SQL["append"], [(*lane, messages, body, now) for lane, messages, body in entries])
+    """Many rows with one statement: with one each, this thread would wait for its turn of the interpreter after each,
+    while the loop is at work."""
+    insert, row = SQL["append"].split("VALUES")
+    for first in range(0, len(entries), _ROWS_MAX):
+        some = entries[first : first + _ROWS_MAX]
+        values = [value for lane, messages, body in some for value in (*lane, messages, body, now)]
+        rows(db, f"{insert}VALUES{','.join([row] * len(some))}", *values)
     return now
 
 
@@ -208,7 +223,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 
 
 def _remove(db: apsw.Connection, entries: Sequence[Entry]) -> int | None:
-    db.executemany(SQL["remove"], [(entry.seq,) for entry in entries])
+    rows(db, SQL["remove"], msgspec.json.encode([entry.seq for entry in entries]).decode())
     return _oldest(db)
 
 
@@ -224,5 +239,5 @@ def _oldest(db: apsw.Connection) -> int | None:
 
 def _retry(db: apsw.Connection, entry: Entry) -> bool:
     again = rows(db, SQL["retry"], entry.seq)
-    rows(db, SQL["remove"], entry.seq)
+    rows(db, SQL["remove"], f"[{entry.seq}]")
     return bool(again)

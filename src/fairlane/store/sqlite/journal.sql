@@ -36,7 +36,7 @@ SELECT seq, kind, tenant, name, partition, messages, body, created_at, error
 FROM entries WHERE seq = ? AND error IS NOT NULL;
 
 -- name: remove
-DELETE FROM entries WHERE seq = ?;
+DELETE FROM entries WHERE seq IN (SELECT value FROM json_each(?));
 
 -- name: fail
 UPDATE entries SET error = ? WHERE seq = ?;

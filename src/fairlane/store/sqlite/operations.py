@@ -52,8 +52,12 @@ class Operations:
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
         return await self._database.write(lambda db, now: [enqueue(db, now, each) for each in operations])
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX) -> list[ClaimedLane]:
-        return await self._database.write(lambda db, now: _claim(db, now, worker, lanes))
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
+        named = token or uuid4()
+        return await self._database.write(lambda db, now: _claim(db, now, worker, lanes, named))
+
+    async def give_back(self, token: UUID) -> int:
+        return await self._database.write(lambda db, now: len(rows(db, SQL["give_back"], now, token.bytes)))
 
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
         return await self._database.write(lambda db, now: [_apply(db, now, each) for each in work])
@@ -155,11 +159,11 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
     return Waits(value(db, SQL["lane_open"], *key), *limits)
 
 
-def _claim(db: apsw.Connection, now: int, worker: str, lanes: int) -> list[ClaimedLane]:
+def _claim(db: apsw.Connection, now: int, worker: str, lanes: int, token: UUID) -> list[ClaimedLane]:
     claimed = []
     for partition_id, group_id, sequence in rows(db, SQL["ready"], now, lanes):
         key = (partition_id, group_id)
-        claim = LaneClaim(PartitionId(0, partition_id), group_id, uuid4())
+        claim = LaneClaim(PartitionId(0, partition_id), group_id, token)
         db.execute(SQL["take"], (now + TIMEOUT_SECONDS * 1_000_000, claim.token.bytes, *key))
         operations: list[Operation] = []
         size = 0

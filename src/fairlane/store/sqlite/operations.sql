@@ -77,6 +77,9 @@ delete from operation_lanes where partition_id = ? and group_id = ? and open <= 
 update operation_lanes set ready_at = ?1, claim = null
 where partition_id = ?2 and group_id = ?3 and claim = ?4
 
+-- name: give_back
+update operation_lanes set ready_at = ?1, claim = null where claim = ?2 returning 1
+
 -- name: wait_again
 update operations set status = 'pending', error = ?3
 where partition_id = ?1 and group_id = ?2 and status = 'processing'
