@@ -7,7 +7,8 @@ PYTHON ?= python3
 WORKERS ?= 4
 # Further arguments of serve, test and bench: make test ARGS="-k lease"
 ARGS ?=
-# What is measured: core (the engine in process), delivery, http (a broker process, driven by wrk) or client.
+# What is measured: core (the engine in process), delivery, http (a broker process, driven by wrk), client, workers (beside
+# other job queues), ...
 BENCH ?= core
 
 BIN := .venv/bin
@@ -39,7 +40,7 @@ check: $(DEV)  ## format, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(DEV)  ## measure the engine in process; BENCH=http the broker over HTTP
+bench: $(DEV) $(if $(filter workers,$(BENCH)),.venv-peers/.ready)  ## measure the engine in process; BENCH=http the broker over HTTP
 	$(BIN)/python bench/$(BENCH).py $(ARGS)
 
 fuzz: $(DEV)  ## send every operation a hundred requests made from /openapi.json; ARGS="--cases 1000"
@@ -54,6 +55,7 @@ lock: .venv-lock/bin/uv  ## renew requirements/*.txt
 	$(LOCK) $(ARGS) --extra dev --group build --constraint requirements/server.txt --output-file requirements/dev.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:queen-0.15.0 --output-file requirements/queen-0.15.0.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:queen-2.6.0 --output-file requirements/queen-2.6.0.txt
+	$(COMPILE) $(ARGS) --group pyproject.toml:peers --output-file requirements/peers.txt
 
 queen: $(QUEEN)  ## fetch the published queen-mq clients that the tests drive
 
@@ -69,7 +71,7 @@ tools:
 	} || echo "no pgbouncer: the tests behind a pooler will be skipped"
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .venv-lock .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-lock .venv-peers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -88,6 +90,11 @@ $(DEV): requirements/dev.txt $(SERVER)
 .venv-queen-%/.ready: requirements/queen-%.txt
 	$(PYTHON) -m venv .venv-queen-$*
 	.venv-queen-$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+	@touch $@
+
+.venv-peers/.ready: requirements/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
 	@touch $@
 
 # Only the source package has the tests. Its hash is the lock file's too; pip insists on reading the metadata of what

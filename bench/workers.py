@@ -3,14 +3,16 @@
     python bench/workers.py                 SQLite and PostgreSQL
     python bench/workers.py --store sqlite --quick
 
-One worker in this process, one broker in another. The ordered queue has a thousand partitions. A missed target is
-printed as MISSED and does not change the exit code: the figures belong to the machine.
+One worker in this process, one broker in another. The ordered queue has a thousand partitions. On PostgreSQL the same
+jobs are then done by one worker of PgQueuer and of Procrastinate, on the same server, each with the best of its
+settings. A missed target is printed as MISSED and does not change the exit code: the figures belong to the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import statistics
 import sys
 import tempfile
@@ -18,6 +20,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.pop(0)  # this directory has an `http` of its own
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -26,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.load import PAYLOAD
-from bench.postgres import MAJORS, fresh_database, running, settings_in_force
+from bench.postgres import MAJORS, PostgresServer, fresh_database, running, settings_in_force
 from bench.report import print_machine
 from fairlane import App, Client, PushItem
 from fairlane.worker import Worker
@@ -35,6 +38,24 @@ from tests.broker_process import broker_process
 LANES = 1000
 CONCURRENCY = 1000
 PICK_UP_SECONDS_MAX = 0.010
+PEERS = Path(__file__).resolve().parents[1] / ".venv-peers/bin/python"
+
+
+class Peer(NamedTuple):
+    """`settings` are those to try: batch sizes, or how many jobs at once. `share` of the jobs are enough of a run."""
+
+    name: str
+    setting: str
+    settings: tuple[int, ...]
+    share: float
+    target: float
+    """How many times as fast a worker is to be."""
+
+
+RIVALS = (
+    Peer("pgqueuer", "batch size", (10, 100, 1000), 0.4, 2.0),
+    Peer("procrastinate", "concurrency", (10, 50), 0.05, 20.0),
+)
 
 
 def arguments() -> argparse.Namespace:
@@ -44,6 +65,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few jobs: does it run, not how fast")
     parser.add_argument("--postgres", type=int, choices=MAJORS, default=max(MAJORS), help="version of the server")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to measure")
+    parser.add_argument("--alone", action="store_true", help="without PgQueuer and Procrastinate")
     chosen = parser.parse_args()
     chosen.jobs = chosen.jobs or (2000 if chosen.quick else 50_000)
     return chosen
@@ -107,20 +129,55 @@ async def pick_up(url: str, jobs: int) -> float:
     return statistics.median(took)
 
 
-async def measured(store: str, url: str, jobs: int, table: Table) -> None:
+async def measured(store: str, url: str, jobs: int, table: Table) -> dict[str, float]:
+    """Adds rows to the table; the rates."""
+    rates = {}
     with broker_process(url) as broker:
         for name, ordering in (("ordered, 1000 partitions", "per_key"), ("unordered", "unordered")):
             rate, cpu = await throughput(broker.url, ordering, ordering, jobs)
+            rates[name] = rate
             table.add_row(store, name, f"{rate:,.0f} jobs/s", f"{cpu:.0f} µs of CPU in the worker for a job")
         median = await pick_up(broker.url, 20 if jobs <= 2000 else 200)
         verdict = "" if median < PICK_UP_SECONDS_MAX else f"MISSED: {PICK_UP_SECONDS_MAX * 1000:.0f} ms"
         table.add_row(store, "pick-up of a single job, p50", f"{median * 1000:.1f} ms", verdict)
+    return rates
+
+
+async def beside(peer: Peer, server: PostgresServer, jobs: int, ours: dict[str, float], table: Table) -> None:
+    """The best that another job queue reaches, and how many times that a worker does."""
+    found = []
+    for tried in peer.settings:
+        async with fresh_database(server) as url:
+            found.append((await _run(peer, url, max(500, int(jobs * peer.share)), tried), tried))
+    (best, cpu, version), setting = max(found)
+    ratios = ", ".join(
+        f"{name}: {rate / best:.1f} times{'' if rate >= peer.target * best else ' MISSED'}"
+        for name, rate in ours.items()
+    )
+    name = f"{peer.name} {version}, {peer.setting} {setting}"
+    table.add_row("the same", name, f"{best:,.0f} jobs/s", f"{cpu:.0f} µs of CPU in the worker for a job")
+    table.add_row("", "", "", f"{ratios} (target {peer.target:g})")
+
+
+async def _run(peer: Peer, url: str, jobs: int, setting: int) -> tuple[float, float, str]:
+    """Jobs a second, microseconds of CPU that one costs, and the version."""
+    program = Path(__file__).with_name("peers") / f"{peer.name}.py"
+    process = await asyncio.create_subprocess_exec(
+        *(PEERS, program, url, str(jobs), str(setting)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate(PAYLOAD)
+    if process.returncode:
+        raise SystemExit(f"{peer.name} ended with {process.returncode}")
+    answer = json.loads(said.splitlines()[-1])
+    return answer["rate"], answer["cpu"], answer["version"]
 
 
 async def main() -> None:
     chosen = arguments()
-    console = Console()
-    table = Table("store", "run", "measured", "")
+    console = Console(width=120)
+    table = Table("store", "run", "measured", "", width=120)
     settings: dict[str, str] | None = None
     if chosen.store != "postgres":
         with tempfile.TemporaryDirectory(dir=chosen.directory) as directory:
@@ -129,7 +186,10 @@ async def main() -> None:
         with running(chosen.directory, major=chosen.postgres) as server:
             settings = await settings_in_force(server)
             async with fresh_database(server) as url:
-                await measured(f"postgres {chosen.postgres}", url, chosen.jobs, table)
+                ours = await measured(f"postgres {chosen.postgres}", url, chosen.jobs, table)
+            if not chosen.alone:
+                for peer in RIVALS:
+                    await beside(peer, server, chosen.jobs, ours, table)
     print_machine(console, chosen.directory, settings)
     console.print(table)
 
