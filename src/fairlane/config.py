@@ -27,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     statement_cache: bool = True
     """Off for a pooler that cannot keep prepared statements."""
     cors_origin: str | None = None
+    outbound_allow: str = ""
+    """Hosts, addresses and networks that commands may call although they are not public, separated by commas."""
     connections_max: int = 10_000
     """Of clients, in each process."""
     polls_max: int = POLLS_MAX

@@ -17,9 +17,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-import fairlane.store.sqlite.store  # noqa: F401  # now: the loop of a test should not wait for it
+import fairlane.commands.http
+import fairlane.store.sqlite.store  # noqa: F401  # now: the loop of a test should not wait for them
+from tests.spec.samples import INCIDENTS, compiled
 
 HOST = "incidents.example"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parser() -> None:
+    """Built here, and not while a loop waits for it."""
+    compiled(INCIDENTS)
 
 
 class Asked(NamedTuple):

@@ -13,6 +13,7 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.commands.calls import Calls
+from fairlane.commands.chaining import Chaining
 from fairlane.commands.claim import Carrier
 from fairlane.commands.runner import Runner
 from fairlane.errors import CommandFailed
@@ -78,8 +79,7 @@ async def broker(spec: ir.Spec) -> AsyncIterator[Broker]:
     clock = FrozenClock()
     async with Broker.open("sqlite:///:memory:", clock=clock) as broker:
         broker.clock = clock  # type: ignore[attr-defined]
-        for name, queue in spec.queues.items():
-            await broker.configure(name, **msgspec.structs.asdict(queue.options))
+        await broker.engine.specs.apply(msgspec.json.encode(spec))
         yield broker
 
 
@@ -281,3 +281,54 @@ async def test_two_brokers_carry_out_each_message_once(broker: Broker, spec: ir.
     await other.engine.stop()
     assert len(recorder.asked) == 80
     assert len({(input["who"], input["order"]) for _, input, _ in recorder.asked}) == 80
+
+
+def chaining(broker: Broker, spec: ir.Spec, queue: str) -> Chaining:
+    return Chaining(broker, QueueProgram(spec, queue), "Bills", CommandCounts())
+
+
+async def test_a_command_that_is_a_push_moves_messages_once_and_in_order(broker: Broker, spec: ir.Spec) -> None:
+    for customer in ("ann", "bob"):
+        await push(broker, "Orders", *range(150), customer=customer)
+    async with running(broker, "Orders", chaining(broker, spec, "Orders")):
+        await drained(broker, "Orders")
+    bills = await broker.pop("Bills", batch=1000, partitions=10)
+    assert {bill.type for bill in bills} == {"Bill"}
+    for who in ("ANN", "BOB"):  # the key of the other queue
+        assert [bill.json()["order"] for bill in bills if bill.partition == who] == list(range(150))
+    assert not await broker.dead_letters("Orders")
+
+
+async def test_a_full_queue_behind_lets_messages_wait_without_a_charge(broker: Broker, spec: ir.Spec) -> None:
+    options = msgspec.structs.asdict(spec.queues["Bills"].options) | {"max_size": 3}
+    await broker.configure("Bills", **options)
+    await push(broker, "Orders", *range(5))
+    async with running(broker, "Orders", chaining(broker, spec, "Orders")):
+        await drained(broker, "Orders")
+        first = await broker.pop("Bills", batch=10)
+        assert [bill.json()["order"] for bill in first] == [0, 1, 2]
+        [lane] = await broker.lanes("Orders", COMMANDS)
+        assert (lane.committed, lane.attempts) == (3, 0)
+        await broker.ack(first)
+        broker.clock.advance(1.0)  # type: ignore[attr-defined]
+        broker.engine.waiters.wake_all()
+        await until(lambda: broker.engine.telemetry.transaction.count >= 4)
+        await drained(broker, "Orders")
+        assert [bill.json()["order"] for bill in await broker.pop("Bills", batch=10)] == [3, 4]
+
+
+async def test_one_message_that_the_other_queue_refuses_fails_alone(broker: Broker, spec: ir.Spec) -> None:
+    await push(broker, "Orders", 1)
+    await broker.push("Orders", {"id": "two", "customer": "ann"}, partition="ann")
+    await push(broker, "Orders", 3)
+    await push(broker, "Orders", 4, customer="bob")
+    async with running(broker, "Orders", chaining(broker, spec, "Orders")):
+        await drained(broker, "Orders")
+        broker.clock.advance(1.0)  # type: ignore[attr-defined]
+        broker.engine.waiters.wake_all()
+        await asyncio.sleep(0.02)
+        await drained(broker, "Orders")
+    bills = await broker.pop("Bills", batch=10, partitions=10)
+    assert sorted(bill.json()["order"] for bill in bills) == [1, 3, 4]
+    [letter] = await broker.dead_letters("Orders")
+    assert "order: expected int" in str(letter.error)

@@ -13,19 +13,23 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fairlane.cli.exits import FAILED, REFUSED, TRY_AGAIN
 from fairlane.cli.logs import log_as
-from fairlane.config import Settings, encryption_key
+from fairlane.config import Settings, encryption_key, named_variables
 from fairlane.engine.admission import Kind, Limit
 from fairlane.errors import FairlaneError
 from fairlane.runtime.descriptors import raise_descriptor_limit
 from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
+
+if TYPE_CHECKING:
+    from fairlane.commands.caller import Caller
 
 DRAIN_SECONDS = 8.0
 GIVE_UP_SECONDS = 9.0
@@ -59,6 +63,8 @@ async def _serve(
     settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], None], number: int | None
 ) -> None:
     from fairlane.broker import Broker
+    from fairlane.commands.executors import Executors
+    from fairlane.commands.service import CommandService
     from fairlane.http.app import App
     from fairlane.http.cors import Cors
     from fairlane.http.limits import Limits
@@ -75,20 +81,32 @@ async def _serve(
         "patience_seconds": settings.patience_seconds,
     }
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
+        executors = broker.engine.inbox.runner = Executors(broker, partial(_caller, settings), named_variables)
+        commands = CommandService(broker, executors)
         app = App(broker, worker=number)
         handler = Cors(app.handle, settings.cors_origin) if settings.cors_origin else app.handle
         server = app.server = Server(
             handler, Limits(connections_max=settings.connections_max, inflight_bytes_max=settings.inflight_bytes_max)
         )
         ease_collector()
+        commands.start()
         await server.listen(sockets)
         ready()
         await stop.wait()
         log.info("stopping: answering what is in flight")
         server.stop_listening()
+        await commands.stop()
         await broker.engine.stop()
         await server.close(grace_seconds=DRAIN_SECONDS)
+        await executors.close()
     log.info("stopped")
+
+
+def _caller(settings: Settings) -> Caller:
+    from fairlane.commands.addresses import Allowed
+    from fairlane.commands.caller import Caller
+
+    return Caller(Allowed.parse(settings.outbound_allow.split(",")))
 
 
 def limits(settings: Settings) -> dict[Kind, Limit]:

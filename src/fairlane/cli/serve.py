@@ -28,7 +28,7 @@ def _flag(name: str, help: str) -> Any:
     """An option of this setting, which says what holds where it is not given."""
     default = Settings.__struct_defaults__[Settings.__struct_fields__.index(name)]
     shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
-    return typer.Option(help=help, show_default=False if default is None else shown)
+    return typer.Option(help=help, show_default=shown if default not in (None, "") else False)
 
 
 def serve(
@@ -45,6 +45,9 @@ def serve(
         bool | None, _flag("statement_cache", "Off for a pooler that cannot keep prepared statements")
     ] = None,
     cors_origin: Annotated[str | None, _flag("cors_origin", "Let pages of these origins call the API")] = None,
+    outbound_allow: Annotated[
+        str | None, _flag("outbound_allow", "Hosts and networks inside that commands may call, separated by commas")
+    ] = None,
     connections_max: Annotated[int | None, _flag("connections_max", "Connections of clients, in each process")] = None,
     polls_max: Annotated[int | None, _flag("polls_max", "Long polls that wait at once, in each process")] = None,
     allow_unsafe: Annotated[
@@ -129,6 +132,9 @@ def check(settings: Settings) -> None:
         raise InvalidRequest(f"port is {settings.port}; it must be 0 to 65535")
     if settings.log_format not in ("text", "json"):
         raise InvalidRequest(f"log_format is {settings.log_format!r:.40}; it must be text or json")
+    from fairlane.commands.addresses import Allowed
+
+    Allowed.parse(settings.outbound_allow.split(","))
     if settings.workers > 1 and settings.store.startswith("sqlite"):
         raise InvalidRequest("more than one worker needs PostgreSQL: a SQLite file has one writer")
     if settings.listen_url is not None and settings.store == EMBEDDED:

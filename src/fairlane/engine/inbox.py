@@ -16,7 +16,7 @@ from fairlane.engine.draft import PushRequest
 from fairlane.errors import Unavailable
 from fairlane.hooks.hook import Hook, Received
 from fairlane.model.message import PushItem
-from fairlane.model.names import QUEUE_MODE
+from fairlane.model.names import COMMANDS, QUEUE_MODE
 from fairlane.model.outcome import PushOutcome
 from fairlane.store.base import Store
 
@@ -85,13 +85,19 @@ class Inbox:
             return queued
         try:
             queue = await self._catalogue.queue(self._tenant, name, make=False)
-            group_id = await self._catalogue.group_id(queue.id, QUEUE_MODE) if queue else None
+            group_id = await self._reader(queue.id) if queue else None
             if group_id is None:
                 return queued
-            result = await self._store.groups.result(group_id, outcome.partition, outcome.position)
+            # Whether it is over before what it came to: in the other order an ack between the two would look like none.
             lanes = await self._store.groups.lanes(group_id, partition=outcome.partition)
+            result = await self._store.groups.result(group_id, outcome.partition, outcome.position)
         except Unavailable:
             return queued
         if result is None and not any(lane.committed > outcome.position for lane in lanes):
             return queued
         return msgspec.structs.replace(queued, status="processed", result=result or b"null")
+
+    async def _reader(self, queue_id: int) -> int | None:
+        """The group whose result counts: that of the commands which messages become, or else the queue's own."""
+        commands = await self._catalogue.group_id(queue_id, COMMANDS)
+        return commands if commands is not None else await self._catalogue.group_id(queue_id, QUEUE_MODE)

@@ -68,6 +68,7 @@ async def exposition(app: App) -> bytes:
     _operations(out, app)
     _load(out, app)
     _hooks(out, app)
+    _commands(out, app)
     await _waiting(out, app)
     await _queues(out, app)
     return out.body()
@@ -145,6 +146,28 @@ def _hooks(out: Exposition, app: App) -> None:
         "counter",
         "Webhooks that came, by what became of them.",
         [({"hook": hook, "outcome": outcome}, count) for (hook, outcome), count in app.engine.telemetry.hooks.items()],
+    )
+
+
+def _commands(out: Exposition, app: App) -> None:
+    commands = app.engine.telemetry.commands
+    outcomes = [
+        (name, {"done": counts.done.count, "failed": counts.failed, "dead": counts.dead})
+        for name, counts in commands.items()
+    ]
+    out.family(
+        "commands_total",
+        "counter",
+        "Commands that this broker carried out, by what became of them.",
+        [({"command": name, "outcome": end}, count) for name, ends in outcomes for end, count in ends.items()],
+    )
+    out.histogram(
+        "command_duration_seconds",
+        "From the mapping of a message to the end of its command.",
+        [
+            ({"command": name}, (list(counts.done.histogram()), counts.done.count, counts.done.seconds))
+            for name, counts in commands.items()
+        ],
     )
 
 

@@ -1,0 +1,126 @@
+"""Messages that become messages of another queue, acked and pushed in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import msgspec
+
+from fairlane.broker import Broker
+from fairlane.commands.claim import Claim
+from fairlane.commands.verdicts import KEY_HEADER, done, failed, key_of, postponed
+from fairlane.delivery import Batch, Delivery
+from fairlane.engine.transact import AckStep, Step
+from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown
+from fairlane.model.ids import PartitionId
+from fairlane.model.message import PushItem
+from fairlane.model.outcome import AckItem
+from fairlane.spec.program import QueueProgram, decoded
+from fairlane.telemetry import CommandCounts
+
+BATCH = 100
+"""Messages of one transaction."""
+
+Moved = list[tuple[Delivery, PushItem]]
+
+
+class Chaining:
+    """The carrier of commands that are pushes to `queue`. If that has a key, it names the partition; otherwise that is
+    the one a message came from, so that the order of a lane is kept."""
+
+    def __init__(self, broker: Broker, program: QueueProgram, queue: str, counts: CommandCounts) -> None:
+        self._broker = broker
+        self._program = program
+        self._queue = queue
+        self._counts = counts
+
+    def asks(self, free: int, *, unordered: bool) -> tuple[int, int]:
+        return BATCH, BATCH
+
+    def parts(self, batch: Batch, *, unordered: bool) -> list[Sequence[Delivery]]:
+        return [batch]
+
+    async def carry(self, claim: Claim, messages: Sequence[Delivery]) -> None:
+        moved, refused = self._mapped(messages, unordered=claim.unordered)
+        try:
+            await self._commit(claim.group, moved)
+        except OutcomeUnknown:
+            raise  # what was committed must not be pushed again; what was not comes again
+        except FairlaneError:
+            refused = [*await self._one_by_one(claim, moved), *refused]
+        for item in refused:
+            self._counts.record(item.status, 0.0)
+        if refused:
+            await claim.settle(refused)
+
+    def _mapped(self, messages: Sequence[Delivery], *, unordered: bool) -> tuple[Moved, list[AckItem]]:
+        """What to push, and what to say of messages that cannot be mapped. What is behind such a one in its lane comes
+        again with it."""
+        moved: Moved = []
+        refused: list[AckItem] = []
+        ended: set[PartitionId] = set()
+        for message in messages:
+            if message.partition_id in ended:
+                continue
+            try:
+                moved.append((message, self._item(message)))
+            except Exception as error:  # the command's boundary: its failure is a verdict
+                refused.append(failed(message, error))
+                if not unordered:
+                    ended.add(message.partition_id)
+        return moved, refused
+
+    def _item(self, message: Delivery) -> PushItem:
+        command = self._program.command(decoded(bytes(message.data)))
+        assert command is not None  # only queues with a mapping are carried
+        payload = msgspec.json.encode(command.input)
+        partition = message.partition
+        target = self._broker.engine.programs.queues.get(self._queue)
+        if target is not None:
+            target.check(payload)
+            partition = target.partition(command.input) or partition
+        return PushItem(
+            queue=self._queue,
+            payload=payload,
+            partition=partition,
+            trace_id=message.trace_id,
+            type=command.name,
+            headers={KEY_HEADER: key_of(message)},
+        )
+
+    async def _commit(self, group: str, moved: Moved) -> None:
+        steps: list[Step] = []
+        for message, item in moved:
+            result = msgspec.json.encode({"queue": item.queue, "partition": item.partition})
+            steps += [AckStep(done(message, result), group), item]
+        began = perf_counter()
+        if steps:
+            await self._broker.transact(steps)
+        for _ in moved:
+            self._counts.record("completed", perf_counter() - began)
+
+    async def _one_by_one(self, claim: Claim, moved: Moved) -> list[AckItem]:
+        """Together they were refused. What can go on does so; one that never can has failed; and from where there is no
+        room all wait, for a full queue has room some day."""
+        refused: list[AckItem] = []
+        ended: set[PartitionId] = set()
+        waits: FairlaneError | None = None
+        for message, item in moved:
+            if message.partition_id in ended:
+                continue
+            try:
+                if waits is None:
+                    await self._commit(claim.group, [(message, item)])
+                    continue
+            except OutcomeUnknown:
+                raise
+            except InvalidRequest as error:
+                refused.append(failed(message, error))
+            except FairlaneError as error:
+                waits = error
+            if waits is not None:
+                refused.append(postponed(message, waits))
+            if not claim.unordered:
+                ended.add(message.partition_id)
+        return refused

@@ -1,0 +1,149 @@
+"""Who carries out a command, by what its declaration says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlane.broker import Broker
+from fairlane.commands.calls import Executor
+from fairlane.commands.verdicts import KEY_HEADER
+from fairlane.errors import CommandFailed, FairlaneError
+from fairlane.hooks.schemes import PRESETS
+from fairlane.hooks.secrets import keys_of
+from fairlane.model.ids import PartitionId
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
+from fairlane.model.outcome import PushOutcome
+from fairlane.spec import ir
+
+if TYPE_CHECKING:
+    from fairlane.commands.caller import Caller
+
+Secrets = Callable[[Sequence[str]], list[str]]
+ANSWER_SECONDS = 10.0
+"""How long somebody who runs a command at once waits for the worker that carries it out."""
+_LOOK_SECONDS = (0.01, 0.25)
+
+
+class Executors:
+    """Of the commands of one broker. `open_caller` is asked for when the first call is to be made: most brokers make
+    none, and need not pay for the client."""
+
+    def __init__(self, broker: Broker, open_caller: Callable[[], Caller], secrets: Secrets) -> None:
+        self._broker = broker
+        self._open_caller = open_caller
+        self._caller: Caller | None = None
+        self._secrets = secrets
+
+    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        """Carry out a command at once, whoever does it; what it came to, as JSON. CommandFailed if it came to
+        nothing."""
+        executor = await self.of(self._broker.engine.programs.commands.get(command))
+        return await executor.run(command, input, idempotency_key=idempotency_key)
+
+    async def of(self, declared: ir.CommandSpec | None) -> Executor:
+        """CommandFailed if what it is signed with is missing."""
+        run = declared.run if declared is not None else None
+        if isinstance(run, ir.HttpRun) and declared is not None:
+            key = self._key(declared)
+            if self._caller is None:
+                opened = await asyncio.to_thread(self._open_caller)  # beside the loop: it is much to import
+                self._caller = self._caller or opened
+            from fairlane.commands.http import HttpExecutor
+
+            return HttpExecutor(run, key, self._caller)
+        if isinstance(run, ir.QueueRun):
+            return QueueExecutor(self._broker, run.queue)
+        return WorkerExecutor(self._broker)
+
+    def _key(self, declared: ir.CommandSpec) -> bytes:
+        try:
+            return keys_of(PRESETS["standard_webhooks"], self._secrets([declared.secret_env or ""]))[0]
+        except FairlaneError as error:
+            raise CommandFailed(str(error), retryable=True) from None
+
+    async def close(self) -> None:
+        if self._caller is not None:
+            await self._caller.close()
+
+
+class QueueExecutor:
+    """The input becomes a message of another queue; pushed again it is the same message."""
+
+    def __init__(self, broker: Broker, queue: str) -> None:
+        self._broker = broker
+        self._queue = queue
+
+    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        outcome = await _pushed(self._broker, self._queue, command, input, idempotency_key)
+        return msgspec.json.encode({"queue": self._queue, "message_id": outcome.message_id})
+
+
+class WorkerExecutor:
+    """A worker that registered the command carries it out: the input goes through the queue of the command's name,
+    and the result comes from the ack."""
+
+    def __init__(self, broker: Broker, *, seconds: float = ANSWER_SECONDS) -> None:
+        self._broker = broker
+        self._seconds = seconds
+
+    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        outcome = await _pushed(self._broker, command, command, input, idempotency_key)
+        pause, pause_max = _LOOK_SECONDS
+        try:
+            async with asyncio.timeout(self._seconds):
+                while (result := await self._result(command, outcome)) is None:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, pause_max)
+        except TimeoutError:
+            message = f"no worker has carried out {command!r:.80} within {self._seconds:g} s; it waits in its queue"
+            raise CommandFailed(message, retryable=True) from None
+        return result
+
+    async def _result(self, queue: str, outcome: PushOutcome) -> bytes | None:
+        """What the worker returned, `null` if that was nothing; None while it is not done."""
+        store, found = self._broker.store, await self._place(queue, outcome)
+        if found is None:
+            return None
+        queue_id, partition, position = found
+        group = await store.groups.get(queue_id, QUEUE_MODE)
+        if group is None:
+            return None
+        # Whether it is over before what it came to: in the other order an ack between the two would look like none.
+        lanes = await store.groups.lanes(group.id, partition=partition)
+        result = await store.groups.result(group.id, partition, position)
+        if result is not None:
+            return result
+        letter = await store.dead_letters.get(queue_id, f"{partition}-{group.id}-{position}")
+        if letter is not None:
+            raise CommandFailed(f"it was given up: {letter.error}")
+        return b"null" if any(position < lane.committed for lane in lanes) else None
+
+    async def _place(self, queue: str, outcome: PushOutcome) -> tuple[int, PartitionId, int] | None:
+        """Where the message is; None while it waits to be stored."""
+        home = await self._broker.engine.catalogue.queue(self._broker.tenant, queue, make=False)
+        if home is None:
+            return None
+        partition = outcome.partition
+        if partition is None:
+            named = await self._broker.store.queues.named(home.id, DEFAULT_PARTITION)
+            if named is None:
+                return None
+            partition = named.id
+        position = await self._broker.store.messages.find(partition, outcome.transaction_id)
+        return None if position is None else (home.id, partition, position)
+
+
+async def _pushed(broker: Broker, queue: str, command: str, input: bytes, key: str) -> PushOutcome:
+    item = PushItem(queue=queue, payload=input, transaction_id=key, type=command, headers={KEY_HEADER: key})
+    try:
+        [outcome] = await broker.push_many([item])
+    except FairlaneError as error:
+        raise CommandFailed(str(error), retryable=error.retryable) from None
+    if outcome.error is not None:
+        raise CommandFailed(str(outcome.error), retryable=outcome.error.retryable)
+    return outcome

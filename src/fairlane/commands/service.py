@@ -1,0 +1,100 @@
+"""Carries out the commands of the specs in force that need no worker. Every broker does it, and none leads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import NamedTuple
+
+from fairlane.broker import Broker
+from fairlane.commands.calls import Calls
+from fairlane.commands.chaining import Chaining
+from fairlane.commands.claim import Carrier
+from fairlane.commands.executors import Executors
+from fairlane.commands.runner import CONCURRENCY, Runner
+from fairlane.errors import CommandFailed
+from fairlane.spec import ir
+from fairlane.spec.program import QueueProgram
+
+LOOK_SECONDS = 0.5
+GRACE_SECONDS = 3.0
+"""For what is under way when it stops. A broker that stops has little more for everything."""
+TRANSACTIONS_MAX = 4
+"""Of one queue at once: the store takes one after the other anyway."""
+
+log = logging.getLogger(__name__)
+
+
+class Mapped(NamedTuple):
+    """A queue whose messages become a command that is declared with `run`."""
+
+    program: QueueProgram
+    command: str
+    declared: ir.CommandSpec
+
+
+class CommandService:
+    def __init__(self, broker: Broker, executors: Executors) -> None:
+        self._broker = broker
+        self._executors = executors
+        self._runners: dict[str, tuple[Mapped, Runner]] = {}
+        self._unable: dict[str, Mapped] = {}
+        """Those whose secret is missing; an apply that brings it makes them others."""
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="fairlane commands")
+
+    async def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Begin nothing new, and let what is under way end."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        await asyncio.gather(*(runner.stop(grace_seconds=grace_seconds) for _, runner in self._runners.values()))
+        self._runners.clear()
+        if self._task is not None and (error := self._task.exception()):
+            raise error
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            await self.renew()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
+
+    async def renew(self) -> None:
+        """Run what the specs in force say, and no longer what they do not."""
+        wanted = self._wanted()
+        gone = [queue for queue, (mapped, _) in self._runners.items() if wanted.get(queue) != mapped]
+        await asyncio.gather(*(self._runners.pop(queue)[1].stop(grace_seconds=GRACE_SECONDS) for queue in gone))
+        for queue, mapped in wanted.items():
+            if queue not in self._runners and self._unable.get(queue) != mapped:
+                await self._begin(queue, mapped)
+
+    async def _begin(self, queue: str, mapped: Mapped) -> None:
+        try:
+            carrier, concurrency = await self._carrier(mapped)
+        except CommandFailed as error:
+            self._unable[queue] = mapped
+            log.error("messages of queue %r wait, for %s cannot be carried out: %s", queue, mapped.command, error)
+            return
+        runner = Runner(self._broker, queue, carrier, concurrency=concurrency)
+        self._runners[queue] = (mapped, runner)
+        runner.start()
+
+    def _wanted(self) -> dict[str, Mapped]:
+        programs = self._broker.engine.programs
+        found: dict[str, Mapped] = {}
+        for queue, program in programs.queues.items():
+            declared = programs.commands.get(program.mapping.command) if program.mapping else None
+            if program.mapping is not None and declared is not None and declared.run is not None:
+                found[queue] = Mapped(program, program.mapping.command, declared)
+        return found
+
+    async def _carrier(self, mapped: Mapped) -> tuple[Carrier, int]:
+        counts = self._broker.engine.telemetry.command(mapped.command)
+        run = mapped.declared.run
+        if isinstance(run, ir.QueueRun):
+            return Chaining(self._broker, mapped.program, run.queue, counts), TRANSACTIONS_MAX
+        return Calls(mapped.program, await self._executors.of(mapped.declared), counts), CONCURRENCY

@@ -1,0 +1,148 @@
+"""The service of a broker that carries out what the specs in force say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.commands.addresses import Allowed
+from fairlane.commands.caller import Caller
+from fairlane.commands.executors import Executors, WorkerExecutor
+from fairlane.commands.service import CommandService
+from fairlane.config import named_variables
+from fairlane.errors import CommandFailed
+from fairlane.model.names import COMMANDS
+from tests.commands.conftest import HOST, LOOPBACK, Certificates, Serving, said
+from tests.spec.samples import compiled
+
+SPEC = """
+app Shop {
+  queue Orders { map_to: command Bill { order: id } }
+  queue Moves { map_to: command Move { id: id } }
+  queue Bills { message_type { id: int } }
+  command Bill { input { order: int }  run: http POST "https://incidents.example:PORT/api"  secret_env: "SHOP_SECRET" }
+  command Move { input { id: int }  run: queue Bills }
+  command Free { input { id: int } }
+}
+"""
+
+
+@pytest.fixture
+async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+    monkeypatch.setenv("SHOP_SECRET", "whsec_" + "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=")
+    async with Broker.open("sqlite:///:memory:") as broker:
+        yield broker
+
+
+async def apply(broker: Broker, text: str) -> None:
+    await broker.engine.specs.apply(msgspec.json.encode(compiled(text).spec), consent=True)
+
+
+@contextlib.asynccontextmanager
+async def serviced(broker: Broker, caller: Caller | None = None) -> AsyncIterator[CommandService]:
+    executors = Executors(broker, lambda: caller or Caller(), named_variables)
+    service = CommandService(broker, executors)
+    service.start()
+    try:
+        yield service
+    finally:
+        await service.stop()
+        await executors.close()
+
+
+async def until(true: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(10):
+        while not (found := await true()):  # noqa: ASYNC110  # of the store, which has no events here
+            await asyncio.sleep(0.005)
+    return found
+
+
+async def test_a_spec_that_is_applied_is_carried_out_and_one_that_is_replaced_no_longer(
+    broker: Broker, serving: Serving, certificates: Certificates
+) -> None:
+    async def lookup(host: str) -> list[Any]:
+        return [LOOPBACK]
+
+    async with serving(said(200, b'{"bill": 1}'), trust=certificates.server) as answers:
+        allowed = Allowed.parse([f"{HOST}:{answers.port}"])
+        caller = Caller(allowed, lookup=lookup, trust=certificates.client)
+        text = SPEC.replace("PORT", str(answers.port))
+        async with serviced(broker, caller) as service:
+            await apply(broker, text)
+            await service.renew()
+            await broker.push("Orders", {"id": 7})
+            await broker.push("Moves", {"id": 8})
+
+            async def result() -> bytes | None:
+                groups = {group.name: group for group in await broker.groups("Orders")}
+                lanes = await broker.lanes("Orders", COMMANDS) if COMMANDS in groups else []
+                return await broker.store.groups.result(groups[COMMANDS].id, lanes[0].partition, 0) if lanes else None
+
+            kept = msgspec.json.decode(await until(result))
+            assert (kept["status"], kept["body"]) == (200, {"bill": 1})
+            [asked] = answers.asked
+            assert asked.body == b'{"order":7}'
+            assert (await broker.pop("Bills", wait=5))[0].json() == {"id": 8}
+            counts = broker.engine.telemetry.commands
+            assert (counts["Bill"].done.count, counts["Move"].done.count) == (1, 1)
+            await apply(broker, text.replace("run: queue Bills", ""))
+            await service.renew()
+            await broker.push("Moves", {"id": 9})
+            [left] = await broker.pop("Moves", group=COMMANDS, wait=5)
+            assert left.json() == {"id": 9}
+
+
+async def test_a_missing_secret_lets_messages_wait_and_others_go_on(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await apply(broker, SPEC.replace("PORT", "443"))
+    monkeypatch.delenv("SHOP_SECRET")
+    await broker.push("Orders", {"id": 7})
+    await broker.push("Moves", {"id": 8})
+    async with serviced(broker) as service:
+        assert (await broker.pop("Bills", wait=5))[0].json() == {"id": 8}
+        await service.renew()
+    assert [record.message for record in caplog.records].count(
+        "messages of queue 'Orders' wait, for Bill cannot be carried out: the environment variable SHOP_SECRET is not "
+        "set, and a spec names it for a secret"
+    ) == 1
+    [left] = await broker.pop("Orders", group=COMMANDS)
+    assert left.attempts == 0
+
+
+async def test_a_command_at_once_is_pushed_once_or_carried_out_by_a_worker(broker: Broker) -> None:
+    await apply(broker, SPEC.replace("PORT", "443"))
+    async with serviced(broker):
+        run = Executors(broker, Caller, named_variables).run
+        first = await run("Move", b'{"id":1}', idempotency_key="Hook:1")
+        assert msgspec.json.decode(first)["queue"] == "Bills"
+        assert await run("Move", b'{"id":1}', idempotency_key="Hook:1") == first
+        assert len(await broker.pop("Bills", batch=10)) == 1
+        with pytest.raises(CommandFailed, match="id: expected int") as refused:
+            await run("Move", b'{"id":"x"}', idempotency_key="Hook:2")
+        assert not refused.value.retryable
+
+        async def work(status: Any, **said: Any) -> None:
+            [message] = await broker.pop("Free", wait=5)
+            await broker.ack(message, status, **said)
+
+        for number, (told, came) in enumerate(
+            [({"status": "completed", "result": {"n": 1}}, b'{"n":1}'), ({"status": "completed"}, b"null")]
+        ):
+            running = asyncio.create_task(run("Free", b'{"id":1}', idempotency_key=f"Hook:{number}"))
+            await work(**told)
+            assert await running == came
+            assert await run("Free", b'{"id":1}', idempotency_key=f"Hook:{number}") == came
+        running = asyncio.create_task(run("Free", b'{"id":1}', idempotency_key="Hook:9"))
+        await work("dlq", error="no such thing")
+        with pytest.raises(CommandFailed, match="given up: no such thing"):
+            await running
+        with pytest.raises(CommandFailed, match="no worker") as waited:
+            await WorkerExecutor(broker, seconds=0.02).run("Free", b'{"id":1}', idempotency_key="Hook:10")
+        assert waited.value.retryable
