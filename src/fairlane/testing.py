@@ -116,7 +116,7 @@ class AppTest:
             now = await store.now()  # not before them: what failed a moment ago is ready again
             if any(_busy(lane, now) for lane in lanes):
                 return False
-        return bool(worker.feeds) and not any(feed.claims for feed in worker.feeds)
+        return worker.ready and not any(feed.claims for feed in worker.feeds)
 
     async def pushed(self, queue: str) -> list[Any]:
         """The data of all messages that are in a queue, read or not, each partition's in order."""

@@ -69,6 +69,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     group: str
     handlers: dict[str | None, Handler]
+    mapping: Callable[[bytes], bytes] | None = None
+    """Makes a message the input of a command; without it the message is the input."""
 
     @property
     def size(self) -> int:
@@ -145,8 +147,8 @@ class App:
         lease_seconds: int = LEASE_SECONDS,
         processes: bool = False,
     ) -> Callable[[F], F]:
-        """The function carries out a command: a message in the queue of that name. What it returns is kept as the
-        result of the message."""
+        """The function carries out a command: a message in the queue of that name, and every message of the queues that
+        specs map to it by `map_to`. What it returns is kept as the result of the message."""
 
         def register(function: F) -> F:
             self._add(

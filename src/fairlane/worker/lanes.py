@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from fairlane.app.app import App, Next, Subscription
 from fairlane.app.binding import Binding
 from fairlane.app.context import Context
@@ -32,6 +34,7 @@ class Lanes:
     ) -> None:
         self._app = app
         self._queue = subscription.queue
+        self._mapping = subscription.mapping
         self._stage = stage
         self._concurrency = concurrency
         self._hear = hear
@@ -97,8 +100,11 @@ class Lanes:
             self._hear(Said(claim, [], [], [], skipped=_emptied(lane)))
 
     async def _judge(self, binding: Binding, context: Context) -> Verdict:
+        raw = context.message.raw
+        if self._mapping is not None:
+            raw = msgspec.Raw(self._mapping(bytes(raw)))
         try:
-            data = binding.decode(context.message.raw) if binding.reads else None
+            data = binding.decode(raw) if binding.reads else None
         except (ValueError, RecursionError) as error:  # of which msgspec's are
             return Bury(f"the data does not fit {binding.handler.name}: {error}")
         returned = await self._called(binding, data, context)

@@ -7,13 +7,14 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from fairlane.app.app import App, Every
+from fairlane.app.app import App, Every, Subscription
 from fairlane.client.client import DEFAULT_SERVER, Client
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.names import check_count
 from fairlane.runtime.backoff import backoff
 from fairlane.worker.feed import Feed
 from fairlane.worker.heartbeat import Heartbeat
+from fairlane.worker.mapped import MappedFeeds
 from fairlane.worker.stage import Stage
 
 GRACE_SECONDS = 25.0
@@ -48,6 +49,7 @@ class Worker:
         self._stage = Stage(app, own_loop=own_loop)
         self._stopping = asyncio.Event()
         self.feeds: list[Feed] = []
+        self._mapped: MappedFeeds | None = None
         self._heartbeat: asyncio.Task[None] | None = None
         self.stuck = False
         """Plain functions still ran when the worker ended: their threads live on."""
@@ -60,11 +62,11 @@ class Worker:
         """Until `stop`, or an error that waiting does not cure, which is raised after an orderly end."""
         await self._stage.start()
         try:
-            self.feeds = [
-                Feed(self.app, one, self._client, self._stage, one.concurrency(self._concurrency))
-                for one in self._subscriptions
-            ]
-            running = [asyncio.create_task(feed.run()) for feed in self.feeds]
+            running = [asyncio.create_task(feed.run()) for feed in [self._feed(one) for one in self._subscriptions]]
+            commands = [one for each in self._subscriptions for one in each.handlers.values() if one.kind == "command"]
+            if commands:
+                self._mapped = MappedFeeds(self._client, commands, self._feed)
+                running.append(asyncio.create_task(self._mapped.run(self._stopping)))
             if declared := [one for one in self.app.schedules if one.name in {feed.queue for feed in self.feeds}]:
                 running.append(asyncio.create_task(self._declare(declared)))
             self._heartbeat = asyncio.create_task(
@@ -87,6 +89,17 @@ class Worker:
                 self._heartbeat.cancel()
             await self._client.close()
             await self._stage.close()
+
+    def _feed(self, subscription: Subscription) -> Feed:
+        concurrency = subscription.concurrency(self._concurrency)
+        feed = Feed(self.app, subscription, self._client, self._stage, concurrency)
+        self.feeds.append(feed)
+        return feed
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes messages of all queues that it is to take them of."""
+        return bool(self.feeds) and (self._mapped is None or self._mapped.looked)
 
     async def _declare(self, schedules: list[Every]) -> None:
         """Tell the broker of the app's schedules, as soon as it can be told; then wait for the end, like a feed."""

@@ -1,0 +1,129 @@
+"""Commands of an app that the specs in force map messages to: of which queues is the broker's to say, and may change
+while a worker runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fairlane.app.app import Handler, Subscription
+from fairlane.client.client import Client
+from fairlane.errors import FairlaneError, NotFound
+from fairlane.model.names import COMMANDS
+from fairlane.worker.feed import Feed
+
+if TYPE_CHECKING:
+    from fairlane.spec.program import QueueProgram
+
+LOOK_SECONDS = 2.0
+
+log = logging.getLogger("fairlane.worker")
+
+
+class Mapped:
+    """Makes a message the input of its command, by the expressions that are in force."""
+
+    def __init__(self, program: QueueProgram) -> None:
+        self.program = program
+
+    def __call__(self, payload: bytes) -> bytes:
+        from fairlane.spec.program import decoded
+
+        command = self.program.command(decoded(payload))
+        assert command is not None  # only queues with a mapping are asked for
+        return msgspec.json.encode(command.input)
+
+
+class MappedFeeds:
+    """Feeds of the queues whose messages become one of these commands. `begin` makes one."""
+
+    def __init__(self, client: Client, handlers: Sequence[Handler], begin: Callable[[Subscription], Feed]) -> None:
+        self._client = client
+        self._handlers = {handler.queue: handler for handler in handlers}
+        self._begin = begin
+        self._running: dict[tuple[str, str], tuple[Mapped, Feed, asyncio.Task[None]]] = {}
+        """By queue and command."""
+        self._ending: set[asyncio.Task[None]] = set()
+        self._seen: list[dict[str, Any]] | None = None
+
+    @property
+    def looked(self) -> bool:
+        """Whether it is known what there is."""
+        return self._seen is not None
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until `stopping`, and until the feeds have ended. An error of one that waiting does not cure is raised."""
+        told = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                await self._look()
+                tasks = self._tasks()
+                await asyncio.wait([told, *tasks], timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.done() for task in tasks):
+                    break
+        finally:
+            told.cancel()
+        for _, feed, _ in self._running.values():
+            feed.stop()
+        await asyncio.gather(*self._tasks(), *self._ending)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [task for *_, task in self._running.values()]
+
+    async def _look(self) -> None:
+        try:
+            found = [one.spec for one in await self._client.specs()]
+        except NotFound:  # a broker that knows no specs
+            found = []
+        except FairlaneError as error:
+            log.debug("cannot ask for specs: %s", error)
+            return
+        if found != self._seen:
+            # Beside the loop that keeps leases: to parse takes a while.
+            self._renew(await asyncio.to_thread(_mapped, found, set(self._handlers)))
+            self._seen = found
+
+    def _renew(self, wanted: dict[tuple[str, str], QueueProgram]) -> None:
+        for place in [place for place in self._running if place not in wanted]:
+            _, feed, task = self._running.pop(place)
+            feed.stop()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+        for place, program in wanted.items():
+            if place in self._running:
+                self._running[place][0].program = program
+            else:
+                self._running[place] = self._started(*place, program)
+
+    def _started(self, queue: str, command: str, program: QueueProgram) -> tuple[Mapped, Feed, asyncio.Task[None]]:
+        log.info("messages of queue %r become the command %r here", queue, command)
+        mapped = Mapped(program)
+        handler = msgspec.structs.replace(self._handlers[command], queue=queue, group=COMMANDS)
+        subscription = Subscription(queue=queue, group=COMMANDS, handlers={None: handler}, mapping=mapped)
+        feed = self._begin(subscription)
+        return mapped, feed, asyncio.create_task(feed.run())
+
+
+def _mapped(documents: list[dict[str, Any]], commands: set[str]) -> dict[tuple[str, str], QueueProgram]:
+    """The programs of queues whose messages become one of these commands, by queue and command. Those that a spec
+    declares with `run` are the broker's."""
+    from fairlane.spec import ir
+    from fairlane.spec.program import QueueProgram
+
+    found: dict[tuple[str, str], QueueProgram] = {}
+    for document in documents:
+        try:
+            spec = msgspec.convert(document, ir.Spec)
+        except msgspec.ValidationError as error:
+            log.error("a spec of the broker is not for this version of the worker: %s", error)
+            continue
+        for name, queue in spec.queues.items():
+            command = queue.map_to.command if queue.map_to else None
+            declared = spec.commands.get(command or "")
+            if command in commands and (declared is None or declared.run is None):
+                found[name, command] = QueueProgram(spec, name)
+    return found

@@ -1,0 +1,108 @@
+"""Commands that specs map messages to: the name of the command is all that binds a function to a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlane import App, Context
+from fairlane.client import Client
+from fairlane.model.names import COMMANDS
+from fairlane.testing import AppTest
+from fairlane.worker import Worker
+from tests.spec.samples import compiled
+from tests.worker.conftest import until
+
+SHOP = """
+app Shop {
+  queue Orders {
+    delivery { max_attempts: 1 }
+    map_to: command Order.Bill { order: id  who: customer.upperAscii() }
+  }
+  queue Elsewhere { map_to: command Order.Call { order: id } }
+  command Order.Call { run: queue Orders }
+}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parser() -> None:
+    """Built here, and not while a loop waits for it."""
+    compiled(SHOP)
+
+
+class Bill(msgspec.Struct):
+    order: int
+    who: str
+
+
+def shop(billed: list[Any]) -> App:
+    app = App("shop")
+
+    @app.command("Order.Bill")
+    async def bill(given: Bill, ctx: Context) -> dict[str, int]:
+        billed.append((given.order, given.who, ctx.message.queue))
+        return {"billed": given.order}
+
+    @app.command("Order.Call")
+    async def call(given: dict[str, Any]) -> None:
+        billed.append("the broker's")
+
+    return app
+
+
+async def applied(client: Client, text: str) -> None:
+    await client.apply_spec(msgspec.json.encode(compiled(text).spec), consent=True)
+
+
+async def test_messages_of_a_mapped_queue_come_to_the_function_as_its_commands() -> None:
+    billed: list[Any] = []
+    async with AppTest(shop(billed)) as test:
+        await applied(test.client, SHOP)
+        await test.push("Orders", {"id": 1, "customer": "ann"})
+        await test.push("Order.Bill", {"order": 2, "who": "by its own name"})
+        await test.push("Elsewhere", {"id": 3})
+        await test.drain()
+        assert sorted(billed) == [(1, "ANN", "Orders"), (2, "by its own name", "Order.Bill")]
+        queue = await test.broker.store.queues.get(test.broker.tenant, "Orders")
+        assert queue is not None
+        group = await test.broker.store.groups.get(queue.id, COMMANDS)
+        assert group is not None
+        [lane] = await test.broker.lanes("Orders", COMMANDS)
+        assert await test.broker.store.groups.result(group.id, lane.partition, 0) == b'{"billed":1}'
+
+
+async def test_a_message_that_cannot_be_mapped_fails_with_the_expressions_text() -> None:
+    billed: list[Any] = []
+    async with AppTest(shop(billed)) as test:
+        await applied(test.client, SHOP)
+        await test.push("Orders", {"id": 1})
+        await test.push("Orders", {"id": 2, "customer": "bob"})
+        await test.drain()
+        assert billed == [(2, "BOB", "Orders")]
+        [letter] = await test.dead_letters("Orders")
+        assert "who: `customer.upperAscii()`: there is no `customer`" in str(letter.error)
+
+
+async def test_a_worker_takes_up_what_is_mapped_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlane.worker.mapped.LOOK_SECONDS", 0.02)
+    billed: list[Any] = []
+    async with AppTest(shop(billed)) as test:
+        worker = Worker(test.app, test.url, own_loop=False)
+        running = asyncio.create_task(worker.run())
+        try:
+            await until(lambda: worker.ready)
+            for text, customer in ((SHOP, "ann"), (SHOP.replace("upperAscii", "lowerAscii"), "BOB")):
+                seen = len(billed)
+                await applied(test.client, text)
+                await asyncio.sleep(0.3 if seen else 0)  # or the old mapping would do
+                await test.push("Orders", {"id": 1, "customer": customer})
+                await until(lambda: len(billed) > seen)  # noqa: B023
+            assert [who for _, who, _ in billed] == ["ANN", "bob"]
+            assert sum(feed.queue == "Orders" for feed in worker.feeds) == 1
+        finally:
+            worker.stop()
+            await running
