@@ -7,7 +7,7 @@ PYTHON ?= python3
 WORKERS ?= 4
 # Further arguments of serve, test and bench: make test ARGS="-k lease"
 ARGS ?=
-# What is measured: core (the engine in process), delivery, http (a broker process, driven by wrk), client, workers (beside
+# What is measured: core (the engine in process), delivery, http (a broker process, driven by wrk), hooks, client, workers (beside
 # other job queues), ...
 BENCH ?= core
 

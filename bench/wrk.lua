@@ -1,6 +1,8 @@
 -- What wrk sends, and what it makes of the answers.
 --
 --   wrk -s wrk.lua URL -- post PATH FILE   posts the lines of FILE in turn
+--   wrk -s wrk.lua URL -- hook PATH FILE   the same as webhooks of GitHub: each line is a signature and a body, and
+--                                          each request has a delivery id of its own
 --   wrk -s wrk.lua URL -- pop PATH         pops until there is nothing left
 --   wrk -s wrk.lua URL -- pop PATH ack     the same, and acks each batch
 
@@ -21,6 +23,14 @@ function init(args)
       table.insert(requests, wrk.format("POST", args[2], nil, line))
     end
     response = nil  -- wrk is faster when nobody looks at the answers
+  elseif args[1] == "hook" then
+    math.randomseed(os.time())
+    run, path = math.random(1, 1e9), args[2]
+    for line in io.lines(args[3]) do
+      local signature, body = line:match("^(%S+) (.*)$")
+      table.insert(requests, { signature = signature, body = body })
+    end
+    request, response = deliver, nil
   else
     table.insert(requests, wrk.format("GET", args[2]))
   end
@@ -33,6 +43,16 @@ function request()
   end
   turn = turn % #requests + 1
   return requests[turn]
+end
+
+function deliver()
+  turn = turn + 1
+  local hook = requests[(turn - 1) % #requests + 1]
+  return wrk.format("POST", path, {
+    ["Content-Type"] = "application/json",
+    ["X-Hub-Signature-256"] = hook.signature,
+    ["X-GitHub-Delivery"] = string.format("%d-%d", run, turn),
+  }, hook.body)
 end
 
 local function count(text, word)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import sys
 import uuid
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from fairlane.cli.connection import DEFAULT, Server, connected
+from fairlane.cli.exits import REFUSED, TRY_AGAIN
+from fairlane.cli.output import AsJson, print_json, printable
 from fairlane.cli.spec import File, compiled
 from fairlane.config import named_variables
 from fairlane.errors import InvalidRequest
 from fairlane.runtime.clock import wall_clock
 
+if TYPE_CHECKING:
+    from fairlane.cli.hook_test import Answer, Became, Delivery
+
 app = typer.Typer(help="Webhooks that a spec declares.", no_args_is_help=True)
-
-
-@app.callback()
-def webhooks() -> None:
-    """Keeps `sign` a command of its own while it is the only one."""
 
 
 @app.command()
@@ -51,9 +53,76 @@ def sign(
         sys.stdout.write(f"{name.decode('ascii')}: {value.decode('latin-1')}\n")
 
 
+@app.command("test")
+def try_webhook(
+    webhook: Annotated[str, typer.Argument(metavar="WEBHOOK", help="One that was applied.", show_default=False)],
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Whose sample to send; that of the sender it is verified as.", show_default=False),
+    ] = None,
+    body: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Send this instead; - for a stream.", show_default=False)
+    ] = None,
+    delivery_id: Annotated[str | None, typer.Option(help="What tells a redelivery; a new one.")] = None,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for what it comes to.")] = 5.0,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Sign a sample as the sender of a webhook would, send it to the broker, and show what came of it.
+
+    The secret is read from the environment variable that the spec names. To see what a message came to, the same
+    webhook is delivered again: it is known by its key, and nothing is stored twice.
+    """
+    from fairlane.cli import hook_test
+    from fairlane.hooks.samples import SAMPLES
+    from fairlane.spec.source import suggestion
+
+    if preset is not None and preset not in SAMPLES:
+        raise InvalidRequest(f"there is no preset `{preset}`; {suggestion(preset, SAMPLES)}")
+    with connected(server) as client:
+        spec = hook_test.declared(client, webhook)
+        sent = hook_test.delivery(
+            spec,
+            webhook,
+            server=server.split(",")[0].strip(),
+            preset=preset,
+            body=None if body is None else _body(body),
+            delivery_id=delivery_id,
+        )
+        answer = hook_test.send(sent)
+        mapped = spec.queues[spec.webhooks[webhook].queue or ""].map_to if spec.webhooks[webhook].queue else None
+        end = hook_test.processed(sent, seconds=wait) if answer.status == 202 and mapped and wait > 0 else None
+        message = hook_test.became(client, spec, webhook, answer.told) if answer.status < 300 else None
+    _show(sent, answer, message, end, json=json)
+    if answer.status >= 300:
+        raise typer.Exit(TRY_AGAIN if answer.status in (429, 503) else REFUSED)
+
+
 def _body(file: str) -> bytes:
     """The very bytes: a signature is of nothing else."""
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _show(sent: Delivery, answer: Answer, message: Became | None, end: Answer | None, *, json: bool) -> None:
+    if json:
+        print_json({"status": answer.status, "answer": answer.told, "message": message, "end": end and end.told})
+        return
+    lines = [f"sent     {sent.body.decode(errors='replace')}"]
+    lines.append(f"         to {sent.url}")
+    lines.append(f"answer   {answer.status} {answer.body.decode(errors='replace')}")
+    if message is not None:
+        lines.append(f"message  {bytes(message.data).decode(errors='replace')}")
+        lines.append(f"         in queue {message.queue}, partition {message.partition}")
+        if message.command is not None:
+            given = msgspec.json.encode(message.command["input"]).decode()
+            lines.append(f"command  {message.command['name']} {given}")
+    if end is not None:
+        lines.append(f"result   {msgspec.json.encode(end.told.get('result')).decode()}")
+    elif message is not None and message.error is not None:
+        lines.append(f"error    {message.error}")
+    elif message is not None and message.command is not None:
+        lines.append("waits    for whoever carries out the command: `fairlane worker MODULE:APP`")
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))

@@ -177,6 +177,8 @@ class StoredMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
+    error_message: str | None = None
+    """Of the last failed attempt."""
 
     @property
     def data(self) -> Any:
