@@ -264,6 +264,8 @@ class Client:
     workers = _blocking(asynchronous.Client.workers)
     beat = _blocking(asynchronous.Client.beat)
     leave = _blocking(asynchronous.Client.leave)
+    effect = _blocking(asynchronous.Client.effect)
+    keep_effect = _blocking(asynchronous.Client.keep_effect)
     sources = _blocking(asynchronous.Client.sources)
     source = _blocking(asynchronous.Client.source)
     delete_source = _blocking(asynchronous.Client.delete_source)

@@ -11,8 +11,10 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.errors import SealError
+from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT
 from fairlane.model.queue import Queue
 from fairlane.model.segment import messages
+from fairlane.model.source import Commit, Record
 from fairlane.model.trace import Trace
 from fairlane.store.base import Store
 from fairlane.store.sealed import vault
@@ -301,3 +303,23 @@ async def test_the_state_of_a_stream_over_a_sealed_queue_is_sealed_and_bound_to_
     with pytest.raises(SealError):
         await state(harness, query.id, lane)
     await put(harness, query.id, other, key=b"1")
+
+
+async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_says_nothing(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    partition, tenant = (await harness.partition(queue)).id, harness.name("tenant")
+    effect = msgspec.json.encode({"secret": CANARY})
+    sources, name = harness.broker.engine.sources, harness.name("source")
+    leased = await sources.lease(DEFAULT_TENANT, name, seconds=60)
+    record = Record(key="1", hash="h", data=effect, partition=DEFAULT_PARTITION)
+    page = Commit(token=leased.token, before="", revision="r", queue=queue.name, cursor=None, records=[record])
+    assert (await sources.commit(DEFAULT_TENANT, name, page)).created == 1
+    for body in await bodies(harness, queue):
+        assert CANARY.encode() not in body
+    [event] = (await harness.pop(queue)).data
+    assert event["record"] == {"secret": CANARY}
+    assert await harness.store.effects.keep(tenant, "k", partition, effect, seconds=60) == effect
+    assert await harness.store.effects.get(tenant, "k", partition) == effect
+    rows = await harness.place.sql("SELECT value FROM fairlane.effects WHERE tenant = $1", tenant)
+    assert CANARY.encode() not in bytes(rows[0][0])

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from fairlane import App
 from fairlane.broker import Broker
 from fairlane.errors import InvalidRequest, JournalFull, LaneWaiting, OutcomeUnknown, PayloadInvalid, StoreUnavailable
 from fairlane.hooks.hook import Received
 from fairlane.model.message import PushItem
 from fairlane.runtime.clock import wall_clock
+from fairlane.testing import AppTest
+from fairlane.worker import Worker
 from tests.conftest import FreshDatabase
 from tests.faults.outages import crashed, frozen
 from tests.faults.producers import QUEUE, Producers, check, drained, stored
 from tests.postgres import PostgresServer, running_server
 from tests.spec.samples import compiled
+from tests.worker.conftest import until, until_drained
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +288,30 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
         await drained(broker)
         batch = await broker.pop("Typed", partitions=10, batch=10)
         assert [(one.partition, bytes(one.data)[:19]) for one in batch] == [("7", b'{"payload":{"id":7}')]
+
+
+@pytest.mark.may_block_loop  # while the server starts again
+async def test_workers_outlast_a_database_that_crashes_under_load(server: PostgresServer, url: str) -> None:
+    app = App()
+    done: Counter[int] = Counter()
+
+    @app.handler("jobs", concurrency=20, lease_seconds=3)
+    async def handle(number: int) -> None:
+        await asyncio.sleep(0.005)
+        done[number] += 1
+
+    async with AppTest(app, store=url) as test, asyncio.timeout(100):
+        await test.client.push_many(
+            [PushItem(queue="jobs", payload=b"%d" % n, partition=f"lane {n % 40}") for n in range(400)]
+        )
+        worker = Worker(app, test.url, own_loop=False)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: len(done) > 40)
+        async with crashed(server):
+            assert len(done) < 400
+        await until(lambda: len(done) == 400)
+        await until_drained(test.client, "jobs")
+        worker.stop()
+        await running
+        assert await test.dead_letters("jobs") == []
+    assert done.total() <= 440, "what was done is not done again, but for what was in hand"

@@ -18,7 +18,12 @@ LEASE_SECONDS = int(os.environ.get("LEASE_SECONDS", "60"))
 class Job(msgspec.Struct):
     id: int
     seconds: float = 0.0
+    first_seconds: float | None = None
+    """Of the first attempt, if that takes another time."""
     poison: bool = False
+
+    def takes(self, ctx: Context) -> float:
+        return self.seconds if self.first_seconds is None or ctx.attempt > 1 else self.first_seconds
 
 
 def note(what: str, job: Job, ctx: Context) -> None:
@@ -37,7 +42,7 @@ async def work(job: Job, ctx: Context) -> None:
     if job.poison:
         raise ValueError("poison")
     try:
-        await asyncio.sleep(job.seconds)
+        await asyncio.sleep(job.takes(ctx))
     except asyncio.CancelledError:
         note("cancelled", job, ctx)
         raise
@@ -47,5 +52,5 @@ async def work(job: Job, ctx: Context) -> None:
 @app.handler(f"{QUEUE}.plain", lease_seconds=LEASE_SECONDS)
 def work_plainly(job: Job, ctx: Context) -> None:
     note("began", job, ctx)
-    time.sleep(job.seconds)
+    time.sleep(job.takes(ctx))
     note("done", job, ctx)

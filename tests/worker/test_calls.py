@@ -78,3 +78,35 @@ async def test_a_service_that_says_how_long_to_wait_is_obeyed(client: Client, qu
             await until_drained(client, queue)
         first, second = service.asked
     assert second.at - first.at >= 1.0
+
+
+async def test_a_repeated_attempt_gets_the_first_result_of_what_was_done_once(
+    client: Client, queue: str, running: Running
+) -> None:
+    app = App()
+    done: list[str] = []
+    got: list[object] = []
+
+    @app.handler(queue)
+    async def handle(data: dict[str, int], ctx: Context) -> None:
+        async def charge() -> dict[str, int]:
+            done.append("charge")
+            return {"charge": len(done)}
+
+        got.append(await ctx.once("charge", charge, type=dict[str, int]))
+        if ctx.attempt < 3:
+            raise ValueError("after the charge")
+
+    @app.handler(f"{queue}.plain")
+    def handle_plainly(data: dict[str, int], ctx: Context) -> None:
+        got.append(ctx.once_blocking("charge", lambda: done.append("plain")))
+        if ctx.attempt < 2:
+            raise ValueError("after the charge")
+
+    await client.push(queue, {"order": 7})
+    await client.push(f"{queue}.plain", {"order": 7})
+    async with running(app):
+        await until_drained(client, queue)
+        await until_drained(client, f"{queue}.plain")
+    assert sorted(done) == ["charge", "plain"]
+    assert sorted(map(str, got)) == sorted([str({"charge": done.index("charge") + 1})] * 3 + ["None"] * 2)

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from fairlane.client.outbound import Reply, Sender
 from fairlane.errors import FairlaneError
+from fairlane.model.ids import PartitionId
 
 __all__ = ["Calls", "Outbound", "Reply"]
 
+T = TypeVar("T")
+
+
+class Effects(Protocol):
+    """What handlers did once, by key and partition of the message."""
+
+    async def get(self, key: str, partition: PartitionId) -> bytes | None: ...
+
+    async def keep(self, key: str, partition: PartitionId, value: bytes) -> bytes: ...
+
 
 class Outbound(Protocol):
-    """Where calls leave from: a session and the loop that it lives on."""
+    """Where calls leave from: a session, the loop that it lives on, and the broker."""
 
     @property
     def sender(self) -> Sender: ...
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def effects(self) -> Effects: ...
 
 
 class Calls:
@@ -69,16 +82,22 @@ class BlockingCalls:
         self._loop = loop
 
     def request(self, method: str, url: str, **options: Any) -> Reply:
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            running = None
-        if running is self._loop:
-            raise FairlaneError("a blocking call would block the event loop; use `await ctx.http...`")
-        return asyncio.run_coroutine_threadsafe(self._calls.request(method, url, **options), self._loop).result()
+        return wait_on(self._loop, self._calls.request(method, url, **options))
 
     def get(self, url: str, **options: Any) -> Reply:
         return self.request("GET", url, **options)
 
     def post(self, url: str, **options: Any) -> Reply:
         return self.request("POST", url, **options)
+
+
+def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns on the loop of the handlers, for a caller in a thread."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        work.close()
+        raise FairlaneError("a blocking call would block the event loop; await the other form of it")
+    return asyncio.run_coroutine_threadsafe(work, loop).result()

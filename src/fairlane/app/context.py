@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
 
-from fairlane.app.calls import Calls, Outbound
+from fairlane.app.calls import Calls, Outbound, wait_on
 from fairlane.client.message import Message
 from fairlane.client.pushes import item_of
 from fairlane.client.wire import Item
@@ -72,9 +73,31 @@ class Context:
     @property
     def http(self) -> Calls:
         """Calls to other services, each with this message's idempotency key and correlation id in its headers."""
+        return Calls(self._reach(), {"Idempotency-Key": self.idempotency_key, "X-Correlation-Id": self.correlation_id})
+
+    async def once(self, name: str, work: Callable[[], Awaitable[Any]], *, type: Any = Any) -> Any:
+        """What `work` returned when an attempt of this message first came to it: the broker keeps it under the
+        idempotency key and this name, and `work` is not called again. An attempt that dies between its end and
+        the keeping does not count, so that what it calls should know the idempotency key as well."""
+        effects, partition = self._reach().effects, self.message.partition_id
+        key = hashlib.sha256(f"{partition}\0{self.idempotency_key}\0{name}".encode()).hexdigest()
+        kept = await effects.get(key, partition)
+        if kept is None:
+            kept = await effects.keep(key, partition, msgspec.json.encode(await work()))
+        return msgspec.json.decode(kept, type=type)
+
+    def once_blocking(self, name: str, work: Callable[[], Any], *, type: Any = Any) -> Any:
+        """`once` for plain functions, which run in threads."""
+
+        async def called() -> Any:
+            return await asyncio.to_thread(work)
+
+        return wait_on(self._reach().loop, self.once(name, called, type=type))
+
+    def _reach(self) -> Outbound:
         if self._outbound is None:
-            raise RuntimeError("this context belongs to no worker, and can make no calls")
-        return Calls(self._outbound, {"Idempotency-Key": self.idempotency_key, "X-Correlation-Id": self.correlation_id})
+            raise RuntimeError("this context belongs to no worker, and can reach nobody")
+        return self._outbound
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

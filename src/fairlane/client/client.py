@@ -9,6 +9,7 @@ from typing import TypedDict
 from fairlane.client.buffer import Buffers
 from fairlane.client.consumers import Consumers
 from fairlane.client.dead_letters import DeadLetters
+from fairlane.client.effects import Effects
 from fairlane.client.groups import Groups
 from fairlane.client.halts import Halts
 from fairlane.client.journal import Journal
@@ -58,6 +59,7 @@ class Client(
     Recurring,
     Workers,
     Sources,
+    Effects,
     Specs,
     Journal,
 ):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from fairlane.http.routes.status import journal_status
+from fairlane.http.routes.workers import ALIVE_SECONDS
 from fairlane.http.wire_queues import counts_out
+from fairlane.http.wire_workers import worker_out
 from fairlane.telemetry import cpu_seconds, resident_bytes
 
 if TYPE_CHECKING:
@@ -71,6 +74,7 @@ async def exposition(app: App) -> bytes:
     _commands(out, app)
     await _waiting(out, app)
     await _queues(out, app)
+    await _workers(out, app)
     return out.body()
 
 
@@ -205,4 +209,30 @@ async def _queues(out: Exposition, app: App) -> None:
     )
     out.family(
         "queue_partitions", "gauge", "Partitions.", [({"queue": q.name}, stats.partitions) for q, stats in counted]
+    )
+
+
+async def _workers(out: Exposition, app: App) -> None:
+    """As the workers that are alive told it last."""
+    seen = await app.engine.store.workers.list(app.tenant, seconds=ALIVE_SECONDS)
+    workers = [worker_out(one) for one in seen][:QUEUES_MAX]
+    parts = [
+        ({"app": one.app, "host": one.hostname, "pid": str(one.pid), "queue": part.queue, "group": part.group}, part)
+        for one in workers
+        for part in one.queues
+    ]
+    apps = Counter(one.app for one in workers)
+    out.family("workers", "gauge", "Workers that are alive.", [({"app": name}, count) for name, count in apps.items()])
+    out.family(
+        "worker_concurrency", "gauge", "Messages at once.", [(labels, part.concurrency) for labels, part in parts]
+    )
+    out.family("worker_in_hand", "gauge", "Messages held now.", [(labels, part.in_hand) for labels, part in parts])
+    out.family(
+        "worker_handled_total", "counter", "Messages handled.", [(labels, part.handled) for labels, part in parts]
+    )
+    out.family(
+        "worker_failed_total",
+        "counter",
+        "Of them, those that failed.",
+        [(labels, part.failed) for labels, part in parts],
     )

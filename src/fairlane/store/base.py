@@ -21,6 +21,7 @@ from fairlane.model.segment import Segment
 from fairlane.store.families import (
     Contents,
     DataKeys,
+    Effects,
     Halts,
     Recurring,
     Retention,
@@ -320,6 +321,8 @@ class Store(Protocol):
     def workers(self) -> Workers: ...
     @property
     def sources(self) -> Sources: ...
+    @property
+    def effects(self) -> Effects: ...
     @property
     def specs(self) -> Specs: ...
 

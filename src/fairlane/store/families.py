@@ -425,3 +425,14 @@ class Sources(Protocol):
         """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the source has
         another revision by now, LeaseLost if the token is not that of a live lease."""
         ...
+
+
+class Effects(Protocol):
+    """What handlers did once for messages of a partition: each under a key, and for a time."""
+
+    async def get(self, tenant: str, key: str, partition: PartitionId) -> bytes | None: ...
+
+    async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
+        """Keep an effect, unless there is one under this key; the one that is kept. Those whose time is over go, some
+        with each call."""
+        ...

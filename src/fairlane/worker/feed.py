@@ -231,8 +231,10 @@ class Feed:
             self._give(gone)
             if said.items and not claim.lost:
                 self.settling.say(said)
-            else:
-                self._look(claim)
+                continue
+            for item in said.items:
+                self.settling.refused(item.transaction_id)
+            self._look(claim)
 
     def _give(self, places: int) -> None:
         if places:

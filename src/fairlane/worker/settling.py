@@ -88,11 +88,13 @@ class Settling:
                 continue
             for outcome, claim in zip(outcomes, claims, strict=True):
                 if outcome.code == "lease_lost":
-                    log.warning(
-                        "the ack of %s of %r was refused: its lease was lost", outcome.transaction_id, self._queue
-                    )
+                    self.refused(outcome.transaction_id)
                     self._lose(claim)
             return
+
+    def refused(self, transaction_id: str) -> None:
+        """By the broker, or by us where it is known what it would say."""
+        log.warning("the ack of %s of %r was refused: its lease was lost", transaction_id, self._queue)
 
     async def _patience(self, error: FairlaneError, failures: int, claims: list[Claim]) -> bool:
         """Wait a little; False if that is no use."""

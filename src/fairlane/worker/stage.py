@@ -16,7 +16,9 @@ from typing import Any
 from fairlane.app.app import App
 from fairlane.app.binding import Binding
 from fairlane.app.providers import provide
+from fairlane.client.client import Client
 from fairlane.client.outbound import Sender
+from fairlane.worker.effects import Effects
 
 _END_SECONDS = 5.0
 
@@ -27,8 +29,9 @@ class Stage:
     """Its loop is one of its own in a thread, so that a handler that blocks it holds up neither polls nor renewals;
     or the caller's, for tests."""
 
-    def __init__(self, app: App, *, own_loop: bool = True) -> None:
+    def __init__(self, app: App, client: Client, *, own_loop: bool = True) -> None:
         self.sender = Sender()
+        self._client = client
         self.provided: dict[Any, Any] = {}
         self._app = app
         self._own_loop = own_loop
@@ -43,6 +46,7 @@ class Stage:
 
     async def start(self) -> None:
         """Begin, and make what the app provides."""
+        self.effects = Effects(self._client)
         self._loop = asyncio.get_running_loop()
         if self._own_loop:
             self._loop = asyncio.new_event_loop()

@@ -46,7 +46,7 @@ class Worker:
         self._client = Client(servers, attempts=1, token=token)
         self._concurrency = concurrency
         self._grace_seconds = grace_seconds
-        self._stage = Stage(app, own_loop=own_loop)
+        self._stage = Stage(app, self._client, own_loop=own_loop)
         self._stopping = asyncio.Event()
         self.feeds: list[Feed] = []
         self._mapped: MappedFeeds | None = None

@@ -93,6 +93,7 @@ ROUTES = [
         summary="Take the lease of a source, made if it is not there, or keep it; one poller has it at a time.",
         tag="sources",
         body=SourceLeaseBody,
+        body_required=False,
         answer=SourceAnswer,
         statuses=(200, 409),
     ),

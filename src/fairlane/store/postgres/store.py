@@ -15,6 +15,7 @@ from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, open_d
 from fairlane.store.postgres.contents import Contents
 from fairlane.store.postgres.data_keys import DataKeys
 from fairlane.store.postgres.dead_letters import DeadLetters
+from fairlane.store.postgres.effects import Effects
 from fairlane.store.postgres.groups import Groups
 from fairlane.store.postgres.halts import Halts
 from fairlane.store.postgres.hints import Hints
@@ -74,6 +75,7 @@ class PostgresStore:
         self.recurring = Recurring(database, self.messages)
         self.workers = Workers(database)
         self.sources = Sources(database, self.messages)
+        self.effects = Effects(database)
         self.specs = Specs(database, self.queues)
 
     @classmethod

@@ -266,3 +266,16 @@ class SealedSources(Over):
         self, step: SourceStep, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[List[Settled], List[PushResult]]:
         return await self._family.commit(step, settlements, await self._sealed(slices))
+
+
+class SealedEffects(Over):
+    _family: families.Effects
+
+    async def get(self, tenant: str, key: str, partition: PartitionId) -> bytes | None:
+        found = await self._family.get(tenant, key, partition)
+        return None if found is None else await self._clear(partition, found, f"effect {key}")
+
+    async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
+        sealed = await self._blob(partition, effect, f"effect {key}")
+        kept = await self._family.keep(tenant, key, partition, sealed, seconds=seconds)
+        return await self._clear(partition, kept, f"effect {key}")

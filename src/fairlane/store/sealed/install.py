@@ -7,6 +7,7 @@ from typing import Any
 from fairlane.store.base import Store
 from fairlane.store.sealed.families import (
     SealedDeadLetters,
+    SealedEffects,
     SealedGroups,
     SealedMessages,
     SealedRecurring,
@@ -33,6 +34,7 @@ async def install(store: Store, keyring: Keyring | None) -> None:
     opened.operations = SealedOperations(store.operations, vault, store)
     opened.schedules = SealedSchedules(store.schedules, vault, store)
     opened.recurring = SealedRecurring(store.recurring, vault, store)
+    opened.effects = SealedEffects(store.effects, vault, store)
     opened.sources = SealedSources(store.sources, vault, store)
     opened.streams = SealedStreams(store.streams, vault, store)
     await vault.rewrap()

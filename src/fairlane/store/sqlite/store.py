@@ -13,6 +13,7 @@ from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.data_keys import DataKeys
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
+from fairlane.store.sqlite.effects import Effects
 from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.halts import Halts
 from fairlane.store.sqlite.messages import Messages
@@ -53,6 +54,7 @@ class SqliteStore:
     recurring: families.Recurring
     workers: families.Workers
     sources: families.Sources
+    effects: families.Effects
     specs: specs.Specs
 
     def __init__(self, database: Database) -> None:
@@ -78,6 +80,7 @@ class SqliteStore:
         self.recurring = Recurring(database)
         self.workers = Workers(database)
         self.sources = Sources(database)
+        self.effects = Effects(database)
         self.specs = Specs(database, queues)
 
     @classmethod
