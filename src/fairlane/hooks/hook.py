@@ -71,12 +71,11 @@ class Hook:
         """What goes into the queue, with the body as it was received. InvalidRequest if the body is no JSON."""
         check_json("the body", received.body, bytes_max=self.spec.max_body_bytes)
         headers = {header: _text(received.headers[name]) for name, header in self._headers if name in received.headers}
-        seconds, micros = divmod(received.at, 1_000_000)
-        message = b'{"payload":%b,"headers":%b,"source_ip":%b,"received_at":%b}' % (
+        message = b'{"payload":%b,"headers":%b,"source_ip":%b,"received_at":"%b"}' % (
             received.body,
             _encode(headers),
             _encode(received.source_ip),
-            _encode(f"{_moment(seconds)}.{micros:06d}Z"),
+            _moment(received.at),
         )
         if len(message) > MESSAGE_BYTES_MAX:
             raise InvalidRequest(f"the body makes a message of more than {MESSAGE_BYTES_MAX} bytes")
@@ -179,5 +178,12 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def _moment(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+_second: tuple[int, str] = (0, "1970-01-01T00:00:00")
+
+
+def _moment(at: int) -> bytes:
+    global _second  # neighbours share theirs
+    seconds, micros = divmod(at, 1_000_000)
+    if seconds != _second[0]:
+        _second = (seconds, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)))
+    return f"{_second[1]}.{micros:06d}Z".encode()

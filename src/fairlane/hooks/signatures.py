@@ -18,6 +18,7 @@ from fairlane.hooks.schemes import Scheme
 SIGNATURES_MAX = 10  # more than a sender ever has secrets at once
 HEADER_BYTES_MAX = 4096
 TOLERANCE_SECONDS = 300  # how far a sender's clock may be from ours, either way
+_DIGEST_BYTES = {"sha256": 32, "sha512": 64}
 _TIMESTAMP = re.compile(rb"[0-9]{1,11}")
 _DIGEST_BYTES = {"sha256": 32, "sha512": 64}
 
