@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from fairlane.cli.poll import _header
+from fairlane.cli.poll import _header, declared
 from fairlane.errors import InvalidRequest
+from fairlane.polling import Source
 from tests.broker_process import FAIRLANE
 from tests.polling.conftest import Polling
 
@@ -47,3 +49,23 @@ def test_what_is_no_header_is_refused() -> None:
     assert _header("Name:  value: x ") == ("Name", "value: x")
     with pytest.raises(InvalidRequest, match="not a header"):
         _header("Name")
+
+
+def test_a_poller_of_a_spec_is_all_that_the_spec_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "shop.fairlane"
+    said = 'url: "https://api.example.com/orders" queue: Orders sweep_seconds: 0 ignore: "etag" token_env: "SHOP_TOKEN"'
+    file.write_text(f"app Shop {{ queue Orders {{}}  poller Orders {{ {said} }} }}", encoding="utf-8")
+    with pytest.raises(InvalidRequest, match="SHOP_TOKEN is not set"):
+        declared(str(file), "Orders", allow_private=False)
+    monkeypatch.setenv("SHOP_TOKEN", "secret")
+    with pytest.raises(InvalidRequest, match="did you mean `Orders`"):
+        declared(str(file), "Order", allow_private=False)
+    assert declared(str(file), "Orders", allow_private=True) == Source(
+        name="Orders",
+        url="https://api.example.com/orders",
+        queue="Orders",
+        ignore=["etag"],
+        headers={"Authorization": "Bearer secret"},
+        sweep_seconds=None,
+        allow_private=True,
+    )

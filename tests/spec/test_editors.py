@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fairlane.spec import compile, compile_queue, compile_schedule, compile_types, compile_webhook
+from fairlane.spec import compile, compile_poller, compile_queue, compile_schedule, compile_types, compile_webhook
 from fairlane.spec.settings import QUEUE_SETTINGS
 
 GRAMMAR: dict[str, Any] = json.loads((Path(__file__).parents[2] / "editors/fairlane.tmLanguage.json").read_text())
@@ -36,7 +36,7 @@ def test_it_knows_every_declaration_section_setting_and_type() -> None:
     for kind in ("app", *compile.KINDS):
         assert re.match(declaration, f"{kind} Name {{")
     forms = compile_queue.QUEUE | compile_webhook.COMMAND | compile_webhook.WEBHOOK | compile_webhook.HMAC
-    forms |= compile_schedule.SCHEDULE
+    forms |= compile_schedule.SCHEDULE | compile_poller.POLLER
     for section in QUEUE_SETTINGS.values():
         forms |= dict.fromkeys(section, "setting")
     for word, form in forms.items():

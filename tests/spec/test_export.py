@@ -40,6 +40,11 @@ app Everything {
   }
   schedule Nightly { queue: Dead  cron: "0 2 * * *"  timezone: "Europe/Rome"  missed: all }
   schedule Often { queue: Dead  every_seconds: 5m  data: {"a": [1, 2.5, null, true, "\\n"]}  partition: "p"  type: "t" }
+  poller Shop {
+    url: "https://api.example.com/orders"  queue: Dead  paging: token  items: "data"  id: "no"  next: "meta.next"
+    cursor_param: "c"  size_param: ""  page_size: 5  total: "n"  ignore: ["seen", "etag"]  type: "order"  partition: "p"
+    token_env: "SHOP"  every_seconds: 1m  sweep_seconds: 0  may_be_empty: true  lease_seconds: 9
+  }
   webhook Two { queue: Dead  verify: stripe { secret_env: "C" }  idempotency: body  headers: "X-C" }
 }
 """

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server
 from fairlane.errors import InvalidRequest
 from fairlane.runtime.durations import seconds_in
 
+if TYPE_CHECKING:
+    from fairlane.polling import Source
+
 
 def poll(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where the records are.", show_default=False)],
-    queue: Annotated[str, typer.Option("--queue", "-q", help="Where their messages go.", show_default=False)],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="Where the records are; with --spec the name of a poller.", show_default=False
+        ),
+    ],
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="Where their messages go.", show_default=False)
+    ] = None,
+    spec: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="A spec that declares the poller, with all that is said of it.", show_default=False
+        ),
+    ] = None,
     server: Server = DEFAULT,
     name: Annotated[
         str | None, typer.Option(help="Of the source; the URL without its query if it is not said.", show_default=False)
@@ -59,6 +76,12 @@ def poll(
     from fairlane.polling import Source
 
     log_as(log_format)
+    servers = [one.strip() for one in server.split(",")]
+    if spec is not None:
+        read(declared(spec, url, allow_private=allow_private), servers, once=once, sweep=sweep)
+        return
+    if queue is None:
+        raise InvalidRequest("say where the messages go with --queue, or with --spec which spec declares the poller")
     headers = dict(map(_header, header or []))
     if token is not None:
         headers.setdefault("Authorization", f"Bearer {token}")
@@ -84,7 +107,25 @@ def poll(
         allow_private=allow_private,
         lease_seconds=lease_seconds,
     ).check()
-    read(source, [one.strip() for one in server.split(",")], once=once, sweep=sweep)
+    read(source, servers, once=once, sweep=sweep)
+
+
+def declared(file: str, name: str, *, allow_private: bool) -> Source:
+    """A poller of a spec. Its token is read from the environment variable that the spec names."""
+    from fairlane.cli.spec import compiled
+    from fairlane.config import named_variables
+    from fairlane.polling import Source
+    from fairlane.spec.source import suggestion
+
+    pollers = compiled(file).pollers
+    if name not in pollers:
+        raise InvalidRequest(f"there is no poller `{name}` in {file}; {suggestion(name, pollers)}")
+    said = msgspec.structs.asdict(pollers[name])
+    token_env, sweep_seconds = said.pop("token_env"), said.pop("sweep_seconds")
+    if token_env is not None:
+        said["headers"] = {"Authorization": f"Bearer {named_variables([token_env])[0]}"}
+    said["ignore"] = list(said["ignore"])
+    return Source(name=name, sweep_seconds=sweep_seconds or None, allow_private=allow_private, **said).check()
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -36,6 +36,7 @@ def check(file: File) -> None:
         "command": len(spec.commands),
         "webhook": len(spec.webhooks),
         "schedule": len(spec.schedules),
+        "poller": len(spec.pollers),
     }
     declared = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
     say(f"{spec.app} is well: {declared or 'nothing is declared'}.")

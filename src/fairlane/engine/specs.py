@@ -231,7 +231,7 @@ def _actual(recorded: ir.Spec, wanted: ir.Spec, there: There) -> ir.Spec:
 def _check_owners(spec: ir.Spec, others: Sequence[ir.Spec]) -> None:
     """Conflict if another app has declared something of the same name: each is one app's to say."""
     for other in others:
-        for kind in ("queues", "commands", "webhooks", "schedules"):
+        for kind in ("queues", "commands", "webhooks", "schedules", "pollers"):
             for name in getattr(spec, kind):
                 if name in getattr(other, kind):
                     raise Conflict(f"{kind[:-1]} {name!r:.80} is declared by app {other.app!r:.80} already")

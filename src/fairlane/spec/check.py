@@ -14,6 +14,7 @@ from fairlane.spec import ir, tree
 from fairlane.spec.builder import DEPTH_MAX
 from fairlane.spec.check_flow import check_flow
 from fairlane.spec.check_mapping import Expressions
+from fairlane.spec.check_poller import check_poller
 from fairlane.spec.check_schedule import check_schedule
 from fairlane.spec.check_webhook import check_command, check_webhook
 from fairlane.spec.compile import Compiled
@@ -39,6 +40,8 @@ def check(spec: ir.Spec, trees: dict[Path, tree.Expression] | None = None) -> li
         findings += check_webhook(spec, name, webhook, expressions)
     for name, schedule in spec.schedules.items():
         findings += check_schedule(spec, name, schedule)
+    for name, poller in spec.pollers.items():
+        findings += check_poller(spec, name, poller)
     return findings + check_flow(spec)
 
 

@@ -43,7 +43,7 @@ def check_command(spec: ir.Spec, name: str, command: ir.CommandSpec) -> list[Fin
     elif command.secret_env is not None:
         findings.append(Finding((*path, "secret_env"), "this has no effect: only calls over HTTP are signed"))
     if command.secret_env is not None:
-        findings += _check_variables((*path, "secret_env"), (command.secret_env,))
+        findings += check_variables((*path, "secret_env"), (command.secret_env,))
     if isinstance(run, ir.QueueRun):
         findings += unknown_queue(spec, (*path, "run"), run.queue) or _check_push((*path, "run"), spec, command, run)
     return findings
@@ -138,7 +138,7 @@ def _check_headers(path: Path, hook: ir.WebhookSpec) -> list[Finding]:
     if hook.verify is not None:
         if not hook.verify.secret_env or (hook.verify.scheme == "hmac" and hook.verify.header is None):
             findings.append(Finding((*path, "verify"), "a signature needs a secret, and one without a preset a header"))
-        findings += _check_variables((*path, "verify"), hook.verify.secret_env)
+        findings += check_variables((*path, "verify"), hook.verify.secret_env)
         if hook.verify.header is not None:
             named.append(("verify", hook.verify.header))
         if not (hook.verify.prefix.isascii() and hook.verify.prefix.isprintable() and len(hook.verify.prefix) <= 100):
@@ -150,7 +150,7 @@ def _check_headers(path: Path, hook: ir.WebhookSpec) -> list[Finding]:
     ]
 
 
-def _check_variables(path: Path, names: tuple[str, ...]) -> list[Finding]:
+def check_variables(path: Path, names: tuple[str, ...]) -> list[Finding]:
     strange = [name for name in names if not _VARIABLE.fullmatch(name)]
     return [Finding(path, f'"{name[:100]}" is no name of an environment variable') for name in strange]
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from fairlane.errors import SpecError
 from fairlane.spec import ir, tree
+from fairlane.spec.compile_poller import compile_poller
 from fairlane.spec.compile_queue import compile_queue
 from fairlane.spec.compile_schedule import compile_schedule
 from fairlane.spec.compile_webhook import compile_command, compile_webhook
@@ -18,6 +19,7 @@ KINDS: dict[str, tuple[str, Any]] = {
     "command": ("commands", compile_command),
     "webhook": ("webhooks", compile_webhook),
     "schedule": ("schedules", compile_schedule),
+    "poller": ("pollers", compile_poller),
 }
 
 
@@ -52,6 +54,7 @@ class _Compiler:
             commands=self._declared["commands"],
             webhooks=self._declared["webhooks"],
             schedules=self._declared["schedules"],
+            pollers=self._declared["pollers"],
         )
         return Compiled(spec, self._places, self._problems)
 

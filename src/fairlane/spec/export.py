@@ -26,6 +26,7 @@ def export_text(spec: ir.Spec) -> str:
         *(_block(f"command {_name(name)}", _command(command)) for name, command in spec.commands.items()),
         *(_block(f"webhook {_name(name)}", _webhook(hook)) for name, hook in spec.webhooks.items()),
         *(_block(f"schedule {_name(name)}", _schedule(schedule)) for name, schedule in spec.schedules.items()),
+        *(_block(f"poller {_name(name)}", _poller(poller)) for name, poller in spec.pollers.items()),
     ]
     return format_spec(Source("export", _block(f"app {_name(spec.app)}", blocks)))
 
@@ -158,5 +159,16 @@ def _schedule(schedule: ir.ScheduleSpec) -> list[str]:
         value = getattr(schedule, name)
         if value != getattr(usual, name):
             text = value if name == "missed" else msgspec.json.encode(value).decode()
+            entries.append(f"{name}: {text}")
+    return entries
+
+
+def _poller(poller: ir.PollerSpec) -> list[str]:
+    entries = [f"url: {_quoted(poller.url)}", f"queue: {_name(poller.queue)}"]
+    usual = ir.PollerSpec(url="", queue="")
+    for name in poller.__struct_fields__[2:]:
+        value = getattr(poller, name)
+        if value != getattr(usual, name):
+            text = value if name == "paging" else msgspec.json.encode(value).decode()
             entries.append(f"{name}: {text}")
     return entries

@@ -132,6 +132,31 @@ class ScheduleSpec(Part, frozen=True, kw_only=True):
     missed: Missed = "once"
 
 
+class PollerSpec(Part, frozen=True, kw_only=True):
+    """An HTTP API whose records become messages. `fairlane poll` says what each setting means."""
+
+    url: str
+    queue: str
+    paging: Literal["id", "token", "link"] = "id"
+    items: str = ""
+    id: str = "id"
+    next: str = "next"
+    cursor_param: str = "after"
+    size_param: str = "page_size"
+    page_size: int = 100
+    total: str | None = None
+    ignore: tuple[str, ...] = ()
+    type: str | None = None
+    partition: str | None = None
+    token_env: str | None = None
+    """What holds the bearer token."""
+    every_seconds: int = 300
+    sweep_seconds: int = 3600
+    """0: never."""
+    may_be_empty: bool = False
+    lease_seconds: int = 60
+
+
 class Spec(Part, frozen=True, kw_only=True, omit_defaults=False):
     """One app, and everything that it declares."""
 
@@ -141,6 +166,7 @@ class Spec(Part, frozen=True, kw_only=True, omit_defaults=False):
     commands: dict[str, CommandSpec] = {}
     webhooks: dict[str, WebhookSpec] = {}
     schedules: dict[str, ScheduleSpec] = {}
+    pollers: dict[str, PollerSpec] = {}
 
 
 def schema() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fairlane.spec.fits import named
 from fairlane.spec.settings import DECLARED, IMPLIED, QUEUE_SETTINGS
 
 Sign = Literal["+", "~", "-"]
-Kind = Literal["queue", "command", "webhook", "schedule"]
+Kind = Literal["queue", "command", "webhook", "schedule", "poller"]
 Leaves: TypeAlias = dict[str, Any]
 """The settings of one declared thing, by their name in the language."""
 
@@ -30,7 +30,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One queue, command, webhook or schedule."""
+    """One queue, command, webhook, schedule or poller."""
 
     sign: Sign
     kind: Kind
@@ -51,6 +51,7 @@ def plan(before: ir.Spec | None, after: ir.Spec) -> list[Change]:
         *_changes("command", before.commands, after.commands, _leaves),
         *_changes("webhook", before.webhooks, after.webhooks, _leaves),
         *_changes("schedule", before.schedules, after.schedules, _leaves),
+        *_changes("poller", before.pollers, after.pollers, _leaves),
     ]
 
 
@@ -59,6 +60,7 @@ _GONE: dict[Kind, str | None] = {
     "command": None,
     "webhook": "its senders are refused",
     "schedule": None,
+    "poller": None,
 }
 
 
