@@ -85,7 +85,7 @@ class Broker(Administration):
         broker on PostgreSQL starts without its database. A store that takes longer than `patience_seconds` is away;
         `limits` say when a busy one lets pushes and acks wait, or refuses them; without any it takes its time, for who
         calls it from the same process waits anyway."""
-        kept = await open_journal(journal, journal_bytes_max) if journal is not None else None
+        kept = await open_journal(journal, journal_bytes_max, url) if journal is not None else None
         try:
             store = await open_or_wait(url, clock, options, late=kept is not None)
         except BaseException:

@@ -16,10 +16,11 @@ _POSTGRES = ("postgresql://", "postgres://")
 log = logging.getLogger(__name__)
 
 
-async def open_journal(directory: str, bytes_max: int) -> Journal:
-    from fairlane.store.sqlite.journal import SqliteJournal
+async def open_journal(directory: str, bytes_max: int, url: str) -> Journal:
+    """For what is to go to the store of this URL."""
+    from fairlane.store.sqlite.shared_journal import SharedJournal
 
-    return await SqliteJournal.open(directory, bytes_max=bytes_max)
+    return await SharedJournal.open(directory, bytes_max=bytes_max, store=str(url))
 
 
 async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], *, late: bool) -> Store:

@@ -23,6 +23,9 @@ class HeldLanes:
     def __contains__(self, lane: Lane) -> bool:
         return lane in self._counts
 
+    def names(self) -> list[Lane]:
+        return list(self._counts)
+
     def count(self, lane: Lane) -> int:
         return self._counts[lane]
 
@@ -34,10 +37,14 @@ class HeldLanes:
 
     def let_go(self, lanes: Iterable[Lane]) -> None:
         """One entry of each does not wait any more."""
+        gone = []
         for lane in lanes:
             self._counts[lane] -= 1
             if self._counts[lane] <= 0:
                 del self._counts[lane]
+                gone.append(lane)
+        if gone:
+            self.journal.released(gone)
 
     async def append(self, entries: list[NewEntry]) -> FairlaneError | None:
         """Keep entries and hold their lanes, from now on; the error if they could not be kept."""

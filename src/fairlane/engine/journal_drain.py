@@ -113,6 +113,7 @@ class JournalDrain:
         # A flush that nobody waited for may yet be applied; replayed before it, its messages could be stored twice.
         while left_behind := shelter.patience.left_behind:
             await asyncio.wait(set(left_behind), timeout=_FLOOR_SECONDS)
+        await self._journal.quiet()
         if shelter.held:
             await self._drain("ack")
             if shelter.diverted() != "maintenance":

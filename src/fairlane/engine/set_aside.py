@@ -10,7 +10,7 @@ from fairlane.store.journal import Entry
 
 
 class SetAside:
-    """Each worker of a broker has a journal of its own, and an id names it: `<journal>-<entry>`."""
+    """An id names the file of the journal and the entry: `<journal>-<entry>`."""
 
     def __init__(self, held: HeldLanes) -> None:
         self._held = held
@@ -28,9 +28,10 @@ class SetAside:
         """Let it wait again, behind what waits of its lane now."""
         async with self._one_by_one:
             entry = await self._find(id)
-            if not await self._journal.retry(entry):
-                raise _gone(id)
             self._held.hold({entry.lane: 1})
+            if not await self._journal.retry(entry):
+                self._held.let_go([entry.lane])
+                raise _gone(id)
             return entry
 
     async def discard(self, id: str) -> Entry:

@@ -44,6 +44,7 @@ class Shelter:
         self.watch = watch
         self.patience = Patience(patience_seconds)
         self.held = HeldLanes(journal)
+        journal.attach(self.held, lambda: bool(self.patience.left_behind))
         self.set_aside = SetAside(self.held)
         self._maintenance = maintenance
         self._pushes = JournalPushes(self.held, catalogue, Uuid7(clock_ms))

@@ -1,11 +1,11 @@
 """The journal's contract: what a broker accepted while its store could not take it, in the order it came.
 
-A journal belongs to one process. It is not a store: it is read only to be emptied.
+It is not a store: it is read only to be emptied. Of the processes that share one, one reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -61,9 +61,38 @@ class JournalState(msgspec.Struct, frozen=True, kw_only=True):
     """When the oldest entry that waits was accepted."""
 
 
+class Lanes(Protocol):
+    """The lanes that have entries, as one process knows them."""
+
+    def names(self) -> list[Lane]: ...
+
+    def hold(self, lanes: dict[Lane, int]) -> None:
+        """So many entries more wait in each."""
+        ...
+
+    def let_go(self, lanes: Iterable[Lane]) -> None:
+        """One entry of each does not wait any more."""
+        ...
+
+
 class Journal(Protocol):
-    number: int
-    """Of this journal among those of its directory."""
+    @property
+    def number(self) -> int:
+        """Of this journal among those of its directory."""
+        ...
+
+    def attach(self, lanes: Lanes, left_behind: Callable[[], bool]) -> None:
+        """Called once, before all else: which lanes are held here, and whether this process has work under way that
+        may yet be applied. Lanes that get entries by other processes are held too, before those are answered."""
+        ...
+
+    def released(self, lanes: Sequence[Lane]) -> None:
+        """The last entries of these lanes are gone."""
+        ...
+
+    async def quiet(self) -> None:
+        """This process has nothing under way that may yet be applied; wait until no other has."""
+        ...
 
     async def append(self, entries: Sequence[NewEntry]) -> None:
         """Keep the entries, all or none; durable when it returns, and in the order of the calls.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.clock import SteadyClock
 from fairlane.runtime.lock_file import LockFile
-from fairlane.store.journal import ROW_BYTES, Entry, JournalState, Lane, NewEntry
+from fairlane.store.journal import ROW_BYTES, Entry, JournalState, Lane, Lanes, NewEntry
 from fairlane.store.sqlite.checkpoints import Checkpointer
 from fairlane.store.sqlite.connection import CHECKPOINT_PAGES, is_safe
 from fairlane.store.sqlite.faults import translate
@@ -151,6 +151,13 @@ class SqliteJournal:
         self._failed -= 1
         self._oldest_at = min(entry.created_at, self._oldest_at or entry.created_at)
         return True
+
+    def attach(self, lanes: Lanes, left_behind: Callable[[], bool]) -> None:
+        """Nobody else has entries in this file."""
+
+    def released(self, lanes: Sequence[Lane]) -> None: ...
+
+    async def quiet(self) -> None: ...
 
     def room(self) -> int:
         return int(self._bytes_max - self._bytes)

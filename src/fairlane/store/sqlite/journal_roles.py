@@ -1,0 +1,289 @@
+"""What a process does for a journal that several share: it keeps the file, or hands over to the one that does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairlane.errors import FairlaneError
+from fairlane.model.queue import Queue
+from fairlane.model.spec_version import SpecVersion
+from fairlane.runtime.lock_file import LockFile
+from fairlane.store.journal import Entry, JournalState, Lane, Lanes, NewEntry
+from fairlane.store.sqlite.handover import REPLY, Frame, Link, listen
+from fairlane.store.sqlite.journal import SqliteJournal
+
+_decode = msgspec.msgpack.decode
+_log = logging.getLogger(__name__)
+
+
+class Hello(msgspec.Struct):
+    """What one that joins is told first."""
+
+    number: int
+    lanes: list[Lane]
+    queues: list[Queue]
+    specs: list[SpecVersion]
+    state: JournalState
+
+
+class Keeper:
+    """Owns the file. An entry is durable, and its lane held by all that hand over, before anybody is answered."""
+
+    def __init__(self, local: SqliteJournal, lock: LockFile, socket: Path) -> None:
+        self._local = local
+        self._lock = lock
+        self._socket = socket
+        self._lanes: Lanes
+        self._server: asyncio.Server | None = None
+        self._told: dict[Link, set[Lane]] = {}
+        """The lanes that each of the others holds."""
+        self._telling: dict[Link, asyncio.Task[None]] = {}
+        self._left_behind: set[Link] = set()
+        self._settled = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.number = local.number
+        self.remove = local.remove
+        self.fail = local.fail
+        self.read = local.read
+        self.failed = local.failed
+        self.failed_entry = local.failed_entry
+        self.state = local.state
+        self.save_catalogue = local.save_catalogue
+        self.catalogue = local.catalogue
+        self.save_specs = local.save_specs
+        self.specs = local.specs
+
+    def attach(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    async def lanes(self) -> dict[Lane, int]:
+        """Those in the file. From now on others may join, and what they bring is held as it comes."""
+        found = await self._local.lanes()
+        try:
+            self._server = self._server or await listen(self._socket, self._met)
+        except OSError as error:
+            _log.error("other processes cannot hand over to this journal, for %s: %s", self._socket, error)
+        return found
+
+    async def append(self, entries: Sequence[NewEntry], *, left_behind: bool) -> None:
+        if self._told:
+            await asyncio.gather(self._local.append(entries), self._announce({entry.lane for entry in entries}))
+        else:
+            await self._local.append(entries)
+
+    async def adopt(self) -> dict[Lane, int]:
+        found = await self._local.adopt()
+        await self._announce(set(found))
+        return found
+
+    async def retry(self, entry: Entry) -> bool:
+        again, _ = await asyncio.gather(self._local.retry(entry), self._announce({entry.lane}))
+        return again
+
+    async def _announce(self, lanes: set[Lane]) -> None:
+        """Until all that hand over hold these lanes."""
+        for link, told in self._told.items():
+            if anew := lanes - told:
+                told |= anew
+                self._telling[link] = asyncio.create_task(self._tell(link, list(anew)))
+        if self._telling:
+            # Answers come in order, so that the last one says that all before it were heard.
+            await asyncio.wait(list(self._telling.values()))
+
+    async def _tell(self, link: Link, lanes: list[Lane]) -> None:
+        try:
+            await link.call("hold", lanes, None)
+        except FairlaneError:
+            link.close()  # whatever it does, it joins again before it hands over anything
+
+    def released(self, lanes: Sequence[Lane]) -> None:
+        for link, told in self._told.items():
+            if gone := told.intersection(lanes):
+                told -= gone
+                link.tell("let_go", list(gone))
+
+    async def quiet(self) -> None:
+        """Until nobody that hands over has work under way which may yet be applied."""
+        while self._left_behind:
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def _met(self, link: Link) -> None:
+        queues, specs = await self._local.catalogue(), await self._local.specs()
+        held = self._lanes.names()
+        self._told[link] = set(held)
+        link.tell("hello", Hello(self.number, held, queues, specs, self.state()))
+        try:
+            await link.serve(partial(self._heard, link))
+        finally:
+            self._told.pop(link, None)
+            self._telling.pop(link, None)
+            self._clear(link)
+
+    def _heard(self, link: Link, frame: Frame) -> None:
+        if frame.verb == "append":
+            left_behind, entries = _decode(frame.body, type=tuple[bool, list[NewEntry]])
+            if left_behind:
+                self._left_behind.add(link)
+            self._lanes.hold(Counter(entry.lane for entry in entries))
+            self._start(link, frame.number, self._append(entries))
+        elif frame.verb == "retry":
+            entry = _decode(frame.body, type=Entry)
+            self._lanes.hold({entry.lane: 1})
+            self._start(link, frame.number, self._retry(entry))
+        elif frame.verb == "cleared":
+            self._clear(link)
+            link.tell(REPLY, self.state(), number=frame.number)
+        elif frame.verb == "failed":
+            self._start(link, frame.number, self.failed(limit=_decode(frame.body, type=int)))
+        elif frame.verb == "failed_entry":
+            self._start(link, frame.number, self.failed_entry(_decode(frame.body, type=int)))
+        elif frame.verb == "remove":
+            self._start(link, frame.number, self.remove(_decode(frame.body, type=list[Entry])))
+
+    async def _append(self, entries: list[NewEntry]) -> JournalState:
+        try:
+            await self.append(entries, left_behind=False)
+        except BaseException:
+            self._lanes.let_go(entry.lane for entry in entries)
+            raise
+        return self.state()
+
+    async def _retry(self, entry: Entry) -> bool:
+        again = await self.retry(entry)
+        if not again:
+            self._lanes.let_go([entry.lane])
+        return again
+
+    def _start(self, link: Link, number: int, work: Coroutine[Any, Any, Any]) -> None:
+        """Tasks begin in the order in which they are made, and so do appends."""
+        task = asyncio.create_task(self._answer(link, number, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, link: Link, number: int, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            link.tell(REPLY, await work, number=number)
+        except FairlaneError as error:
+            link.refuse(number, error)
+
+    def _clear(self, link: Link) -> None:
+        self._left_behind.discard(link)
+        if not self._left_behind:
+            self._settled.set()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for link in list(self._told):
+            link.close()
+        await self._local.close()
+        self._lock.release()
+
+
+class Sibling:
+    """Hands over to the process that owns the file, and holds the lanes that have entries there."""
+
+    def __init__(self, link: Link, hello: Hello) -> None:
+        self._link = link
+        self._hello = hello
+        self._state = hello.state
+        self._lanes: Lanes
+        self.remote = set(hello.lanes)
+        """Lanes that the owner says have entries."""
+        self.number = hello.number
+
+    @classmethod
+    async def join(cls, link: Link) -> Sibling:
+        """EOFError if the owner goes away meanwhile."""
+        return cls(link, _decode((await link.receive()).body, type=Hello))
+
+    def attach(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        lanes.hold(dict.fromkeys(self.remote, 1))
+
+    async def serve(self) -> None:
+        await self._link.serve(self._heard)
+
+    def _heard(self, frame: Frame) -> None:
+        lanes = set(_decode(frame.body, type=list[Lane]))
+        if frame.verb == "hold":
+            self._lanes.hold(dict.fromkeys(lanes - self.remote, 1))
+            self.remote |= lanes
+            self._link.tell(REPLY, None, number=frame.number)
+        elif frame.verb == "let_go":
+            self._lanes.let_go(lanes & self.remote)
+            self.remote -= lanes
+
+    async def append(self, entries: Sequence[NewEntry], *, left_behind: bool) -> None:
+        """The caller holds the lanes until the owner does, of which this process was told before its answer."""
+        self._state = await self._link.call("append", [left_behind, entries], JournalState)
+        self._let_go(entry.lane for entry in entries)
+
+    def _let_go(self, lanes: Iterable[Lane]) -> None:
+        self._lanes.let_go(lanes)
+
+    async def retry(self, entry: Entry) -> bool:
+        again: bool = await self._link.call("retry", entry, bool)
+        if again:
+            self._let_go([entry.lane])
+        return again
+
+    async def remove(self, entries: Sequence[Entry]) -> None:
+        await self._link.call("remove", entries, None)
+
+    async def failed(self, *, limit: int) -> list[Entry]:
+        return await self._link.call("failed", limit, list[Entry])
+
+    async def failed_entry(self, seq: int) -> Entry | None:
+        return await self._link.call("failed_entry", seq, Entry | None)
+
+    async def quiet(self) -> None:
+        """Whether others are at work is the owner's concern."""
+        with contextlib.suppress(FairlaneError):
+            self._state = await self._link.call("cleared", None, JournalState)
+
+    def state(self) -> JournalState:
+        return self._state
+
+    async def catalogue(self) -> list[Queue]:
+        return self._hello.queues
+
+    async def lanes(self) -> dict[Lane, int]:
+        """They are held already."""
+        return {}
+
+    def released(self, lanes: Sequence[Lane]) -> None: ...
+
+    async def read(self, kind: str, after: int, *, entries_max: int, bytes_max: int) -> list[Entry]:
+        """The owner drains."""
+        return []
+
+    async def fail(self, entry: Entry, error: str) -> None:
+        raise AssertionError("the owner drains")
+
+    async def adopt(self) -> dict[Lane, int]:
+        return {}
+
+    async def save_catalogue(self, queues: Sequence[Queue]) -> None:
+        """The owner has it."""
+
+    async def save_specs(self, specs: Sequence[SpecVersion]) -> None:
+        """The owner has them."""
+
+    async def specs(self) -> list[SpecVersion]:
+        return self._hello.specs
+
+    async def close(self) -> None:
+        self._link.close()

@@ -1,0 +1,161 @@
+"""One journal for several processes: one order, lanes that all of them hold, and an heir when the owner goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from fairlane.engine.held_lanes import HeldLanes
+from fairlane.errors import JournalFull, OutcomeUnknown
+from fairlane.store.journal import Entry, Lane, NewEntry
+from fairlane.store.sqlite.shared_journal import SharedJournal
+
+A = Lane("push", "t", "q", "a")
+B = Lane("push", "t", "q", "b")
+
+
+class Process:
+    """What a process has of a journal."""
+
+    def __init__(self, journal: SharedJournal) -> None:
+        self.journal = journal
+        self.held = HeldLanes(journal)
+        self.left_behind = False
+        journal.attach(self.held, lambda: self.left_behind)
+
+    async def keep(self, lane: Lane, *bodies: bytes) -> None:
+        failure = await self.held.append([NewEntry(lane, 1, body) for body in bodies])
+        if failure is not None:
+            raise failure
+
+    async def bodies(self) -> list[bytes]:
+        return [entry.body for entry in await self.entries()]
+
+    async def entries(self) -> list[Entry]:
+        return await self.journal.read("push", 0, entries_max=100, bytes_max=10**9)
+
+    async def drain(self) -> None:
+        entries = await self.entries()
+        await self.journal.remove(entries)
+        self.held.let_go(entry.lane for entry in entries)
+
+
+@contextlib.asynccontextmanager
+async def processes(
+    directory: Path, count: int, bytes_max: int = 10**9, store: str = "a"
+) -> AsyncIterator[list[Process]]:
+    """The first of them owns the journal."""
+    async with contextlib.AsyncExitStack() as stack:
+        found = []
+        for _ in range(count):
+            journal = await SharedJournal.open(str(directory), bytes_max=bytes_max, store=store)
+            stack.push_async_callback(journal.close)
+            found.append(Process(journal))
+            found[-1].held.hold(await journal.lanes())
+        yield found
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_what_any_process_keeps_is_in_one_order_and_held_by_all_when_it_is_answered(tmp_path: Path) -> None:
+    async with processes(tmp_path, 3) as (owner, first, second):
+        await first.keep(A, b"1")
+        assert all(A in one.held for one in (owner, first, second))
+        await second.keep(A, b"2")
+        await owner.keep(A, b"3")
+        await asyncio.gather(first.keep(A, b"4"), first.keep(A, b"5"), owner.keep(B, b"other"))
+        assert all(B in one.held for one in (owner, first, second))
+        assert [body for body in await owner.bodies() if body != b"other"] == [b"1", b"2", b"3", b"4", b"5"]
+        assert await first.bodies() == await second.bodies() == [], "the owner drains"
+        await owner.drain()
+        await until(lambda: not (first.held or second.held))
+        await second.keep(A, b"6")
+        assert A in first.held
+        await owner.drain()
+        await until(lambda: not (first.held or second.held))
+        assert not owner.held
+
+
+async def test_who_joins_late_holds_what_waits(tmp_path: Path) -> None:
+    async with processes(tmp_path, 1) as [owner]:
+        await owner.keep(A, b"1")
+        async with processes(tmp_path, 1) as [late]:
+            assert A in late.held
+            assert late.journal.state() == owner.journal.state()
+            await owner.drain()
+            await until(lambda: not late.held)
+
+
+async def test_what_is_for_another_store_goes_to_another_journal(tmp_path: Path) -> None:
+    async with processes(tmp_path, 1) as [owner], processes(tmp_path, 1, store="b") as [other]:
+        await other.keep(A, b"1")
+        assert A not in owner.held
+        assert await owner.bodies() == []
+        assert await other.bodies() == [b"1"]
+
+
+async def test_when_the_owner_goes_another_goes_on_and_no_lane_is_let_go_meanwhile(tmp_path: Path) -> None:
+    async with processes(tmp_path, 3) as (owner, first, second):
+        await first.keep(A, b"1")
+        closing = asyncio.create_task(owner.journal.close())
+        kept = asyncio.create_task(second.keep(A, b"2"))
+        while not closing.done():
+            assert A in first.held
+            assert A in second.held
+            await asyncio.sleep(0.001)
+        [lost] = await asyncio.gather(kept, return_exceptions=True)
+        assert lost is None or isinstance(lost, OutcomeUnknown)
+        await second.keep(A, b"3")
+        heirs = [one for one in (first, second) if await one.bodies()]
+        assert len(heirs) == 1
+        found = await heirs[0].bodies()
+        assert (found[0], found[-1]) == (b"1", b"3")
+        await heirs[0].drain()
+        await until(lambda: not (first.held or second.held))
+
+
+async def test_a_full_journal_is_told_to_whoever_hands_over(tmp_path: Path) -> None:
+    async with processes(tmp_path, 2, bytes_max=1_000) as (owner, other):
+        await other.keep(A, bytes(700))
+        with pytest.raises(JournalFull):
+            await other.keep(B, bytes(700))
+        assert B not in other.held
+        assert B not in owner.held
+        assert other.journal.room() == owner.journal.room()
+
+
+async def test_nothing_is_drained_while_a_process_has_work_under_way_that_may_yet_be_applied(tmp_path: Path) -> None:
+    async with processes(tmp_path, 2) as (owner, other):
+        other.left_behind = True
+        await other.keep(A, b"1")
+        quiet = asyncio.create_task(owner.journal.quiet())
+        await asyncio.sleep(0.01)
+        assert not quiet.done()
+        other.left_behind = False
+        await other.journal.quiet()
+        await quiet
+
+
+async def test_what_was_set_aside_is_seen_and_tried_again_from_any_process(tmp_path: Path) -> None:
+    async with processes(tmp_path, 2) as (owner, other):
+        await other.keep(A, b"1")
+        [entry] = await owner.entries()
+        await owner.journal.fail(entry, "no")
+        owner.held.let_go([A])
+        await until(lambda: A not in other.held)
+        [failed] = await other.journal.failed(limit=5)
+        assert await other.journal.failed_entry(failed.seq) == failed
+        other.held.hold({A: 1})
+        assert await other.journal.retry(failed)
+        assert A in owner.held
+        assert await owner.bodies() == [b"1"]
+        await owner.drain()
+        await until(lambda: A not in other.held)
