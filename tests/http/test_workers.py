@@ -7,7 +7,15 @@ from tests.http.wire import Wire
 
 async def test_a_worker_tells_of_itself_is_listed_and_leaves(wire: Wire) -> None:
     id = wire.name("worker")
-    part = {"queue": "orders", "group": "billing", "concurrency": 8, "inHand": 1, "handled": 5, "failed": 0}
+    part = {
+        "queue": "orders",
+        "group": "billing",
+        "concurrency": 8,
+        "inHand": 1,
+        "handled": 5,
+        "failed": 0,
+        "meanMs": 2.5,
+    }
     body = {"app": "shop", "hostname": "here", "pid": 7, "queues": [part], "current": ["t-1"]}
     assert (await wire.post("/api/v1/workers", id, body=body)).status == 204
     [found] = [one for one in (await wire.get("/api/v1/workers")).ok()["workers"] if one["id"] == id]

@@ -85,12 +85,13 @@ def list_workers(server: Server = DEFAULT, json: AsJson = False) -> None:
             part.in_hand,
             part.handled,
             part.failed,
+            round(part.mean_ms, 1),
             shown_time(one.seen_at),
         )
         for one in workers
         for part in one.queues
     ]
-    columns = ("app", "host", "process", "queue", "group", "in hand", "handled", "failed", "seen")
+    columns = ("app", "host", "process", "queue", "group", "in hand", "handled", "failed", "ms", "seen")
     print_table(columns, rows, empty="No worker is alive.")
 
 

@@ -276,6 +276,8 @@ class WorkerQueue(_View, frozen=True, kw_only=True, rename="camel"):
     in_hand: int = 0
     handled: int = 0
     failed: int = 0
+    mean_ms: float = 0.0
+    """How long a message takes, lately."""
 
 
 class WorkerView(_View, frozen=True, kw_only=True, rename="camel"):

@@ -26,6 +26,8 @@ class WorkerQueue(Wire, rename="camel", kw_only=True):
     """Messages that it holds now."""
     handled: Count
     failed: Count
+    mean_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """How long a message takes, lately."""
 
 
 class WorkerBody(Wire, rename="camel", kw_only=True):

@@ -69,6 +69,11 @@ class Feed:
     def in_hand(self) -> int:
         return sum(claim.open for claim in self.claims)
 
+    @property
+    def mean_seconds(self) -> float:
+        """That a message takes, about; 0.0 before the first."""
+        return self._lanes.seconds
+
     async def run(self) -> None:
         """Until `stop`. An error that waiting does not cure is raised."""
         keeping = asyncio.create_task(self._keeper.run())

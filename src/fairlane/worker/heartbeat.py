@@ -55,6 +55,7 @@ class Heartbeat:
                     "inHand": feed.in_hand,
                     "handled": max(0, feed.settling.handled),
                     "failed": feed.settling.failed,
+                    "meanMs": round(feed.mean_seconds * 1000, 3),
                 }
                 for feed in self._feeds
             ],
