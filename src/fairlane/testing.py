@@ -16,8 +16,11 @@ import contextlib
 import socket
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import msgspec
 
 from fairlane.app import App
 from fairlane.broker import Broker
@@ -85,6 +88,10 @@ class AppTest:
     ) -> None:
         await self._stack.aclose()
 
+    async def apply(self, file: str | Path) -> None:
+        """Put the spec in a file in force. SpecError with the first thing that is wrong with it."""
+        await self.client.apply_spec(await asyncio.to_thread(_compiled, str(file)), consent=True)
+
     async def push(self, queue: str, data: Any, **options: Any) -> None:
         """Push a message, as `Client.push` does."""
         await self.client.push(queue, data, **options)
@@ -133,6 +140,20 @@ class AppTest:
 
     async def dead_letters(self, queue: str) -> list[DeadLetter]:
         return await self.client.dead_letters(queue)
+
+
+def _compiled(file: str) -> bytes:
+    from fairlane.spec.check import problems
+    from fairlane.spec.compile import compile_spec
+    from fairlane.spec.source import Source
+
+    def read(name: str) -> str:
+        return Path(name).read_text(encoding="utf-8")
+
+    compiled = compile_spec(Source(file, read(file)), read)
+    for problem in problems(compiled):
+        raise problem
+    return msgspec.json.encode(compiled.spec)
 
 
 def _busy(lane: LaneState, now: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -58,10 +59,11 @@ async def applied(client: Client, text: str) -> None:
     await client.apply_spec(msgspec.json.encode(compiled(text).spec), consent=True)
 
 
-async def test_messages_of_a_mapped_queue_come_to_the_function_as_its_commands() -> None:
+async def test_messages_of_a_mapped_queue_come_to_the_function_as_its_commands(tmp_path: Path) -> None:
     billed: list[Any] = []
+    (tmp_path / "shop.fairlane").write_text(SHOP)
     async with AppTest(shop(billed)) as test:
-        await applied(test.client, SHOP)
+        await test.apply(tmp_path / "shop.fairlane")
         await test.push("Orders", {"id": 1, "customer": "ann"})
         await test.push("Order.Bill", {"order": 2, "who": "by its own name"})
         await test.push("Elsewhere", {"id": 3})

@@ -41,6 +41,7 @@ class CommandService:
         self._runners: dict[str, tuple[Mapped, Runner]] = {}
         self._unable: dict[str, Mapped] = {}
         """Those whose secret is missing; an apply that brings it makes them others."""
+        self._seen: object = None
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -59,7 +60,10 @@ class CommandService:
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
-            await self.renew()
+            queues = self._broker.engine.programs.queues
+            if queues is not self._seen:  # they are others whenever a spec was applied
+                await self.renew()
+                self._seen = queues
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
 
