@@ -6,8 +6,9 @@ import ipaddress
 
 import pytest
 
-from fairlane.commands.addresses import Allowed, check_url, is_public, judge
+from fairlane.commands.addresses import Allowed, check_url, judge
 from fairlane.errors import CommandFailed, InvalidRequest
+from fairlane.runtime.addresses import is_public
 
 NOTHING = Allowed()
 

@@ -10,12 +10,13 @@ import time
 import msgspec
 import pytest
 
-from fairlane.commands.addresses import Address, Allowed
+from fairlane.commands.addresses import Allowed
 from fairlane.commands.caller import ANSWER_BYTES_MAX, Caller
 from fairlane.commands.http import STANDARD, HttpExecutor
 from fairlane.errors import CommandFailed
 from fairlane.hooks.signatures import verify
 from fairlane.model.limits import RESULT_BYTES_MAX
+from fairlane.runtime.addresses import Address
 from fairlane.spec import ir
 from tests.commands.conftest import HOST, LOOPBACK, Answers, Certificates, Serving, said
 

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp.abc import ResolveResult
 
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, Unavailable
+from fairlane.runtime.addresses import is_public
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.retry_after import seconds_of
 
@@ -112,6 +113,7 @@ class Sender:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+            self._session = None
 
 
 class _PublicResolver(aiohttp.ThreadedResolver):
@@ -127,9 +129,8 @@ class _PublicResolver(aiohttp.ThreadedResolver):
 def _check_address(host: str) -> None:
     """InvalidRequest for an address of a private network. A name is looked at when it is resolved."""
     try:
-        address = ip_address(host.partition("%")[0])
+        address = ip_address(host)
     except ValueError:
         return
-    address = getattr(address, "ipv4_mapped", None) or address
-    if not address.is_global or address.is_multicast:
+    if not is_public(address):
         raise InvalidRequest(f"{host} is no public address; say allow_private if it is meant")

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from fairlane.commands.addresses import Address, Allowed, check_url, judge
+from fairlane.commands.addresses import Allowed, check_url, judge
 from fairlane.errors import CommandFailed
+from fairlane.runtime.addresses import Address
 
 CALL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0

@@ -115,7 +115,7 @@ class Engine:
             store, self._transactor, self.programs.admit_steps, self._announce, self.timekeeper.wake
         )
         self.timekeeper.recurring = self.recurring
-        self.sources = Sources(store, self._transactor, self.programs.admit_steps, self._check_lanes, self._announce)
+        self.sources = Sources(store, self._transactor, self.programs.admit_steps, self._check_bundle, self._announce)
         self.inbox = Inbox(store, self.catalogue, tenant, self.push)
         self.shelter: Shelter | None = None
         self.journal_drain: JournalDrain | None = None
@@ -405,6 +405,10 @@ class Engine:
     def give_back(self, lease: LeaseId) -> None:
         """Release a lease whose holder went away before it knew of it. Returns at once."""
         self._popper.give_back(lease)
+
+    def _check_bundle(self, tenant: str, steps: Sequence[Step]) -> None:
+        self._check_running()
+        self._check_lanes(tenant, steps)
 
     def _check_lanes(self, tenant: str, steps: Sequence[Step]) -> None:
         """A transaction is never kept for later, so it cannot go behind what is."""

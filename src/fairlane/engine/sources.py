@@ -132,6 +132,7 @@ def plan(
     items += [_item(source, commit, "changed", record) for record in changed]
     items += [_item(source, commit, "deleted", Record(key=key, hash="-", data=b"null")) for key in gone]
     ends = commit.last and not more
+    marks = commit.sweep or source.sweeping
     step = SourceStep(
         source_id=source.id,
         tenant=source.tenant,
@@ -144,7 +145,8 @@ def plan(
         sweeping=not ends if commit.sweep else source.sweeping,
         sweep_cursor=(None if ends else commit.cursor) if commit.sweep else source.sweep_cursor,
         swept=ends,
-        seen=[(record.key, record.hash) for record in records.values()],
+        # Of those that did not change the mark alone is new, which counts while a sweep is under way.
+        seen=[(record.key, record.hash) for record in (records.values() if marks else [*created, *changed])],
         gone=gone,
         records=source.records + len(created) - len(gone),
     )
