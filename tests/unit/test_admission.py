@@ -193,6 +193,12 @@ def test_a_used_up_store_executes_what_it_can_answer_soon_and_stays_held_back() 
     assert decide("pop", Load(0.96, execute_seconds=0.0)).verdict == "refuse"
 
 
+def test_a_load_that_holds_some_back_leaves_time_for_the_answer() -> None:
+    late = Load(0.5, execute_seconds=0.1)
+    assert decide("push", late).verdict == "execute"
+    assert decide("push", late._replace(held_seconds=0.3)).verdict == "enqueue"
+
+
 def test_a_burst_is_queued_and_a_load_that_lasts_is_refused() -> None:
     admission = Admission()
     used_up = Load(0.9, execute_seconds=0.2)

@@ -27,8 +27,8 @@ WINDOW_SECONDS: Final = 1.0
 """The use is smoothed over about this long: one slow flush is not a load."""
 ANSWER_SECONDS: Final = 0.15
 ROOM: Final = 0.5
-"""Of the time for an answer. A store past its threshold executes what waits no longer than this: enough that it never
-runs dry, and little enough that there is time left for the answer."""
+"""Of the time for an answer. A store past its threshold, or under a load that holds some back, executes what waits no
+longer than this: enough that it never runs dry, and little enough that there is time left for the answer."""
 BURST_SECONDS: Final = 0.5
 """To keep an operation and apply it later costs the store more than to execute it. That pays for a burst; a load that
 lasts longer than this would only be worse for it."""
@@ -110,8 +110,9 @@ def decide(kind: Kind, load: Load, *, limits: Mapping[Kind, Limit] = LIMITS, eng
 
 def _is_late(load: Load, limit: Limit) -> bool:
     """Whether an answer would be late on a store that is not used up by what is known of the last second."""
-    known = load.sure or load.use > limit.use * BUSY
-    return load.execute_seconds is not None and load.execute_seconds > limit.answer_seconds and known
+    if load.execute_seconds is None or not (load.sure or load.use > limit.use * BUSY):
+        return False
+    return load.execute_seconds > limit.answer_seconds * (ROOM if load.held_seconds else 1.0)
 
 
 def _hold_back(kind: Kind, load: Load, limit: Limit, depth: int, busy: str) -> Decision:

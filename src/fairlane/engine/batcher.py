@@ -10,7 +10,10 @@ from typing import Generic, TypeVar
 
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.flush_cost import FlushCost
+from fairlane.engine.pace import Pace
 from fairlane.errors import ShuttingDown
+
+_UNCERTAIN = 2.0
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")
@@ -39,6 +42,7 @@ class Batcher(Generic[Op, Out]):
         self._items = 0
         self._items_flushing = 0
         self._cost = FlushCost()
+        self._pace = Pace()
         self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -65,7 +69,11 @@ class Batcher(Generic[Op, Out]):
         """How much longer the next operation takes for what waits and is under way; None while that is not known."""
         if not self._cost.item_seconds:
             return None
-        return (self._items + self._items_flushing) * self._cost.item_seconds / self._policy.flushes
+        items = self._items + self._items_flushing
+        by_cost = items * self._cost.item_seconds / self._policy.flushes
+        by_pace = self._pace.wait_seconds(items)
+        # The cost alone is too uncertain. But where it is next to nothing, more could be done at once than was.
+        return by_cost if by_pace is None else min(by_pace, _UNCERTAIN * by_cost)
 
     @property
     def sure(self) -> bool:
@@ -127,7 +135,9 @@ class Batcher(Generic[Op, Out]):
             finally:
                 self._flushing -= 1
                 self._items_flushing -= items
-                self._cost.saw(items, perf_counter() - began)
+                ended = perf_counter()
+                self._cost.saw(items, ended - began)
+                self._pace.saw(items, began, ended)
             for (op, _, future, _), outcome in zip(batch, outcomes, strict=True):
                 self._answer(op, future, outcome)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 FORGET = 0.95
 """What is left of a flush with each that comes after it."""
-FAR_TIMES = 10.0
+FAR_TIMES = 4.0
 """What a flush costs says nothing of one that is larger by more than this."""
 SPREAD = 0.05
 """Flushes whose sizes differ by less than this, of the mean, do not tell the two times apart."""

@@ -47,10 +47,7 @@ class JournalPushes:
         self, requests: Sequence[PushRequest], shares: Sequence[Share], answers: PushAnswers, reason: BufferReason
     ) -> None:
         """Put these items into the journal and say so, or why not, in `answers`."""
-        by_request: dict[int, dict[Lane, list[Share]]] = defaultdict(lambda: defaultdict(list))
-        for share in shares:
-            request = requests[share.request]
-            by_request[share.request][push_lane(request.tenant, request.items[share.item])].append(share)
+        by_request = _by_lane(requests, shares)
         entries: list[NewEntry] = []
         kept: list[_Kept] = []
         room = self._held.journal.room()
@@ -71,8 +68,10 @@ class JournalPushes:
 
     def _part(self, request: PushRequest, number: int, lane: Lane, some: list[Share]) -> tuple[_Kept, NewEntry]:
         items = [request.items[share.item] for share in some]
+        made = self._ids.many(len(items))[0]
         ids = [
-            share.transaction_id or item.transaction_id or self._ids() for share, item in zip(some, items, strict=True)
+            share.transaction_id or item.transaction_id or anew
+            for share, item, anew in zip(some, items, made, strict=True)
         ]
         return _Kept(number, lane, some, ids), push_entry(lane, list(zip(items, ids, strict=True)))
 
@@ -104,6 +103,21 @@ class JournalPushes:
             if queue is not None and queue.options.ordering == "fifo" and lane.partition != DEFAULT_PARTITION:
                 return InvalidRequest(f"queue {lane.name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
         return None
+
+
+def _by_lane(requests: Sequence[PushRequest], shares: Sequence[Share]) -> dict[int, dict[Lane, list[Share]]]:
+    """By request and lane. Mostly many in a row are of the same, which is then looked up once."""
+    found: dict[int, dict[Lane, list[Share]]] = defaultdict(lambda: defaultdict(list))
+    last: tuple[int, str, str] | None = None
+    mine: list[Share] = []
+    for share in shares:
+        request = requests[share.request]
+        item = request.items[share.item]
+        place = (share.request, item.queue, item.partition)
+        if place != last:
+            last, mine = place, found[share.request][push_lane(request.tenant, item)]
+        mine.append(share)
+    return found
 
 
 def may_be_kept(flush: Flush) -> bool:

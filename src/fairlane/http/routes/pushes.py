@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from fairlane.engine.draft import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
@@ -151,7 +152,25 @@ def push_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     )
 
 
+def _waiting_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
+    given = item.transaction_id
+    transaction = f'"{outcome.transaction_id}"' if given is None else encode(given).decode()
+    why = (outcome.operation_id, outcome.queue_position, outcome.reason, outcome.estimated_wait, outcome.durability)
+    return f'{{"index":{index},"transaction_id":{transaction},{_waiting_tail(item.queue, *why)}'
+
+
+@lru_cache(maxsize=16)
+def _waiting_tail(queue: str, *why: Any) -> str:
+    """What is said alike of all that wait together."""
+    operation, position, reason, wait, durability = why
+    said = {"status": "buffered", "operationId": operation, "queuePosition": position, "reason": reason}
+    said |= {"estimatedWait": wait, "durability": durability, "queueName": queue}
+    return encode(said).decode()[1:]
+
+
 def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
+    if outcome.status == "buffered" and outcome.capacity is None:
+        return _waiting_element(index, item, outcome)
     answer = {"index": index, "transaction_id": outcome.transaction_id, "status": outcome.status}
     if outcome.error is not None:
         answer |= {"status": "failed", "error": str(outcome.error), "code": outcome.error.code}
