@@ -9,6 +9,8 @@ import msgspec
 from fairlane.client.verdicts import Bury, Done, Fail, Retry, Verdict
 from fairlane.errors import InvalidRequest
 
+_DONE = Done()
+
 
 class DeadLetter(msgspec.Struct, frozen=True):
     """Hopeless: the message is dead-lettered at once, with this reason."""
@@ -22,7 +24,7 @@ def verdict_of(returned: object, *, keep: bool) -> Verdict:
         return returned
     if isinstance(returned, DeadLetter):
         return Bury(returned.reason)
-    return Done(returned) if keep and returned is not None else Done()
+    return Done(returned) if keep and returned is not None else _DONE
 
 
 def verdicts_of(returned: Any, count: int) -> list[Verdict]:

@@ -42,6 +42,8 @@ Verdict = Done | Fail | Retry | Bury
 
 def item_for(message: Message[Any], verdict: object) -> AckItem:
     """The verdict as an ack; whatever else a handler returned means that it is done."""
+    if type(verdict) is Done and verdict.result is msgspec.UNSET:  # as nearly always, and nothing of it can be wrong
+        return ack_item(message)
     match verdict:
         case Done(result):
             item = ack_item(message, result=result)

@@ -17,6 +17,7 @@ from fairlane.model.outcome import AckItem
 from fairlane.runtime.backoff import backoff
 from fairlane.worker.claim import Claim, Said
 
+_FAILED = frozenset(("failed", "dlq"))
 _FIRST_SECONDS = 0.2
 _SECONDS_MAX = 5.0
 
@@ -48,7 +49,9 @@ class Settling:
     def say(self, said: Said) -> None:
         said.claim.unsettled += 1
         self.handled += len(said.items)
-        self.failed += sum(item.status in ("failed", "dlq") for item in said.items)
+        for item in said.items:
+            if item.status in _FAILED:
+                self.failed += 1
         self._waiting.append(said)
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
