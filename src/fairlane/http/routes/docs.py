@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -33,12 +34,12 @@ def _file(name: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _described(router: Router) -> bytes:
-    """Made once: it takes as long as a hundred pushes, and anybody may ask."""
+    """Made once, and beside the loop: it takes as long as a thousand pushes, and anybody may ask."""
     return json_response(openapi(router.routes)).body
 
 
 async def description(app: App, request: Request) -> Response:
-    return Response(200, _described(app.router))
+    return Response(200, await asyncio.to_thread(_described, app.router))
 
 
 async def page(app: App, request: Request) -> Response:
