@@ -36,7 +36,8 @@ QUEUE = "overload"
 LANES = 20
 """Partitions of each producer, all of them in each of its requests."""
 PRODUCERS, FROST_PRODUCERS = 256, 16
-BUSY_CALLERS = 32
+BUSY_CALLERS = (8, 16, 32)
+"""At once; the most that any of these numbers got stored a second is what is sustainable."""
 FROST_RATE, FROST_SECONDS = 32_000, 10.0
 """Messages a second, each request to one partition, and how long the store is frozen."""
 CALM_SECONDS = 1.0
@@ -85,6 +86,17 @@ async def watch(broker: BrokerProcess, peak: list[float]) -> None:
         await asyncio.sleep(0.1)
 
 
+async def busy(
+    database: asyncpg.Connection, broker: BrokerProcess, producers: list[Producer], callers: int, *, seconds: float
+) -> tuple[float, Run]:
+    """Messages that were stored a second while so many push as fast as they are answered."""
+    before = await count(database)
+    run = await load(broker.url, producers, seconds=seconds, callers=callers)
+    stored = await count(database) - before
+    await settled(database, broker.url)
+    return stored / run.seconds, run
+
+
 async def freeze(broker: BrokerProcess, server: PostgresServer, producers: list[Producer]) -> tuple[Run, float, float]:
     """Producers across a freeze of the store; when it began and ended."""
     pushing = asyncio.create_task(
@@ -106,12 +118,12 @@ async def measure(broker: BrokerProcess, server: PostgresServer, url: str, *, se
     few = [Producer(QUEUE, [f"frost-{number}"]) for number in range(FROST_PRODUCERS)]
     try:
         await load(broker.url, many, seconds=2, rate=20_000)  # every partition is made
-        await load(broker.url, many, seconds=1, callers=BUSY_CALLERS)
+        await load(broker.url, many, seconds=1, callers=BUSY_CALLERS[-1])
         await settled(database, broker.url)
-        before = await count(database)
-        base = await load(broker.url, many, seconds=seconds / 2, callers=BUSY_CALLERS)
-        sustainable = (await count(database) - before) / base.seconds
-        await settled(database, broker.url)
+        sustainable, base = max(
+            [await busy(database, broker, many, callers, seconds=seconds / 4) for callers in BUSY_CALLERS],
+            key=lambda found: found[0],
+        )
         before, calm_mb = await count(database), resident_mb(broker)
         over = await load(broker.url, many, seconds=seconds, rate=3 * sustainable)
         goodput = (await count(database) - before) / over.seconds
