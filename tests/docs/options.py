@@ -67,7 +67,10 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "max_wait_seconds": (
         "the same, but only while no attempt of the message has failed",
-        ("test_a_message_that_failed_outlives_its_wait_but_not_its_ttl",),
+        (
+            "test_a_message_expires_at_its_age_and_not_before",
+            "test_a_message_that_failed_outlives_its_wait_but_not_its_ttl",
+        ),
     ),
     "on_expiry": (
         "`dead_letter`: an expired message is a dead letter with the error `expired`; `drop`: it is counted and gone",
@@ -77,7 +80,10 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "pops by namespace or task ask queues of higher priority first; for messages see below",
         ("test_a_pop_over_queues_begins_with_the_one_of_highest_priority_and_starves_none",),
     ),
-    "retention_enabled": ("switches the next two on", ("test_without_a_rule_nothing_ever_goes",)),
+    "retention_enabled": (
+        "switches the next two on",
+        ("test_messages_older_than_the_rule_go_read_or_not", "test_without_a_rule_nothing_ever_goes"),
+    ),
     "retention_seconds": (
         "messages of this age are deleted, finished or not, unless a lease holds them",
         ("test_messages_older_than_the_rule_go_read_or_not",),
