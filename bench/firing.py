@@ -17,8 +17,10 @@ from fairlane.broker import Broker
 from fairlane.model.message import PushItem
 
 CONSUMERS = 4
-LEAD_PER_MESSAGE = 1 / 5_000
-"""Seconds: scheduling must be over before the first is due."""
+SPREAD_SECONDS = 3_600
+"""Of the store's clock: the messages are due at any time of an hour."""
+LEAD_SECONDS = 3_600
+"""Scheduling must be over before the first is due; then the clock is set to that time."""
 SAMPLE_SECONDS = 0.2
 _LANES = [f"lane-{number}" for number in range(PARTITIONS)]
 
@@ -43,8 +45,25 @@ class Lateness:
         return len(self._counts)
 
 
+class FastClock:
+    """A store's clock: like ours until `go`, which sets it to a later time; then `pace` times as fast."""
+
+    def __init__(self) -> None:
+        self._at = time.time_ns() // 1000
+        self._since = time.monotonic_ns()
+        self._pace = 1.0
+
+    def __call__(self) -> int:
+        return self._at + int((time.monotonic_ns() - self._since) * self._pace) // 1000
+
+    def go(self, at: int, pace: float) -> None:
+        assert self() < at, "scheduling took longer than the lead it was given"
+        self._at, self._since, self._pace = at, time.monotonic_ns(), pace
+
+
 class Fired(NamedTuple):
-    """How late consumers had the messages, and mean resident bytes in each quarter of the time in which they came."""
+    """How late consumers had the messages, in our time, and mean resident bytes in each quarter of the time in which
+    they came."""
 
     scheduling: Rate
     lateness: Lateness
@@ -57,18 +76,21 @@ class Fired(NamedTuple):
         return self.quarters[3] / self.quarters[1]
 
 
-async def fire(url: str, *, messages: int, seconds: float) -> Fired:
-    """Schedule `messages` that are due at times spread over `seconds`, and read them as they come."""
-    async with Broker.open(url) as broker:
+async def fire(url: str, *, messages: int, pace: float) -> Fired:
+    """Schedule `messages` that are due over an hour of a clock that runs `pace` times as fast, and read them as they
+    come."""
+    clock = FastClock()
+    async with Broker.open(url, clock=clock) as broker:
         await broker.pop(QUEUE, group=GROUP)  # so that the group is there
-        first_us = time.time_ns() // 1000 + round((5 + messages * LEAD_PER_MESSAGE) * 1e6)
-        scheduling = await _schedule(broker, messages, first_us, seconds)
-        assert time.time_ns() // 1000 < first_us, "scheduling took longer than the lead it was given"
+        first_us = clock() + LEAD_SECONDS * 1_000_000
+        scheduling = await _schedule(broker, messages, first_us)
+        clock.go(first_us, pace)
         lateness, resident = Lateness(), array("Q")
         begun = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:
-            sampler = tasks.create_task(_sample(resident, first_us))
-            consumers = [tasks.create_task(_consume(broker, lateness, messages)) for _ in range(CONSUMERS)]
+            sampler = tasks.create_task(_sample(resident))
+            reader = _Reader(broker, clock, pace, lateness)
+            consumers = [tasks.create_task(reader.run(messages)) for _ in range(CONSUMERS)]
             await asyncio.wait(consumers)
             sampler.cancel()
         took = time.perf_counter() - begun
@@ -77,13 +99,13 @@ async def fire(url: str, *, messages: int, seconds: float) -> Fired:
         return Fired(scheduling, lateness, took, quarters)
 
 
-async def _schedule(broker: Broker, messages: int, first_us: int, seconds: float) -> Rate:
+async def _schedule(broker: Broker, messages: int, first_us: int) -> Rate:
     begun = time.perf_counter()
     calls = iter(range(messages // BATCH))
 
     async def scheduler() -> None:
         for _ in calls:
-            outcomes = await broker.push_many(list(_items(first_us, seconds)))
+            outcomes = await broker.push_many(list(_items(first_us)))
             assert {outcome.status for outcome in outcomes} == {"scheduled"}
 
     async with asyncio.TaskGroup() as schedulers:
@@ -92,22 +114,29 @@ async def _schedule(broker: Broker, messages: int, first_us: int, seconds: float
     return Rate(messages, time.perf_counter() - begun)
 
 
-def _items(first_us: int, seconds: float) -> Iterator[PushItem]:
+def _items(first_us: int) -> Iterator[PushItem]:
     for lane in _LANES:
-        due_at = first_us + random.randrange(round(seconds * 1e6))
+        due_at = first_us + random.randrange(SPREAD_SECONDS * 1_000_000)
         yield PushItem(queue=QUEUE, payload=b"%d" % due_at, partition=lane, deliver_at=due_at)
 
 
-async def _consume(broker: Broker, lateness: Lateness, messages: int) -> None:
-    while lateness.count < messages:
-        batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH, partitions=PARTITIONS, wait=1.0, auto_ack=True)
-        now_us = time.time_ns() // 1000
-        for message in batch:
-            lateness.add((now_us - message.json(int)) / 1000)
+class _Reader:
+    def __init__(self, broker: Broker, clock: FastClock, pace: float, lateness: Lateness) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._pace = pace
+        self._lateness = lateness
+
+    async def run(self, messages: int) -> None:
+        pop = self._broker.pop
+        while self._lateness.count < messages:
+            batch = await pop(QUEUE, group=GROUP, batch=BATCH, partitions=PARTITIONS, wait=1.0, auto_ack=True)
+            now_us = self._clock()
+            for message in batch:
+                self._lateness.add((now_us - message.json(int)) / self._pace / 1000)
 
 
-async def _sample(resident: array[int], since_us: int) -> None:
+async def _sample(resident: array[int]) -> None:
     while True:
         await asyncio.sleep(SAMPLE_SECONDS)
-        if time.time_ns() // 1000 >= since_us:
-            resident.append(resident_bytes())
+        resident.append(resident_bytes())

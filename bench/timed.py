@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bench.load import BATCH, PARTITIONS, PAYLOAD, Load, Rate, closed_loop
-from bench.workloads import FILLERS, GROUP, QUEUE, batch_over, fill, push
+from bench.workloads import FILLERS, GROUP, QUEUE, batch_over, drain, fill, push, subscribed
 from fairlane.broker import Broker
 from fairlane.model.message import PushItem
 
@@ -42,27 +42,34 @@ async def schedule_100(url: str, load: Load) -> Rate:
         return await closed_loop(lambda _: schedule(broker), load)
 
 
-async def unordered_100_ack(url: str, load: Load) -> Rate:
-    """Pops of 100 from an unordered queue, then the acks; one message in a hundred fails once, and comes again."""
+async def unordered_pop_100_ack(url: str, load: Load) -> Rate:
+    """Pops of 100 from an unordered queue, then the ack: what `pop_100_ack` does with an ordered one."""
+    async with subscribed(url, ordering="unordered") as broker:
+        await fill(broker, load.backlog, callers=FILLERS)
+        return await drain(broker, load)
+
+
+async def unordered_pop_100_ack_fail(url: str, load: Load) -> Rate:
+    """The same by consumers that look at each message and at each outcome, as in `pop_100_ack_read`; one message in a
+    hundred fails once, and comes again."""
     failed: set[str] = set()
 
     async def step(_: int) -> int:
         batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH)
+        assert all(bytes(message.data) == PAYLOAD for message in batch)
         bad = {one.id: one for one in batch if one.position % FAILS_EVERY == 0 and one.id not in failed}
         if not bad:
             outcomes = await broker.ack(batch)
         else:
             failed.update(bad)
             good = [one for one in batch if one.id not in bad]
-            outcomes, _ = await asyncio.gather(broker.ack(good), broker.nack(list(bad.values()), error="not today"))
+            nacked = asyncio.create_task(broker.nack(list(bad.values()), error="not today"))
+            outcomes = await broker.ack(good)
+            await nacked
         assert all(outcome.success for outcome in outcomes)
         return len(outcomes)
 
-    async with Broker.open(url) as broker:
-        await broker.configure(QUEUE, ordering="unordered")
-        await push(broker, batch_over(_LANES))
-        while await step(0):
-            pass
+    async with subscribed(url, ordering="unordered") as broker:
         await fill(broker, load.backlog, callers=FILLERS)
         rate = await closed_loop(step, load)
         assert len(failed) >= rate.items // FAILS_EVERY // 2

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from bench.load import BATCH, PARTITIONS, PAYLOAD, Load, Rate, closed_loop, fresh_ids
 from fairlane.broker import Broker
@@ -81,9 +82,10 @@ async def pop(broker: Broker, *, partitions: int = 1, ack: bool = True, read: bo
 
 
 @asynccontextmanager
-async def _subscribed(url: str) -> AsyncIterator[Broker]:
+async def subscribed(url: str, **options: Any) -> AsyncIterator[Broker]:
     """A broker whose group is there and has read all there was, as in a queue that is at work."""
     async with Broker.open(url) as broker:
+        await broker.configure(QUEUE, **options)
         await push(broker, batch_over(_LANES))
         assert await pop(broker, partitions=PARTITIONS) == (PARTITIONS, PARTITIONS)
         yield broker
@@ -91,7 +93,7 @@ async def _subscribed(url: str) -> AsyncIterator[Broker]:
 
 async def backlog(url: str, messages: int) -> None:
     """What `pop_100_ack` finds, for a broker that is started later."""
-    async with _subscribed(url) as broker:
+    async with subscribed(url) as broker:
         await fill(broker, messages, callers=FILLERS)
 
 
@@ -100,7 +102,7 @@ async def _finished(broker: Broker) -> int:
     return sum(lane.committed for lane in await broker.lanes(QUEUE, GROUP, limit=1_000_000))
 
 
-async def _drain(broker: Broker, load: Load, *, partitions: int = 1, ack: bool = True, read: bool = False) -> Rate:
+async def drain(broker: Broker, load: Load, *, partitions: int = 1, ack: bool = True, read: bool = False) -> Rate:
     lanes_claimed = 0
     before = await _finished(broker)
 
@@ -120,39 +122,39 @@ async def pop_100_ack(url: str, load: Load) -> Rate:
     """Pops of 100 from one partition each, then the ack, from a backlog that many producers pushed. As with the
     yardstick, every message is in memory as bytes and none is decoded, and in the end the store is asked whether all
     of them are done."""
-    async with _subscribed(url) as broker:
+    async with subscribed(url) as broker:
         await fill(broker, load.backlog, callers=FILLERS)
-        return await _drain(broker, load)
+        return await drain(broker, load)
 
 
 async def pop_100_ack_read(url: str, load: Load) -> Rate:
     """The same by consumers that look at each message and at each outcome."""
-    async with _subscribed(url) as broker:
+    async with subscribed(url) as broker:
         await fill(broker, load.backlog, callers=FILLERS)
-        return await _drain(broker, load, read=True)
+        return await drain(broker, load, read=True)
 
 
 async def pop_100_ack_thin(url: str, load: Load) -> Rate:
     """The same from a backlog that one producer pushed: a segment for every message."""
-    async with _subscribed(url) as broker:
+    async with subscribed(url) as broker:
         await fill(broker, load.backlog, callers=1)
-        return await _drain(broker, load)
+        return await drain(broker, load)
 
 
 async def pop_100_auto_ack(url: str, load: Load) -> Rate:
     """Pops of 100 that are finished when they are handed out."""
-    async with _subscribed(url) as broker:
+    async with subscribed(url) as broker:
         await fill(broker, load.backlog, callers=FILLERS)
-        return await _drain(broker, load, ack=False)
+        return await drain(broker, load, ack=False)
 
 
 async def pop_many_lanes(url: str, load: Load) -> Rate:
     """Pops of 100 over up to 100 partitions, each of which has one message, then the ack."""
-    async with _subscribed(url) as broker:
+    async with subscribed(url) as broker:
         for first in range(0, load.backlog, BATCH):
             lanes = [f"lane-{number}" for number in range(first, first + BATCH)]
             assert await push(broker, batch_over(lanes)) == BATCH
-        return await _drain(broker, load, partitions=PARTITIONS)
+        return await drain(broker, load, partitions=PARTITIONS)
 
 
 async def pop_many_lanes_alone(url: str, load: Load) -> Rate:
@@ -162,15 +164,15 @@ async def pop_many_lanes_alone(url: str, load: Load) -> Rate:
 
 async def pop_few_lanes(url: str, load: Load) -> Rate:
     """The same pops over 100 partitions that have as many messages between them: they come from fewer lanes."""
-    async with _subscribed(url) as broker:
+    async with subscribed(url) as broker:
         await fill(broker, load.backlog, callers=FILLERS)
-        return await _drain(broker, load, partitions=PARTITIONS)
+        return await drain(broker, load, partitions=PARTITIONS)
 
 
 async def pop_few_lanes_alone(url: str, load: Load) -> Rate:
     """One caller whose every pop finds 100 partitions with one message each; refilling them is not counted."""
     claimed, seconds = 0, 0.0
-    async with _subscribed(url) as broker:
+    async with subscribed(url) as broker:
         while claimed < load.items and seconds < load.seconds:
             await push(broker, batch_over(_LANES))
             begun = time.perf_counter()

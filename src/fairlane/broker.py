@@ -10,7 +10,7 @@ import msgspec
 
 from fairlane.administration import Administration
 from fairlane.config import named_variables
-from fairlane.delivery import Batch, Delivery, completed
+from fairlane.delivery import Batch, Delivery, alike
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.admission import LIMITS, PATIENT, Kind, Limit
 from fairlane.engine.draft import PushRequest
@@ -23,7 +23,7 @@ from fairlane.model.group import Subscription
 from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX
 from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
-from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, check_acks
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, Saying, check_acks
 from fairlane.opening import open_journal, open_or_wait
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
@@ -201,8 +201,8 @@ class Broker(Administration):
         if len(groups) > 1:
             raise InvalidRequest("one ack is about messages of one group")
         items: Sequence[AckItem]
-        if status == "completed" and result is msgspec.UNSET and error is None and delay_ms is None:
-            items = completed(some)
+        if result is msgspec.UNSET:
+            items = alike(some, Saying(status, error, delay_ms).checked())
         else:
             items = [ack_item(delivery, status, error, delay_ms, result) for delivery in some]
             check_acks(items)

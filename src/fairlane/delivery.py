@@ -10,7 +10,7 @@ import msgspec
 from fairlane.engine.popped import Popped
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import Completed
+from fairlane.model.outcome import Alike, Saying
 from fairlane.model.segment import closed
 
 
@@ -123,25 +123,30 @@ def _text(lease: LeaseId | None) -> str:
     return "" if lease is None else str(lease)
 
 
-def completed(deliveries: Sequence[Delivery]) -> Completed:
-    """The acks of messages of one group that are done."""
+def alike(deliveries: Sequence[Delivery], saying: Saying) -> Alike:
+    """The acks of messages of one group that say the same of all of them."""
     if isinstance(deliveries, Batch):  # as it came, so that its lanes need not be found again
-        return _completed(deliveries)
+        return _of_batch(deliveries, saying)
+    lanes = [delivery.lane for delivery in deliveries]
+    positions = [delivery.position for delivery in deliveries]
+    if lanes and lanes.count(lanes[0]) == len(lanes):  # some of a batch, mostly
+        return Alike(
+            {(lanes[0].partition_id, lanes[0].lease): range(len(lanes))}, positions, lambda: _ids(deliveries), saying
+        )
     found: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
     last, indexes = _NOWHERE, found.setdefault((_NOWHERE.partition_id, None), [])
-    for index, delivery in enumerate(deliveries):
-        if delivery.lane is not last:  # neighbours are mostly of one lane
-            last = delivery.lane
+    for index, lane in enumerate(lanes):
+        if lane is not last:  # neighbours are mostly of one lane
+            last = lane
             indexes = found.setdefault((last.partition_id, last.lease), [])
         indexes.append(index)
-    lanes = {lane: some for lane, some in found.items() if some}
-    return Completed(lanes, [delivery.position for delivery in deliveries], lambda: _ids(deliveries))
+    return Alike({lane: some for lane, some in found.items() if some}, positions, lambda: _ids(deliveries), saying)
 
 
-def _completed(batch: Batch) -> Completed:
+def _of_batch(batch: Batch, saying: Saying) -> Alike:
     if len(batch.lanes) == 1:
         [(lane, only)] = batch.lanes
-        return Completed({(lane.partition_id, lane.lease): range(len(only))}, only, lambda: _ids(batch))
+        return Alike({(lane.partition_id, lane.lease): range(len(only))}, only, lambda: _ids(batch), saying)
     indexes: dict[tuple[PartitionId, LeaseId | str | None], Sequence[int]] = {}
     positions: list[int] = []
     for lane, some in batch.lanes:
@@ -150,7 +155,7 @@ def _completed(batch: Batch) -> Completed:
         # An unordered lane may come twice: what failed before, and what is new.
         indexes[key] = [*indexes[key], *where] if key in indexes else where
         positions += some
-    return Completed(indexes, positions, lambda: _ids(batch))
+    return Alike(indexes, positions, lambda: _ids(batch), saying)
 
 
 def _ids(deliveries: Sequence[Delivery]) -> list[str]:

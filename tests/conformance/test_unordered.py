@@ -423,6 +423,34 @@ async def test_numbers_of_an_unordered_queue_are_of_its_messages(harness: Harnes
     assert lagging.lag == 8
 
 
+async def test_what_one_call_says_of_a_claim_in_several_verdicts_is_applied_one_after_the_other(
+    harness: Harness,
+) -> None:
+    queue = await unordered(harness)
+    await harness.push(queue, list(range(20)))
+    whole, cut, twice = [await harness.pop(queue, batch=5) for _ in range(3)]
+    fails = [Nack(position, charge=True, error="x") for position in (2, 6)]
+    settled = await harness.store.messages.ack(
+        [
+            *(said(whole, (0, 2), (3, 5)), said(whole, nacks=fails[:1])),
+            *(said(cut, 5), said(cut, (5, 7)), said(cut, nacks=fails[1:])),
+            *(said(twice, (10, 15)), said(twice, (10, 15))),
+        ]
+    )
+    assert [one.state for one in settled] == ["ok"] * 7
+    assert [one.released for one in settled] == [True, True, False, False, False, True, True]
+    assert [one.finished for one in settled[:5]] == [[], [], [], [5], [6]]
+    assert sorted(one.finished for one in settled[5:]) == [[], [10, 11, 12, 13, 14]]
+    held = await harness.store.messages.leased(cut.lease)
+    assert [(one.first, one.upto) for one in held] == [(7, 10)]
+    again = await harness.pop(queue, batch=3)
+    assert (again.data, [lane.attempts for lane in again.lanes]) == ([2, 15, 16], [1, 0])
+    settled = await harness.store.messages.ack([said(cut, (7, 10)), said(again, 2), said(again, (15, 17))])
+    assert [(one.state, one.finished, one.released) for one in settled] == [("ok", [], True)] * 3
+    assert (await harness.lane(again.group)).committed == 17
+    assert await drain(harness, queue, again.group) == [17, 18, 19]
+
+
 async def test_a_broker_acks_all_of_a_batch_that_has_old_and_new_messages_of_a_partition(harness: Harness) -> None:
     broker, name = harness.broker, harness.name("mixed")
     await broker.configure(name, ordering="unordered")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
-from fairlane.model.outcome import AckItem, AckOutcome, Completed, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes, Saying
 
 _A, _B = PartitionId(0, 1), PartitionId(0, 2)
 
 
-def test_completed_acks_are_a_sequence_of_items() -> None:
-    acks = Completed({(_A, "1.lease"): [0, 2], (_B, None): [1]}, [10, 20, 11], lambda: ["a", "b", "c"])
+def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
+    acks = Alike({(_A, "1.lease"): [0, 2], (_B, None): [1]}, [10, 20, 11], lambda: ["a", "b", "c"])
     items = [
         AckItem(transaction_id="a", partition=_A, lease="1.lease", position=10),
         AckItem(transaction_id="b", partition=_B, position=20),
@@ -23,10 +24,16 @@ def test_completed_acks_are_a_sequence_of_items() -> None:
     assert acks[1:] == items[1:]
     with pytest.raises(IndexError):
         acks[3]
+    failed = Alike({(_A, None): range(1)}, [10], lambda: ["a"], Saying("failed", "no\0 luck", 5).checked())
+    assert failed[0] == AckItem(
+        transaction_id="a", partition=_A, status="failed", error="no\ufffd luck", delay_ms=5, position=10
+    )
+    with pytest.raises(InvalidRequest):
+        Saying("finished").checked()  # type: ignore[arg-type]
 
 
 def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> None:
-    acks = Completed({(_A, "1.lease"): range(3)}, range(10, 13), lambda: ["a", "b", "c"])
+    acks = Alike({(_A, "1.lease"): range(3)}, range(10, 13), lambda: ["a", "b", "c"])
     outcomes = Outcomes(acks)
     outcomes.say(range(2), AckOutcome(True, "", lease_released=True))
     before = outcomes.copy()
@@ -46,7 +53,7 @@ def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> No
 
 def test_ids_of_completed_acks_are_asked_for_when_an_outcome_is_looked_at() -> None:
     asked = []
-    acks = Completed({(_A, "1.lease"): range(1)}, range(10, 11), lambda: asked.append(True) or ["a"])
+    acks = Alike({(_A, "1.lease"): range(1)}, range(10, 11), lambda: asked.append(True) or ["a"])
     outcomes = Outcomes(acks)
     outcomes.say(range(1), AckOutcome(True, ""))
     assert len(outcomes) == 1

@@ -142,11 +142,10 @@ class Acker:
             # Of a lease that ended the store says whether these were its last acks, repeated.
             if not spans or any(least in held and most in held for held in spans):
                 return indexes, given
-            found = {
-                index: position
-                for index, position in zip(indexes, given, strict=True)
-                if any(position in held for held in spans)
-            }
+            holds = set().union(*spans)
+            if holds.issuperset(given):
+                return indexes, given
+            found = {index: position for index, position in zip(indexes, given, strict=True) if position in holds}
             return list(found), list(found.values())
         found = {}
         leased = await self._leases.positions(lease, partition) if lease else {}

@@ -9,7 +9,7 @@ import msgspec
 from fairlane.engine.verdicts import ranges, verdicts
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, Completed
+from fairlane.model.outcome import AckItem, AckOutcome, Alike, Saying
 from fairlane.store.values import Bury, Nack, Settled, Settlement, Verdicts
 
 LOST = AckOutcome(
@@ -39,7 +39,7 @@ class Plan(msgspec.Struct):
 
 def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]]:
     """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
-    if isinstance(items, Completed):
+    if isinstance(items, Alike):
         return items.lanes
     lanes: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
     partition: PartitionId | None = None
@@ -55,7 +55,7 @@ def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, LeaseId | s
 
 def given_positions(items: Sequence[AckItem], indexes: Sequence[int]) -> Sequence[int]:
     """The positions that the caller gave."""
-    if isinstance(items, Completed):
+    if isinstance(items, Alike):
         if isinstance(indexes, range):
             return items.positions[indexes.start : indexes.stop]
         return [items.positions[index] for index in indexes]
@@ -94,8 +94,10 @@ def said(
     in_transaction: bool,
 ) -> Settlement | Verdicts:
     """What these items say of a lane that is still to be named."""
-    if isinstance(items, Completed):
+    if isinstance(items, Alike) and items.saying.finishes:
         return _completed(positions, unordered=unordered)
+    if isinstance(items, Alike) and unordered and not in_transaction and items.saying.status != "dlq":
+        return _again(positions, items.saying)
     found = dict(zip(indexes, positions, strict=True))
     if unordered:
         return verdicts(items, found, in_transaction=in_transaction)
@@ -106,6 +108,13 @@ def _completed(positions: Sequence[int], *, unordered: bool) -> Settlement | Ver
     if unordered:
         return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, done=ranges(positions))
     return Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=bounds(positions)[1] + 1)
+
+
+def _again(positions: Sequence[int], saying: Saying) -> Verdicts:
+    """All of these come again, each by itself."""
+    charge, error = saying.status == "failed", saying.error or "no reason given"
+    nacks = [Nack(position, charge, error, saying.delay_ms) for position in sorted(set(positions))]
+    return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, nacks=nacks)
 
 
 def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> Settlement:

@@ -36,7 +36,10 @@ def ranges(positions: Iterable[int]) -> list[tuple[int, int]]:
         return [(positions.start, positions.stop)]
     found: list[tuple[int, int]] = []
     first = upto = -1
-    for position in sorted(set(positions)):
+    rising = sorted(set(positions))
+    if rising and rising[-1] - rising[0] == len(rising) - 1:
+        return [(rising[0], rising[-1] + 1)]
+    for position in rising:
         if position == upto:
             upto += 1
             continue

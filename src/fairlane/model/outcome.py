@@ -82,8 +82,31 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
             self.error = self.error[:ERROR_CHARS_MAX].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-class Completed(Sequence[AckItem]):
-    """Acks that all say `completed`, as columns: there are many of them, so that each is made only where one is
+class Saying(msgspec.Struct, frozen=True):
+    """What a consumer says of messages, whichever they are."""
+
+    status: AckStatus = "completed"
+    error: str | None = None
+    delay_ms: int | None = None
+
+    @property
+    def finishes(self) -> bool:
+        return self.status in ("completed", "success")
+
+    def checked(self) -> Saying:
+        """The same as a store can hold it, or InvalidRequest."""
+        if self == COMPLETED:
+            return self
+        item = AckItem(transaction_id="any", partition=PartitionId(0, 0), **msgspec.structs.asdict(self))
+        item.check()
+        return Saying(item.status, item.error, item.delay_ms)
+
+
+COMPLETED = Saying()
+
+
+class Alike(Sequence[AckItem]):
+    """Acks that all say the same, as columns: there are many of them, so that each is made only where one is
     looked at. `lanes` has the indexes of the messages by partition and lease."""
 
     def __init__(
@@ -91,7 +114,9 @@ class Completed(Sequence[AckItem]):
         lanes: Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]],
         positions: Sequence[int],
         transaction_ids: Callable[[], list[str]],
+        saying: Saying = COMPLETED,
     ) -> None:
+        self.saying = saying
         self.lanes = lanes
         self.positions = positions
         self._ids = transaction_ids
@@ -99,6 +124,10 @@ class Completed(Sequence[AckItem]):
     @cached_property
     def transaction_ids(self) -> list[str]:
         return self._ids()
+
+    @cached_property
+    def _lane_of(self) -> dict[int, tuple[PartitionId, LeaseId | str | None]]:
+        return {index: lane for lane, indexes in self.lanes.items() for index in indexes}
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -111,11 +140,14 @@ class Completed(Sequence[AckItem]):
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
         index = range(len(self))[index]
-        partition, lease = next(lane for lane, indexes in self.lanes.items() if index in indexes)
+        partition, lease = self._lane_of[index]
         return AckItem(
             transaction_id=self.transaction_ids[index],
             partition=partition,
+            status=self.saying.status,
             lease=None if lease is None else str(lease),
+            error=self.saying.error,
+            delay_ms=self.saying.delay_ms,
             position=self.positions[index],
         )
 
@@ -199,7 +231,7 @@ class Outcomes(Sequence[AckOutcome]):
     def _all(self) -> list[AckOutcome]:
         if self._made is None:
             items = self._items
-            ids = items.transaction_ids if isinstance(items, Completed) else [item.transaction_id for item in items]
+            ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
             self._made = [AckOutcome(False, id) for id in ids]
             for indexes, said in self._said:
                 rest = msgspec.structs.astuple(said)[2:]

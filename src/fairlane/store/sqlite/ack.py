@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 import apsw
 
+from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite.lanes import LaneRow, advance, backoff_ms, bury, fail, load, next_skip, save
@@ -15,10 +19,26 @@ from fairlane.store.sqlite.verdicts import judge
 from fairlane.store.values import Nack, Settled, Settlement, Verdicts
 
 
+def settle_all(db: apsw.Connection, now: int, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
+    """Each as `settle` does; what is said of one unordered lane is settled together."""
+    if not any(isinstance(settlement, Verdicts) for settlement in settlements):
+        return [settle(db, now, settlement) for settlement in settlements]
+    settled: dict[int, Settled] = {}
+    shared: dict[tuple[PartitionId, int], dict[int, Verdicts]] = defaultdict(dict)
+    for index, settlement in enumerate(settlements):
+        if isinstance(settlement, Verdicts):
+            shared[settlement.partition, settlement.group_id][index] = settlement
+        else:
+            settled[index] = settle(db, now, settlement)
+    for said in shared.values():
+        settled.update(zip(said, judge(db, now, list(said.values())), strict=True))
+    return [settled[index] for index in range(len(settlements))]
+
+
 def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts, *, waited: bool = False) -> Settled:
     """`waited`: it is the next of its lane's acks that wait."""
     if isinstance(settlement, Verdicts):
-        return judge(db, now, settlement)
+        return judge(db, now, [settlement])[0]
     loaded = _load(db, now, settlement)
     if loaded is None:
         return Settled("gone")

@@ -45,10 +45,12 @@ from (
 )
 
 -- name: insert
-insert into claims (partition_id, group_id, first_pos, upto, token, ends_at) values (?, ?, ?, ?, ?, ?)
+-- Rows come as one value, here and below, so that many are one step.
+insert into claims (partition_id, group_id, first_pos, upto, token, ends_at)
+select ?1, ?2, value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3 from json_each(?3)
 
 -- name: delete
-delete from claims where partition_id = ? and group_id = ? and first_pos = ?
+delete from claims where partition_id = ? and group_id = ? and first_pos in (select value from json_each(?))
 
 -- name: ran_out
 select token, first_pos, upto from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
@@ -62,13 +64,12 @@ delete from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
 
 -- name: put_back
 insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8)
+select ?1, ?2, value ->> 0, value ->> 1, value ->> 2, ?3, ?3, value ->> 3, ?4 from json_each(?5) where true
 on conflict do update set attempts = attempts + excluded.attempts, error = excluded.error,
     first_failed_at = iif(attempts = 0, excluded.first_failed_at, first_failed_at), failed_at = excluded.failed_at,
     due_at = excluded.due_at, token = null, alone = excluded.alone,
     history = iif(attempts > 0, json_insert(iif(json_array_length(history) >= 9, json_remove(history, '$[0]'), history), '$[#]',
         json_object('at', failed_at, 'error', error)), history)
-returning attempts
 
 -- name: due
 select position, attempts, alone from failures
@@ -80,10 +81,7 @@ limit ?
 update failures set token = ?, due_at = ? where partition_id = ? and group_id = ? and position = ?
 
 -- name: forget
-delete from failures where partition_id = ? and group_id = ? and position = ?
-
--- name: forget_range
-delete from failures where partition_id = ? and group_id = ? and position >= ? and position < ?
+delete from failures where partition_id = ? and group_id = ? and position in (select value from json_each(?))
 
 -- name: own_skips
 select position from skips where partition_id = ? and position >= ? and position < ? and group_id = ?
@@ -91,17 +89,18 @@ select position from skips where partition_id = ? and position >= ? and position
 -- name: skip_ahead
 select exists (select 1 from skips where partition_id = ? and position >= ? and group_id in (0, ?))
 
--- name: between
+-- name: claims_of
 select first_pos, upto, token, ends_at from claims
-where partition_id = ? and group_id = ? and first_pos < ? and upto > ?
+where partition_id = ?1 and group_id = ?2
+    and (first_pos < ?4 and upto > ?3 or token in (select unhex(value) from json_each(?5)))
+order by first_pos
 
--- name: singles_between
-select position, token, due_at from failures
-where partition_id = ? and group_id = ? and position < ? and position >= ? and due_at is not null
-
--- name: held
-select exists (select 1 from claims where partition_id = ?1 and group_id = ?2 and token = ?3)
-    or exists (select 1 from failures where partition_id = ?1 and group_id = ?2 and token = ?3)
+-- name: singles_of
+select position, token, due_at, attempts from failures
+where partition_id = ?1 and group_id = ?2 and token is not null and token in (select unhex(value) from json_each(?5))
+union
+select position, token, due_at, attempts from failures
+where partition_id = ?1 and group_id = ?2 and position >= ?3 and position < ?4 and due_at is not null
 
 -- name: of_lease
 select partition_id, first_pos, upto, first_pos, ends_at from claims where group_id = ?1 and ends_at > ?2 and token = ?3

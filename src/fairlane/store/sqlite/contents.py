@@ -183,9 +183,8 @@ def _bury(db: apsw.Connection, now: int, key: tuple[int, int, int], error: str) 
     lane, options = loaded
     if options.ordering == "unordered":
         bury = Bury(position, error[:ERROR_CHARS_MAX])
-        held = judge(
-            db, now, Verdicts(partition=PartitionId(0, partition_id), group_id=group_id, token=None, bury=[bury])
-        )
+        verdicts = Verdicts(partition=PartitionId(0, partition_id), group_id=group_id, token=None, bury=[bury])
+        [held] = judge(db, now, [verdicts])
         if not held.lost:
             return "dead" if held.died else "finished"
     if position < lane.committed or lanes.next_skip(db, lane, position) == position:

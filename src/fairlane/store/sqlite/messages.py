@@ -11,7 +11,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, ids_of
 from fairlane.store.sqlite import claims, log
-from fairlane.store.sqlite.ack import settle
+from fairlane.store.sqlite.ack import settle_all
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
 from fairlane.store.sqlite.log import SQL
@@ -50,7 +50,7 @@ class Messages:
         return await self._database.read(lambda db, now: rows(db, SQL["expiring"]))
 
     async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
-        return await self._database.write(lambda db, now: [settle(db, now, each) for each in settlements])
+        return await self._database.write(lambda db, now: settle_all(db, now, settlements))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])
@@ -102,7 +102,7 @@ def transact(
 ) -> tuple[list[Settled], list[PushResult]]:
     """`also` belongs to the bundle: it is done with it, or not at all."""
     db.execute("savepoint bundle")
-    settled = [settle(db, now, settlement) for settlement in settlements]
+    settled = settle_all(db, now, settlements)
     pushed = push(db, now, slices)
     applied = all(map(_applied, settlements, settled)) and all(isinstance(each, Stored) for each in pushed)
     if applied:

@@ -26,6 +26,9 @@ DECLARE
     v_got boolean := false;      -- holds a lane
     v_has boolean := false;      -- the claim has messages
     v_took boolean;              -- from this lane
+    v_due boolean;               -- more of this lane may be due again
+    v_look int;
+    v_fresh bigint;              -- where what this call takes of this lane begins
     v_full boolean;
     v_empty bigint := 0;
     v_front bigint;
@@ -46,6 +49,7 @@ DECLARE
     l_first bigint[] := '{}';
     l_upto bigint[] := '{}';
     l_attempts int[] := '{}';
+    l_fresh boolean[] := '{}';
 BEGIN
     IF p_partition = 0 THEN
         SELECT array_agg(y.id ORDER BY y.at, y.id), array_agg(y.again ORDER BY y.at, y.id), min(y.ready_at)
@@ -88,52 +92,62 @@ BEGIN
             v_front := greatest(c.committed, c.claimed);
             v_failing := c.failing;
             v_dead := 0;
+            v_due := v_again[i];
+            v_fresh := NULL;
             f_first := '{}';
             f_upto := '{}';
             LOOP
                 EXIT WHEN v_claim > v_claims;
                 v_took := false;
                 v_full := false;
-                FOR s IN SELECT f.position, f.attempts, f.alone FROM fairlane.failures f
-                         WHERE v_again[i] AND f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
-                           AND f.due_at <= t AND f.token IS NULL ORDER BY f.position LIMIT v_batch
-                LOOP
-                    IF s.position < p.start THEN
-                        DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
-                                                          AND f.group_id = p_group AND f.position = s.position;
-                        CONTINUE;
-                    END IF;
-                    IF s.attempts > v_retries THEN
-                        PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, s.position, NULL, t);
-                        v_dead := v_dead + 1;
-                        f_first := f_first || s.position;
-                        f_upto := f_upto || s.position + 1;
-                        CONTINUE;
-                    END IF;
-                    CONTINUE WHEN s.alone AND v_has;
-                    IF p_auto_ack THEN
-                        DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
-                                                          AND f.group_id = p_group AND f.position = s.position;
-                        f_first := f_first || s.position;
-                        f_upto := f_upto || s.position + 1;
-                    ELSE
-                        UPDATE fairlane.failures f SET token = p_tokens[v_claim], due_at = t_end
-                        WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
-                          AND f.position = s.position;
-                    END IF;
-                    l_claim := l_claim || v_claim;
-                    l_partition := l_partition || c.partition_id;
-                    l_name := l_name || p.name::text;
-                    l_first := l_first || s.position;
-                    l_upto := l_upto || s.position + 1;
-                    l_attempts := l_attempts || s.attempts;
-                    v_batch := v_batch - 1;
-                    v_bytes := v_bytes - p.message_bytes_max;
-                    v_took := true;
-                    v_has := true;
-                    v_full := s.alone OR v_batch <= 0 OR v_bytes <= 0;
-                    EXIT WHEN v_full;
-                END LOOP;
+                IF v_due THEN
+                    v_due := false;
+                    v_look := v_batch;
+                    FOR s IN SELECT f.position, f.attempts, f.alone FROM fairlane.failures f
+                             WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
+                               AND f.due_at <= t AND f.token IS NULL ORDER BY f.position LIMIT v_batch
+                    LOOP
+                        v_look := v_look - 1;
+                        v_due := v_due OR v_look = 0 OR (s.alone AND v_has);
+                        IF s.position < p.start THEN
+                            DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                                                              AND f.group_id = p_group AND f.position = s.position;
+                            CONTINUE;
+                        END IF;
+                        IF s.attempts > v_retries THEN
+                            PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, s.position, NULL, t);
+                            v_dead := v_dead + 1;
+                            f_first := f_first || s.position;
+                            f_upto := f_upto || s.position + 1;
+                            CONTINUE;
+                        END IF;
+                        CONTINUE WHEN s.alone AND v_has;
+                        IF p_auto_ack THEN
+                            DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                                                              AND f.group_id = p_group AND f.position = s.position;
+                            f_first := f_first || s.position;
+                            f_upto := f_upto || s.position + 1;
+                        ELSE
+                            UPDATE fairlane.failures f SET token = p_tokens[v_claim], due_at = t_end
+                            WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
+                              AND f.position = s.position;
+                        END IF;
+                        l_claim := l_claim || v_claim;
+                        l_partition := l_partition || c.partition_id;
+                        l_name := l_name || p.name::text;
+                        l_first := l_first || s.position;
+                        l_upto := l_upto || s.position + 1;
+                        l_attempts := l_attempts || s.attempts;
+                        l_fresh := l_fresh || false;
+                        v_batch := v_batch - 1;
+                        v_bytes := v_bytes - p.message_bytes_max;
+                        v_took := true;
+                        v_has := true;
+                        v_full := s.alone OR v_batch <= 0 OR v_bytes <= 0;
+                        EXIT WHEN v_full;
+                    END LOOP;
+                    v_due := v_due OR v_full;
+                END IF;
                 IF NOT v_full AND v_failing THEN
                     -- Messages that are not delivered are passed; those that this group gave up on are finished now.
                     WHILE v_front < p.head AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) = v_front LOOP
@@ -165,8 +179,7 @@ BEGIN
                         f_first := f_first || v_front;
                         f_upto := f_upto || v_upto;
                     ELSE
-                        INSERT INTO fairlane.claims (shard, partition_id, group_id, first_pos, upto, token, ends_at)
-                        VALUES (p_shard, c.partition_id, p_group, v_front, v_upto, p_tokens[v_claim], t_end);
+                        v_fresh := coalesce(v_fresh, v_front);
                     END IF;
                     l_claim := l_claim || v_claim;
                     l_partition := l_partition || c.partition_id;
@@ -174,6 +187,7 @@ BEGIN
                     l_first := l_first || v_front;
                     l_upto := l_upto || v_upto;
                     l_attempts := l_attempts || 0;
+                    l_fresh := l_fresh || true;
                     v_batch := v_batch - (v_upto - v_front)::int;
                     v_bytes := v_bytes - (v_upto - v_front) * p.message_bytes_max;
                     v_front := v_upto;
@@ -212,13 +226,19 @@ BEGIN
             SET claimed = v_front, ready_at = v_ready, dead = k.dead + v_dead,
                 -- Where nothing was finished the cursor stays.
                 committed = CASE WHEN v_again[i] OR v_failing OR p_auto_ack
-                                 THEN fairlane.watermark(p_shard, c.partition_id, p_group, c.committed, v_front) ELSE k.committed END,
+                                 THEN fairlane.watermark(p_shard, c.partition_id, p_group, c.committed, coalesce(v_fresh, v_front))
+                                 ELSE k.committed END,
                 failing = v_failing AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) IS NOT NULL
             WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group;
             EXIT rounds WHEN v_round = 2;
         END LOOP;
         EXIT WHEN v_got;
     END LOOP;
+    IF l_fresh <> '{}' AND NOT p_auto_ack THEN
+        INSERT INTO fairlane.claims (shard, partition_id, group_id, first_pos, upto, token, ends_at)
+        SELECT p_shard, l.id, p_group, l.first, l.upto, p_tokens[l.claim], t_end
+        FROM unnest(l_claim, l_partition, l_first, l_upto, l_fresh) l(claim, id, first, upto, fresh) WHERE l.fresh;
+    END IF;
     IF v_freed > 0 THEN
         UPDATE fairlane.queues q SET depth = q.depth - v_freed WHERE q.id = p_queue;
     END IF;

@@ -25,6 +25,15 @@ DECLARE
     t timestamptz;
     v_limited bigint[];
     v_done boolean[] := array_fill(false, ARRAY[cardinality(p_item_lane)]);
+    v_span int[];               -- of each item: items in a row without a gap, under one token, make a span
+    s_lane int[];
+    s_first bigint[];
+    s_upto bigint[];
+    s_whole boolean[];          -- the span was a whole claim, which is gone now
+    v_again boolean[] := array_fill(false, ARRAY[cardinality(p_partitions)]);
+    h_partition bigint[];       -- what some tokens still hold
+    h_group bigint[];
+    h_token uuid[];
     f_lane int[] := '{}';       -- ranges that are finished now
     f_first bigint[] := '{}';
     f_upto bigint[] := '{}';
@@ -32,9 +41,11 @@ DECLARE
     v_attempts int;
     v_sleep bigint;
     v_lane int;
+    v_partition bigint;         -- whose record `c` is
+    v_group bigint;
     c record;
     r record;
-    x_lane int[] := '{}';       -- positions and what became of them: f finished before, l lost, d died, a again
+    x_lane int[] := '{}';       -- positions and what became of them: f finished before, l lost, d died
     x_at bigint[] := '{}';
     x_kind text[] := '{}';
 BEGIN
@@ -48,23 +59,46 @@ BEGIN
     END IF;
     t := coalesce(p_now, clock_timestamp());
 
-    -- The happy path: whole claims, all in one statement.
+    -- The happy path: whole claims, all in one statement, whether one call spoke of all of it or several did.
+    SELECT array_agg(x.span ORDER BY x.n) INTO v_span
+    FROM (SELECT e.n, (count(*) FILTER (WHERE e.begins) OVER (ORDER BY e.id, e.grp, e.token, e.first, e.upto, e.n))::int AS span
+          FROM (SELECT w.n, y.id, y.grp, y.token, w.first, w.upto,
+                       w.first IS DISTINCT FROM lag(w.upto) OVER (PARTITION BY y.id, y.grp, y.token ORDER BY w.first, w.upto, w.n) AS begins
+                FROM unnest(p_item_lane, p_first, p_upto) WITH ORDINALITY w(lane, first, upto, n)
+                JOIN unnest(p_partitions, p_groups, p_tokens) WITH ORDINALITY y(id, grp, token, lane) ON y.lane = w.lane) e) x;
+    SELECT array_agg(x.lane ORDER BY x.span), array_agg(x.first ORDER BY x.span), array_agg(x.upto ORDER BY x.span)
+    INTO s_lane, s_first, s_upto
+    FROM (SELECT w.span, min(w.lane) AS lane, min(w.first) AS first, max(w.upto) AS upto
+          FROM unnest(v_span, p_item_lane, p_first, p_upto) w(span, lane, first, upto) GROUP BY w.span) x;
+    s_whole := array_fill(false, ARRAY[coalesce(cardinality(s_lane), 0)]);
     FOR r IN
         DELETE FROM fairlane.claims m
-        USING unnest(p_item_lane, p_item_kind, p_first, p_upto) WITH ORDINALITY i(lane, kind, first, upto, n)
+        USING unnest(s_lane, s_first, s_upto) WITH ORDINALITY i(lane, first, upto, n)
         WHERE m.shard = p_shard AND m.partition_id = p_partitions[i.lane] AND m.group_id = p_groups[i.lane]
-          AND m.first_pos = i.first AND m.upto = i.upto AND m.token = p_tokens[i.lane] AND m.ends_at > t AND i.kind = 'd'
-        RETURNING i.n, i.lane, i.first, i.upto
+          AND m.first_pos = i.first AND m.upto = i.upto AND m.token = p_tokens[i.lane] AND m.ends_at > t
+        RETURNING i.n
+    LOOP
+        s_whole[r.n] := true;
+    END LOOP;
+    -- And single messages that had come again.
+    FOR r IN
+        DELETE FROM fairlane.failures f
+        USING unnest(p_item_lane, p_item_kind, p_first, p_upto) WITH ORDINALITY i(lane, kind, first, upto, n)
+        WHERE f.shard = p_shard AND f.partition_id = p_partitions[i.lane] AND f.group_id = p_groups[i.lane] AND f.position = i.first
+          AND i.upto = i.first + 1 AND i.kind = 'd' AND f.token = p_tokens[i.lane] AND f.due_at > t
+        RETURNING i.n
     LOOP
         v_done[r.n] := true;
-        f_lane := f_lane || r.lane;
-        f_first := f_first || r.first;
-        f_upto := f_upto || r.upto;
     END LOOP;
 
     FOR i IN 1 .. cardinality(p_item_lane) LOOP
-        CONTINUE WHEN v_done[i];
         v_lane := p_item_lane[i];
+        IF v_done[i] OR (s_whole[v_span[i]] AND p_item_kind[i] = 'd') THEN
+            f_lane := f_lane || v_lane;
+            f_first := f_first || p_first[i];
+            f_upto := f_upto || p_upto[i];
+            CONTINUE;
+        END IF;
         IF p_item_kind[i] = 'd' AND p_tokens[v_lane] IS NOT NULL THEN
             -- Nearly as happy: a part of one claim, which is cut.
             DELETE FROM fairlane.claims m
@@ -84,13 +118,21 @@ BEGIN
                 CONTINUE;
             END IF;
         END IF;
-        SELECT k.partition_id, k.group_id, greatest(k.committed, k.claimed) AS front, q.id AS queue_id, q.options AS o INTO c
-        FROM fairlane.cursors k
-        JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = k.partition_id
-        JOIN fairlane.queues q ON q.id = p.queue_id
-        WHERE k.shard = p_shard AND k.partition_id = p_partitions[v_lane] AND k.group_id = p_groups[v_lane];
-        CONTINUE WHEN NOT FOUND;
-        v_took := fairlane.take(p_shard, c.partition_id, c.group_id, p_tokens[v_lane], p_first[i], p_upto[i], t);
+        IF (v_partition, v_group) IS DISTINCT FROM (p_partitions[v_lane], p_groups[v_lane]) THEN
+            SELECT k.partition_id, k.group_id, greatest(k.committed, k.claimed) AS front, q.id AS queue_id, q.options AS o INTO c
+            FROM fairlane.cursors k
+            JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = k.partition_id
+            JOIN fairlane.queues q ON q.id = p.queue_id
+            WHERE k.shard = p_shard AND k.partition_id = p_partitions[v_lane] AND k.group_id = p_groups[v_lane];
+            v_partition := p_partitions[v_lane];
+            v_group := p_groups[v_lane];
+        END IF;
+        CONTINUE WHEN c.partition_id IS NULL;
+        IF s_whole[v_span[i]] THEN
+            v_took := ARRAY[p_first[i]];
+        ELSE
+            v_took := fairlane.take(p_shard, c.partition_id, c.group_id, p_tokens[v_lane], p_first[i], p_upto[i], t);
+        END IF;
         IF cardinality(v_took) < p_upto[i] - p_first[i] THEN
             FOR r IN
                 SELECT g.pos, g.pos >= c.front
@@ -116,24 +158,12 @@ BEGIN
         END IF;
         v_attempts := 0;
         IF p_item_kind[i] IN ('n', 'r') THEN
-            INSERT INTO fairlane.failures AS f
-                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at)
-            VALUES (p_shard, c.partition_id, c.group_id, p_first[i], (p_item_kind[i] = 'n')::int, p_errors[i], t, t, t)
-            ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
-            SET attempts = f.attempts + excluded.attempts, error = excluded.error, failed_at = excluded.failed_at,
-                first_failed_at = CASE WHEN f.attempts = 0 THEN excluded.failed_at ELSE f.first_failed_at END,
-                due_at = excluded.due_at, token = NULL, alone = false,
-                history = CASE WHEN f.attempts > 0 THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE f.history END
-            RETURNING f.attempts INTO v_attempts;
-        END IF;
-        IF p_item_kind[i] = 'b' OR p_item_kind[i] = 'n' AND v_attempts > (c.o ->> 'retry_limit')::int THEN
-            PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_first[i], p_errors[i], t,
-                                  (p_item_kind[i] = 'b')::int);
-            f_lane := f_lane || v_lane;
-            f_first := f_first || p_first[i];
-            f_upto := f_upto || p_first[i] + 1;
-            x_kind := x_kind || 'd'::text;
-        ELSE
+            v_attempts := (p_item_kind[i] = 'n')::int;
+            IF NOT s_whole[v_span[i]] THEN
+                v_attempts := v_attempts + coalesce((
+                    SELECT f.attempts FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                    AND f.group_id = c.group_id AND f.position = p_first[i]), 0);
+            END IF;
             v_sleep := greatest(p_delay_ms[i], 0);
             IF p_item_kind[i] = 'n' AND p_delay_ms[i] < 0 THEN
                 v_sleep := least((c.o ->> 'retry_delay_ms')::bigint * 2 ^ least(v_attempts - 1, 40),
@@ -142,12 +172,28 @@ BEGIN
                     v_sleep := (v_sleep * (0.5 + random() / 2))::bigint;
                 END IF;
             END IF;
-            UPDATE fairlane.failures f SET due_at = t + make_interval(secs => v_sleep / 1000.0)
-            WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = c.group_id AND f.position = p_first[i];
-            x_kind := x_kind || 'a'::text;
+            INSERT INTO fairlane.failures AS f
+                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at)
+            VALUES (p_shard, c.partition_id, c.group_id, p_first[i], v_attempts, p_errors[i], t, t,
+                    t + make_interval(secs => v_sleep / 1000.0))
+            ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+            SET attempts = excluded.attempts, error = excluded.error, failed_at = excluded.failed_at,
+                first_failed_at = CASE WHEN f.attempts = 0 THEN excluded.failed_at ELSE f.first_failed_at END,
+                due_at = excluded.due_at, token = NULL, alone = false,
+                history = CASE WHEN f.attempts > 0 THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE f.history END;
         END IF;
-        x_lane := x_lane || v_lane;
-        x_at := x_at || p_first[i];
+        IF p_item_kind[i] = 'b' OR p_item_kind[i] = 'n' AND v_attempts > (c.o ->> 'retry_limit')::int THEN
+            PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_first[i], p_errors[i], t,
+                                  (p_item_kind[i] = 'b')::int);
+            f_lane := f_lane || v_lane;
+            f_first := f_first || p_first[i];
+            f_upto := f_upto || p_first[i] + 1;
+            x_lane := x_lane || v_lane;
+            x_at := x_at || p_first[i];
+            x_kind := x_kind || 'd'::text;
+        ELSE
+            v_again[v_lane] := true;
+        END IF;
     END LOOP;
 
     FOR i IN 1 .. cardinality(p_partitions) LOOP
@@ -176,24 +222,32 @@ BEGIN
         END LOOP;
     END IF;
 
+    SELECT array_agg(x.id), array_agg(x.grp), array_agg(x.token) INTO h_partition, h_group, h_token
+    FROM (SELECT m.partition_id AS id, m.group_id AS grp, m.token
+          FROM (SELECT DISTINCT w.id, w.grp FROM unnest(p_partitions, p_groups) w(id, grp)) u
+          JOIN fairlane.claims m ON m.shard = p_shard AND m.partition_id = u.id AND m.group_id = u.grp
+          WHERE m.token = ANY (p_tokens)
+          UNION ALL
+          SELECT f.partition_id, f.group_id, f.token
+          FROM (SELECT DISTINCT w.id, w.grp FROM unnest(p_partitions, p_groups) w(id, grp)) u
+          JOIN fairlane.failures f ON f.shard = p_shard AND f.partition_id = u.id AND f.group_id = u.grp
+          WHERE f.token IS NOT NULL AND f.token = ANY (p_tokens)) x;
+
     RETURN QUERY
     SELECT u.i::int, CASE WHEN y.lost IS NOT NULL AND y.n = n.items THEN 'l' ELSE 'o' END::"char", k.committed,
-           y.again OR (u.token IS NOT NULL AND NOT EXISTS (
-               SELECT 1 FROM fairlane.claims m WHERE m.shard = p_shard AND m.partition_id = u.id AND m.group_id = u.grp
-               AND m.first_pos >= k.committed AND m.token = u.token) AND NOT EXISTS (
-               SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = u.id AND f.group_id = u.grp
-               AND f.due_at IS NOT NULL AND f.token = u.token)),
+           v_again[u.i] OR (u.token IS NOT NULL AND NOT EXISTS (
+               SELECT 1 FROM unnest(h_partition, h_group, h_token) h(id, grp, token)
+               WHERE h.id = u.id AND h.grp = u.grp AND h.token = u.token)),
            coalesce(y.finished, '{}'), coalesce(y.lost, '{}'), coalesce(y.died, '{}')
     FROM unnest(p_partitions, p_groups, p_tokens) WITH ORDINALITY u(id, grp, token, i)
     JOIN fairlane.cursors k ON k.shard = p_shard AND k.partition_id = u.id AND k.group_id = u.grp
-    CROSS JOIN LATERAL (SELECT coalesce(sum(w.upto - w.first), 0) AS items
-                        FROM unnest(p_item_lane, p_first, p_upto) w(lane, first, upto) WHERE w.lane = u.i) n
-    CROSS JOIN LATERAL (
-        SELECT array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'f') AS finished,
-               array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'l') AS lost,
-               array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'd') AS died,
-               coalesce(bool_or(x.kind = 'a'), false) AS again, count(*) FILTER (WHERE x.kind IN ('f', 'l')) AS n
-        FROM unnest(x_lane, x_at, x_kind) x(lane, at, kind) WHERE x.lane = u.i) y;
+    LEFT JOIN (SELECT w.lane, sum(w.upto - w.first) AS items FROM unnest(p_item_lane, p_first, p_upto) w(lane, first, upto)
+               GROUP BY w.lane) n ON n.lane = u.i
+    LEFT JOIN (SELECT x.lane, array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'f') AS finished,
+                      array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'l') AS lost,
+                      array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'd') AS died,
+                      count(*) FILTER (WHERE x.kind IN ('f', 'l')) AS n
+               FROM unnest(x_lane, x_at, x_kind) x(lane, at, kind) GROUP BY x.lane) y ON y.lane = u.i;
 
     UPDATE fairlane.cursors k
     SET committed = fairlane.watermark(p_shard, k.partition_id, k.group_id, k.committed, greatest(k.committed, k.claimed)),
