@@ -209,7 +209,8 @@ class Engine:
         if not request.items:
             return []
         if not self.programs.idle:
-            await self.know_programs()
+            if not self.programs.loaded:
+                await self.know_programs()
             request = self.programs.admit(request)
         if request.special:
             ranked = await self.ranks.place(request.tenant, request.items, away=self._away)

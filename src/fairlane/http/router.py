@@ -111,7 +111,7 @@ class Router:
 
 def decoded(part: bytes) -> str:
     try:
-        return unquote_to_bytes(part).decode()
+        return unquote_to_bytes(part).decode() if b"%" in part else part.decode()
     except UnicodeDecodeError:
         raise InvalidRequest(f"{_shown(part)} in the path is not valid UTF-8") from None
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from fairlane.errors import ExpressionFailed
-from fairlane.model.names import DEFAULT_PARTITION, check_name
+from fairlane.model.names import DEFAULT_PARTITION, check_name, is_plain
 from fairlane.spec import ir
 from fairlane.spec.evaluate import compile_expression, compile_mapping
 from fairlane.spec.validate import compile_input_validator, compile_validator
@@ -60,7 +60,7 @@ class QueueProgram:
             return str(key)
         if type(key) is not str or not key:
             raise ExpressionFailed(f"the key `{self._key_text}` is no string or whole number, or it is empty")
-        return check_name(f"the key `{self._key_text}`", key)
+        return key if is_plain(key) else check_name(f"the key `{self._key_text}`", key)
 
     def command(self, message: dict[str, Any]) -> Command | None:
         """The command that a message becomes; ExpressionFailed or PayloadInvalid if it cannot."""

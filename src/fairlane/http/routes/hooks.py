@@ -43,8 +43,9 @@ class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 async def receive(app: App, request: Request) -> Response:
     name = request.params["name"]
-    await app.engine.know_programs()
     programs = app.engine.programs
+    if not programs.loaded:
+        await app.engine.know_programs()
     if name not in programs.hooks:
         if not programs.loaded:
             return _counted(app, "", "unready", _later("the broker does not know its webhooks yet"))
