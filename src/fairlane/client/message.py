@@ -80,10 +80,12 @@ class Message(Generic[T_co]):
 
 
 class Batch(Sequence[Message[T]]):
-    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack."""
+    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack. `ordered`: an
+    ack of a message finishes those before it in its partition."""
 
-    def __init__(self, lease: str, messages: list[Message[T]]) -> None:
+    def __init__(self, lease: str, messages: list[Message[T]], *, ordered: bool = False) -> None:
         self.lease = lease
+        self.ordered = ordered
         self._messages = messages
 
     @overload
@@ -114,7 +116,7 @@ def batch_of(answer: PopAnswer, queue: str, decode: Decode) -> Batch[Any]:
     for index, count in answer.failed_attempts.items():
         if index < len(messages):
             messages[index].failed_attempts = count
-    return Batch(answer.lease_id or "", messages)
+    return Batch(answer.lease_id or "", messages, ordered=answer.ordered)
 
 
 def decoder_of(type: Any) -> Decode:

@@ -143,6 +143,8 @@ class PopAnswer(msgspec.Struct, rename="camel"):
     lease_id: str | None = None
     consumer_group: str = ""
     messages: list[Popped] = []
+    ordered: bool = False
+    """An ack of a message finishes those before it in its partition."""
     failed_attempts: dict[int, int] = {}
     """By the number of the message; of those that have any."""
 

@@ -247,7 +247,8 @@ class Popper:
         lease = None if request.auto_ack or not lanes else LeaseId(group.id, token)
         taken = [self._open(lane, lease) for lane in lanes]
         opened = [one for one in taken if one is not None]
-        return Popped(request.queue, request.group, lease, opened, group.subscription.conflation)
+        ordered = queue.options.ordering != "unordered"
+        return Popped(request.queue, request.group, lease, opened, group.subscription.conflation, ordered)
 
     async def _flush(self, key: _Key, claims: list[Claim], *, forgiving: bool) -> Sequence[list[Lane] | Exception]:
         queue_id, group_id, auto_ack, lease_seconds, partition = key

@@ -54,3 +54,5 @@ class Popped(msgspec.Struct):
     lanes: list[Taken]
     conflation: bool = False
     """What the group was begun with, not what this pop asked for."""
+    ordered: bool = False
+    """The messages of a lane come in order, so that an ack of one finishes those before it."""

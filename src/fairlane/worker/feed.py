@@ -216,7 +216,7 @@ class Feed:
         self.claims.add(claim)
         self._idle.clear()
         self._keeper.hold(claim.lease)
-        self._stage.soon(lambda: self._lanes.begin(claim, ordered=self._ordered))
+        self._stage.soon(lambda: self._lanes.begin(claim, ordered=batch.ordered or self._ordered))
 
     def _hear(self, said: Said) -> None:
         """Called on the stage's loop; what comes in a burst crosses over together."""

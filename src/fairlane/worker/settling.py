@@ -13,6 +13,7 @@ from fairlane.client.transactions import Transaction
 from fairlane.client.verdicts import comes_again
 from fairlane.client.wire import PushStep
 from fairlane.errors import FairlaneError, Overloaded, TransactionRefused
+from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem
 from fairlane.runtime.backoff import backoff
 from fairlane.worker.claim import Claim, Said
@@ -73,8 +74,7 @@ class Settling:
             self._sending = None
 
     async def _ack(self, some: list[Said]) -> None:
-        claims = [said.claim for said in some for _ in said.items]
-        await self._tell([item for said in some for item in said.items], claims)
+        await self._tell(*_needed(some))
         for said in some:
             self._over(said)
 
@@ -152,6 +152,27 @@ class Settling:
         """Return when all that was said is known to the broker, or given up on."""
         while self._sending is not None or self._transactions:
             await asyncio.wait([*([self._sending] if self._sending else []), *self._transactions])
+
+
+def _needed(some: list[Said]) -> tuple[list[AckItem], list[Claim]]:
+    """What has to be said, and of which claims. In an ordered lane that a message is done says so of those before it:
+    of several in a row the last is enough."""
+    items: list[AckItem] = []
+    claims: list[Claim] = []
+    last: dict[tuple[str | None, PartitionId], int] = {}
+    for said in some:
+        for item in said.items:
+            place = item.lease, item.partition
+            before = last.pop(place, None)
+            if said.claim.batch.ordered and item.status == "completed" and item.result is None:
+                if before is not None:
+                    items[before] = item
+                    last[place] = before
+                    continue
+                last[place] = len(items)
+            items.append(item)
+            claims.append(said.claim)
+    return items, claims
 
 
 def _answer(future: asyncio.Future[bool], answer: bool) -> None:

@@ -1,0 +1,39 @@
+"""What a worker has to tell the broker, and what goes without saying."""
+
+from __future__ import annotations
+
+from fairlane.client.message import Batch
+from fairlane.model.ids import PartitionId
+from fairlane.model.outcome import AckItem, AckStatus
+from fairlane.worker.claim import Claim, Said
+from fairlane.worker.settling import _needed
+
+LANE, OTHER = PartitionId(0, 1), PartitionId(0, 2)
+
+
+def item(
+    name: str, partition: PartitionId = LANE, status: AckStatus = "completed", *, lease: str = "l", result: bytes = b""
+) -> AckItem:
+    return AckItem(transaction_id=name, partition=partition, status=status, lease=lease, result=result or None)
+
+
+def told(*items: AckItem, ordered: bool = True) -> list[str]:
+    claim = Claim(Batch("l", [], ordered=ordered))
+    needed, claims = _needed([Said(claim, [], [one], []) for one in items])
+    assert claims == [claim] * len(needed)
+    return [one.transaction_id for one in needed]
+
+
+def test_of_messages_that_are_done_in_a_row_the_last_of_each_lane_is_told() -> None:
+    assert told(item("a"), item("b"), item("x", OTHER), item("c"), item("y", OTHER)) == ["c", "y"]
+    assert told(item("a"), item("b", lease="m")) == ["a", "b"], "each lease is acked for itself"
+
+
+def test_what_is_more_than_done_is_told_and_nothing_is_taken_to_be_done_with_it() -> None:
+    assert told(item("a"), item("b", status="failed"), item("c")) == ["a", "b", "c"]
+    assert told(item("a"), item("b", status="dlq"), item("c"), item("d")) == ["a", "b", "d"]
+    assert told(item("a"), item("b", result=b"1"), item("c")) == ["a", "b", "c"]
+
+
+def test_each_message_of_an_unordered_queue_is_told() -> None:
+    assert told(item("a"), item("b"), item("c"), ordered=False) == ["a", "b", "c"]
