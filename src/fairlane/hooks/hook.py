@@ -70,10 +70,13 @@ class Hook:
     def message(self, received: Received) -> bytes:
         """What goes into the queue, with the body as it was received. InvalidRequest if the body is no JSON."""
         check_json("the body", received.body, bytes_max=self.spec.max_body_bytes)
-        headers = {header: _text(received.headers[name]) for name, header in self._headers if name in received.headers}
+        headers = b"{}"
+        if self._headers:
+            found = [(header, received.headers.get(name)) for name, header in self._headers]
+            headers = _encode({header: _text(value) for header, value in found if value is not None})
         message = b'{"payload":%b,"headers":%b,"source_ip":%b,"received_at":"%b"}' % (
             received.body,
-            _encode(headers),
+            headers,
             _encode(received.source_ip),
             _moment(received.at),
         )

@@ -21,7 +21,6 @@ HEADER_BYTES_MAX = 4096
 TOLERANCE_SECONDS = 300  # how far a sender's clock may be from ours, either way
 _DIGEST_BYTES = {"sha256": 32, "sha512": 64}
 _TIMESTAMP = re.compile(rb"[0-9]{1,11}")
-_DIGEST_BYTES = {"sha256": 32, "sha512": 64}
 
 Refusal = Literal["missing", "malformed", "stale", "mismatch"]
 """For counters only: a sender who is refused is told nothing."""

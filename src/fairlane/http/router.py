@@ -12,6 +12,8 @@ from fairlane.errors import InvalidRequest
 from fairlane.http.message import Request, Response, error_response
 
 JSON = "application/json"
+_PATHS_MAX = 1000
+_PATH_BYTES_MAX = 200
 Endpoint = Callable[[Any, Request], Awaitable[Response]]
 
 
@@ -50,6 +52,8 @@ class Router:
         self.routes = routes
         self._root = _Node()
         self._static: dict[tuple[str, bytes], Route] = {}
+        self._met: dict[tuple[str, bytes], tuple[Route, dict[str, str]]] = {}
+        """Paths that were matched: clients ask for the same few again and again."""
         for route in routes:
             self._add(route)
 
@@ -73,14 +77,18 @@ class Router:
         static = self._static.get((method, request.path))
         if static is not None:
             return static
+        met = self._met.get((method, request.path))
+        if met is not None:
+            route, request.params = met
+            return route
         params: dict[str, str] = {}
         node = self._walk(self._root, request.path.split(b"/")[1:], params)
         if node is None:
             return error_response(
                 404, "no_such_route", f"there is no {_shown(request.path)}; /docs lists what there is"
             )
-        route = node.routes.get(method)
-        if route is None:
+        matched = node.routes.get(method)
+        if matched is None:
             allowed = ", ".join(sorted(node.routes))
             return error_response(
                 405,
@@ -89,7 +97,11 @@ class Router:
                 headers=((b"allow", allowed.encode()),),
             )
         request.params = params
-        return route
+        if len(request.path) <= _PATH_BYTES_MAX:
+            if len(self._met) >= _PATHS_MAX:
+                self._met.clear()
+            self._met[method, request.path] = (matched, params)
+        return matched
 
     def _walk(self, node: _Node, parts: list[bytes], params: dict[str, str]) -> _Node | None:
         for index, part in enumerate(parts):
