@@ -112,3 +112,23 @@ async def test_a_key_that_a_message_does_not_have_refuses_it(wire: Wire) -> None
         answer = await wire.post("/api/v1/push", body={"items": [{"queue": queue, "payload": bad}]})
         assert answer.status in (400, 422), bad
     assert await wire.pop(queue) == []
+
+
+async def test_schedules_of_a_spec_tick_and_go_with_it(wire: Wire) -> None:
+    app, queue, tick = f"App{uuid4().hex}", f"q-{uuid4().hex}", f"tick-{uuid4().hex}"
+    text = f'queue "{queue}" {{}} schedule "{tick}" {{ queue: "{queue}" cron: "0 9 * * MON" data: {{"a": 1}} }}'
+    wrong = document(app, text.replace("0 9 * * MON", "never"))
+    assert "cron is 'never'" in (await wire.post("/api/v1/spec/plan", body={"spec": wrong})).refused(400)["error"]
+    (await wire.post("/api/v1/spec/apply", body={"spec": document(app, text)})).ok()
+    shown = (await wire.get("/api/v1/schedules", tick)).ok()
+    assert (shown["queue"], shown["cron"], shown["data"]) == (queue, "0 9 * * MON", {"a": 1})
+    (await wire.post("/api/v1/schedules", tick, "pause")).ok()
+    planned = (await wire.post("/api/v1/spec/plan", body={"spec": document(app, text)})).ok()
+    assert (planned["changes"], planned["drift"]) == ([], []), "a pause is no change of what was declared"
+    (await wire.post("/api/v1/schedules", tick, body={"queue": queue, "everySeconds": 5})).ok()
+    planned = (await wire.post("/api/v1/spec/plan", body={"spec": document(app, text)})).ok()
+    assert [(one["sign"], one["kind"], one["name"]) for one in planned["drift"]] == [("~", "schedule", tick)]
+    (await wire.post("/api/v1/spec/apply", body={"spec": document(app, text)})).ok()
+    assert (await wire.get("/api/v1/schedules", tick)).ok()["cron"] == "0 9 * * MON"
+    (await wire.post("/api/v1/spec/apply", body={"spec": document(app, ""), "consent": True})).ok()
+    (await wire.get("/api/v1/schedules", tick)).refused(404)
