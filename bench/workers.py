@@ -36,7 +36,7 @@ from fairlane.worker import Worker
 from tests.broker_process import broker_process
 
 LANES = 1000
-CONCURRENCY = 1000
+CONCURRENCIES = (1000, 4000)  # to try, as others' settings are
 PICK_UP_SECONDS_MAX = 0.010
 PEERS = Path(__file__).resolve().parents[1] / ".venv-peers/bin/python"
 
@@ -82,14 +82,14 @@ async def working(app: App, url: str) -> AsyncIterator[None]:
         await task
 
 
-async def throughput(url: str, queue: str, ordering: str, jobs: int) -> tuple[float, float]:
+async def throughput(url: str, queue: str, ordering: str, jobs: int, concurrency: int) -> tuple[float, float]:
     """Jobs a second, and microseconds of CPU that one costs the worker."""
     app = App()
     left = jobs
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    @app.handler(queue, concurrency=CONCURRENCY)
+    @app.handler(queue, concurrency=concurrency)
     async def handle(data: object) -> None:
         nonlocal left
         left -= 1
@@ -134,9 +134,15 @@ async def measured(store: str, url: str, jobs: int, table: Table) -> dict[str, f
     rates = {}
     with broker_process(url) as broker:
         for name, ordering in (("ordered, 1000 partitions", "per_key"), ("unordered", "unordered")):
-            rate, cpu = await throughput(broker.url, ordering, ordering, jobs)
+            (rate, cpu), best = max(
+                [
+                    (await throughput(broker.url, f"{ordering}-{tried}", ordering, jobs, tried), tried)
+                    for tried in CONCURRENCIES
+                ]
+            )
             rates[name] = rate
-            table.add_row(store, name, f"{rate:,.0f} jobs/s", f"{cpu:.0f} µs of CPU in the worker for a job")
+            said = f"{cpu:.0f} µs of CPU in the worker for a job"
+            table.add_row(store, f"{name}, concurrency {best}", f"{rate:,.0f} jobs/s", said)
         median = await pick_up(broker.url, 20 if jobs <= 2000 else 200)
         verdict = "" if median < PICK_UP_SECONDS_MAX else f"MISSED: {PICK_UP_SECONDS_MAX * 1000:.0f} ms"
         table.add_row(store, "pick-up of a single job, p50", f"{median * 1000:.1f} ms", verdict)
