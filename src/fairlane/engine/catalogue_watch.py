@@ -6,13 +6,12 @@ The truth is a version in the store; a hint says that it rose, and every second 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.errors import FairlaneError
+from fairlane.runtime.service import Service
 from fairlane.store.base import Store
 from fairlane.store.specs import SPECS
 
@@ -23,27 +22,13 @@ LOOK_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-class CatalogueWatch:
+class CatalogueWatch(Service):
     def __init__(self, store: Store, catalogue: Catalogue, reload: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("catalogue")
         self._store = store
         self._catalogue = catalogue
         self._reload = reload
         self._version: int | None = None
-        self._news = asyncio.Event()
-        self._stopping = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="fairlane catalogue")
-
-    def look_soon(self) -> None:
-        self._news.set()
-
-    async def stop(self) -> None:
-        self._stopping = True
-        self._news.set()
-        if self._task is not None:
-            await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         while not self._stopping:
@@ -51,9 +36,7 @@ class CatalogueWatch:
                 await self.look()
             except FairlaneError as error:
                 log.debug("cannot look at the catalogue now: %s", error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
-            self._news.clear()
+            await self._rest(LOOK_SECONDS)
 
     async def look(self) -> None:
         """Forget what changed since the last look, all of it when that is not known."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
-import msgspec
-
 from fairlane.engine.ack import Acker, AckRequest
-from fairlane.engine.admission import LIMITS, Admission, Gauge, Kind, Limit, Load, Verdict
+from fairlane.engine.admission import LIMITS, Kind, Limit, Load
+from fairlane.engine.announcer import Announcer
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.capacity import Capacity
@@ -19,14 +18,18 @@ from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.enqueue import Enqueuer, enqueue_acks
+from fairlane.engine.flushes import Flushes
 from fairlane.engine.forwarder import Forwarder
+from fairlane.engine.gate import Gate
 from fairlane.engine.halts import Halter
 from fairlane.engine.inbox import Inbox
+from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.journal_drain import JournalDrain
 from fairlane.engine.kept import push_lane
 from fairlane.engine.leases import Leases
 from fairlane.engine.operations import Operations
 from fairlane.engine.patience import PATIENCE_SECONDS
+from fairlane.engine.polls import Polls
 from fairlane.engine.pop import Popper, PopRequest
 from fairlane.engine.popped import Popped
 from fairlane.engine.processor import Processor, Work
@@ -44,11 +47,11 @@ from fairlane.engine.store_watch import StoreWatch
 from fairlane.engine.switchboard import PUSH_ASIDE, Switchboard
 from fairlane.engine.timekeeper import Timekeeper
 from fairlane.engine.transact import Outcome, Step, Transactor
-from fairlane.engine.waiters import NOT_MADE_YET, Waiters
+from fairlane.engine.waiters import Waiters
 from fairlane.engine.waiting_acks import WaitingAcks
 from fairlane.engine.waiting_pushes import WaitingPushes
 from fairlane.engine.wide_pop import WidePopper
-from fairlane.errors import LaneWaiting, OutcomeUnknown, Overloaded, ShuttingDown, StoreUnavailable, Unavailable
+from fairlane.errors import LaneWaiting, ShuttingDown, StoreUnavailable, Unavailable
 from fairlane.hooks.hook import Secrets, no_secrets
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
@@ -66,8 +69,6 @@ from fairlane.telemetry import Operation, Telemetry
 T = TypeVar("T")
 _FLUSHES_WAITING_MAX = 5
 """While more flushes of pushes wait than this, operations are applied at a slower pace."""
-_LOOK_SECONDS = 0.001
-"""When an operation was executed, others of its kind are so for this long without another look at the load."""
 
 
 class Engine:
@@ -92,56 +93,69 @@ class Engine:
         self.programs = Programs(store, tenant, secrets)
         self.specs = Specs(store, self.programs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)
+        self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
         self.halts = Halter(store, self.catalogue, self.announce)
         leases = Leases(store)
-        self._ready: dict[int, int] = {}
         self.processor = Processor(store, self._begin, lambda: self._pushes.flushes_waiting > _FLUSHES_WAITING_MAX)
         self.operations = Operations(store, self.catalogue, self.processor)
         capacity = Capacity()
-        self._enqueuer = Enqueuer(store, self.processor.kept, self.processor.estimate, capacity)
-        self._pusher = Pusher(store, self.catalogue, self._got_messages, self._enqueuer.push, capacity)
-        self.timekeeper = Timekeeper(store, self._caught_up)
+        enqueuer = Enqueuer(store, self.processor.kept, self.processor.estimate, capacity)
+        self._pusher = Pusher(store, self.catalogue, announcer.stored, enqueuer.push, capacity)
+        self.timekeeper = Timekeeper(store, announcer.appended)
         self.ranks = Ranks(store, self.catalogue)
         self.schedules = Scheduler(store, self.catalogue, self._pusher, self.timekeeper.wake)
         self._popper = Popper(
             store, self.catalogue, leases, self.waiters, telemetry=self.telemetry, switches=self.switches
         )
-        self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
-        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, self._keep_acks)
-        self.forwarder = Forwarder(store, self._caught_up)
+
+        async def keep_acks(requests: list[AckRequest]) -> AckAnswers:
+            return await enqueue_acks(requests, self.catalogue, enqueuer)
+
+        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, keep_acks)
+        self.forwarder = Forwarder(store, announcer.appended)
         self._acker.buried = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
         self.recurring = Recurring(
-            store, self._transactor, self.programs.admit_steps, self._announce, self.timekeeper.wake
+            store, self._transactor, self.programs.admit_steps, announcer.flushed, self.timekeeper.wake
         )
         self.timekeeper.recurring = self.recurring
-        self.sources = Sources(store, self._transactor, self.programs.admit_steps, self._check_bundle, self._announce)
+        self.sources = Sources(
+            store, self._transactor, self.programs.admit_steps, self._check_bundle, announcer.flushed
+        )
         self.inbox = Inbox(store, self.catalogue, tenant, self.push)
         self.shelter: Shelter | None = None
         self.journal_drain: JournalDrain | None = None
         self._draining: asyncio.Task[None] | None = None
         if journal is not None:
             self._take_shelter(journal, tenant, patience_seconds)
-        flushes = store.flushes()
+        wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
+        self._polls = Polls(self._popper, wide_popper, self.telemetry, self.shelter)
+        flushes = Flushes(self._pusher, self._acker, keep_acks, announcer.flushed, self.shelter)
+        at_once = store.flushes()
         self._pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
-            self._push, BatchPolicy(flushes=flushes), weigh=_weigh_push
+            flushes.push, BatchPolicy(flushes=at_once), weigh=_weigh_push
         )
         self._schedulings: Batcher[PushRequest, list[PushOutcome]] = Batcher(
-            self.schedules.flush, BatchPolicy(flushes=flushes), weigh=_weigh_push
+            self.schedules.flush, BatchPolicy(flushes=at_once), weigh=_weigh_push
         )
         self._acks: Batcher[AckRequest, Sequence[AckOutcome]] = Batcher(
-            self._ack, BatchPolicy(flushes=flushes), weigh=lambda request: Weight(len(request.items))
+            flushes.ack, BatchPolicy(flushes=at_once), weigh=_weigh_ack
         )
         self._renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
         self._waiting_pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
-            self._enqueue, BatchPolicy(), weigh=_weigh_push
+            flushes.enqueue, BatchPolicy(), weigh=_weigh_push
         )
         self._waiting_acks: Batcher[AckRequest, Sequence[AckOutcome]] = Batcher(
-            self._enqueue_acks, BatchPolicy(), weigh=lambda request: Weight(len(request.items))
+            flushes.enqueue_acks, BatchPolicy(), weigh=_weigh_ack
         )
-        self.admission = Admission(limits)
-        self._gauge = Gauge()
-        self._execute_until: dict[Kind, float] = {}
+        self._gate = Gate(
+            limits,
+            self.processor,
+            self.telemetry,
+            direct=(self._pushes, self._acks),
+            kept=(self._waiting_pushes, self._waiting_acks),
+        )
+        self.admission = self._gate.admission
         self._stopped = False
         self.processor.start()
         self._reseed = Reseed(store, self.announce)
@@ -154,7 +168,7 @@ class Engine:
     def _heard(self, queue_id: int) -> None:
         """A hint of another broker."""
         if queue_id == CATALOGUE:
-            self._watch.look_soon()
+            self._watch.wake()
         else:
             self.waiters.wake(queue_id, 100)
 
@@ -180,7 +194,7 @@ class Engine:
             self._pusher,
             self._acker.flush,
             tenant=tenant,
-            applied=self._announce,
+            applied=self._announcer.flushed,
             programs=self.programs,
         )
 
@@ -259,52 +273,17 @@ class Engine:
     def _must_wait(self, kind: Kind) -> bool:
         """Whether an operation is kept and applied later; Overloaded if it is not even that. While the store is away
         the journal decides."""
-        if kind not in self.admission.limits or self._away:
-            return False
-        verdict = self._admit(kind)
-        self.admission.count(kind, verdict)
-        return verdict == "enqueue"
+        return not self._away and self._gate.must_wait(kind)
 
     def check_admission(self, kind: Kind) -> None:
         """Overloaded if one more of this kind is refused now, whatever is in it: so that it need not be read."""
-        if self.admission.holds_back(kind) and not self._away:
-            self._admit(kind)
-
-    def _admit(self, kind: Kind) -> Verdict:
-        now = perf_counter()
-        if now < self._execute_until.get(kind, 0.0):
-            return "execute"
-        load = self.load(kind)
-        decision = self.admission.decide(kind, load, now=now)
-        if decision.verdict == "execute":
-            self._execute_until[kind] = now + _LOOK_SECONDS
-        elif decision.verdict == "refuse":
-            self.admission.count(kind, "refuse")
-            self.telemetry.operations[kind].errors += 1
-            raise Overloaded(decision.reason, retry_after=decision.retry_after, depth=load.depth)
-        return decision.verdict
+        if not self._away:
+            self._gate.check(kind)
 
     def _begin(self, lane: ClaimedLane) -> Work:
         if lane.claim.group_id:
             return WaitingAcks(lane, self._acker)
-        return WaitingPushes(lane, self.catalogue, self._caught_up)
-
-    def _caught_up(self, queue_id: int, count: int) -> None:
-        self.telemetry.queue(queue_id).pushed += count
-        self.waiters.wake(NOT_MADE_YET, len(self.waiters))
-        self.announce(queue_id, 1)
-
-    async def _enqueue_acks(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
-        keep = self._keep_acks
-        return await (self.shelter.ack(requests, keep) if self.shelter is not None else keep(requests))
-
-    async def _keep_acks(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
-        return await enqueue_acks(requests, self.catalogue, self._enqueuer)
-
-    async def _enqueue(self, requests: list[PushRequest]) -> list[list[PushOutcome] | Exception]:
-        if self.shelter is not None:
-            return await self.shelter.push(requests, self._pusher.run_enqueue)
-        return await self._pusher.enqueue(requests)
+        return WaitingPushes(lane, self.catalogue, self._announcer.appended)
 
     async def _timed(self, operation: Operation, items: int, work: Awaitable[T]) -> T:
         began = perf_counter()
@@ -316,64 +295,14 @@ class Engine:
         self.telemetry.done(operation, began, items)
         return outcome
 
-    async def _push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception]:
-        if self.shelter is not None:
-            outcomes = await self.shelter.push(requests, self._pusher.run)
-        else:
-            outcomes = await self._pusher.flush(requests)
-        self._announce()
-        return outcomes
-
-    async def _ack(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception]:
-        if self.shelter is not None:
-            return await self.shelter.ack(requests, self._acker.flush)
-        return await self._acker.flush(requests)
-
-    def _got_messages(self, queue_id: int, owners: Sequence[tuple[int, int]]) -> None:
-        self._ready[queue_id] = self._ready.get(queue_id, 0) + 1
-        counts = self.telemetry.queue(queue_id)
-        counts.pushed += len(owners)
-        counts.pushes += 1 if owners[0][0] == owners[-1][0] else len({request for request, _ in owners})
-
-    def _announce(self) -> None:
-        """Wake polls, here and at other brokers, once for all lanes that a flush filled."""
-        ready, self._ready = self._ready, {}
-        self.waiters.wake(NOT_MADE_YET, len(self.waiters))
-        for queue_id, lanes in ready.items():
-            self.announce(queue_id, lanes)
-
     def announce(self, queue_id: int, lanes: int) -> None:
         """Lanes of a queue became ready by other ways than a push."""
-        self.waiters.wake(queue_id, lanes)
-        self.store.hint(queue_id)
+        self._announcer.announce(queue_id, lanes)
 
     async def pop(self, request: PopRequest) -> Popped:
         self._check_running()
         self._must_wait("pop")
-        try:
-            if self.shelter is not None:
-                return await self._pop_when_up(request, self.shelter, self._popper.pop)
-            return await self._popper.pop(request)
-        except Exception:
-            self.telemetry.pop.errors += 1
-            raise
-
-    async def _pop_when_up(
-        self, request: PopRequest, shelter: Shelter, pop: Callable[[PopRequest], Awaitable[Popped]]
-    ) -> Popped:
-        """A poll that waits, waits for the store as well; one that does not is told at once that it is away."""
-        watch, give_up_at = shelter.watch, perf_counter() + request.wait_seconds
-        while True:
-            if not watch.up and not await watch.wait_back(give_up_at - perf_counter()):
-                raise StoreUnavailable(f"the store does not answer: {watch.why}")
-            left = max(0.0, give_up_at - perf_counter()) if request.wait_seconds else 0.0
-            try:
-                async with asyncio.timeout(None if left else 2 * shelter.patience.seconds):
-                    return await pop(msgspec.structs.replace(request, wait_seconds=left))
-            except TimeoutError:
-                watch.lost("a pop got no answer in time")
-            except (StoreUnavailable, OutcomeUnknown) as error:
-                watch.lost(str(error))
+        return await self._polls.pop(request)
 
     async def ack(self, request: AckRequest) -> Sequence[AckOutcome]:
         self._check_running()
@@ -430,7 +359,7 @@ class Engine:
         self._check_lanes(tenant, steps)
         bundle = self._transactor.transact(tenant, steps)
         outcomes = await self._timed(self.telemetry.transaction, len(steps), bundle)
-        self._announce()
+        self._announcer.flushed()
         return outcomes
 
     async def cycle(self, tenant: str, change: StateChange, steps: Sequence[Step], *, release: bool) -> list[Outcome]:
@@ -443,24 +372,14 @@ class Engine:
         commit = partial(self.store.streams.cycle, change)
         bundle = self._transactor.transact(tenant, steps, commit=commit, release=release)
         outcomes = await self._timed(self.telemetry.transaction, len(steps) + len(change.ops), bundle)
-        self._announce()
+        self._announcer.flushed()
         return outcomes
 
     async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
         """Pop from whichever queue with these labels has something."""
         self._check_running()
         self._must_wait("pop")
-
-        async def pop(request: PopRequest) -> Popped:
-            return await self._wide_popper.pop(request, namespace, task)
-
-        try:
-            if self.shelter is not None:
-                return await self._pop_when_up(request, self.shelter, pop)
-            return await pop(request)
-        except Exception:
-            self.telemetry.pop.errors += 1
-            raise
+        return await self._polls.pop_any(request, namespace=namespace, task=task)
 
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
@@ -496,13 +415,7 @@ class Engine:
 
     def load(self, kind: Kind = "push") -> Load:
         """What admission decides by, as of now."""
-        now = perf_counter()
-        busy = max(self._pushes.busy, self._acks.busy)
-        waited = max(self._pushes.waited(now), self._acks.waited(now))
-        use = self._gauge.feed(now, busy=busy, waited=waited)
-        direct, kept = (self._acks, self._waiting_acks) if kind == "ack" else (self._pushes, self._waiting_pushes)
-        backlogs = (direct.backlog_seconds(), kept.backlog_seconds())
-        return Load(use, self.processor.depth, self.processor.drain_rate, *backlogs, sure=direct.sure)
+        return self._gate.load(kind)
 
     @property
     def pending(self) -> int:
@@ -512,3 +425,7 @@ class Engine:
 
 def _weigh_push(request: PushRequest) -> Weight:
     return Weight(len(request.items), sum(map(len, [item.payload for item in request.items])))
+
+
+def _weigh_ack(request: AckRequest) -> Weight:
+    return Weight(len(request.items))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable
 
 from fairlane.errors import FairlaneError, InvalidRequest, ShuttingDown
 from fairlane.model.queue import QueueOptions
+from fairlane.runtime.service import Service
 from fairlane.store.base import Store
 
 _STEP = 100
@@ -20,41 +20,18 @@ _CHAIN_MAX = 16
 log = logging.getLogger(__name__)
 
 
-class Forwarder:
+class Forwarder(Service):
     """`appended(queue_id, count)` is called for the queues that got letters."""
 
     def __init__(self, store: Store, appended: Callable[[int, int], None]) -> None:
+        super().__init__("forwarder")
         self._store = store
         self._appended = appended
-        self._news = asyncio.Event()
-        self._stopping = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="fairlane forwarder")
-
-    def wake(self) -> None:
-        """Some message was given up."""
-        self._news.set()
-
-    async def stop(self) -> None:
-        """Finish the step that is being done; the rest is for whoever comes next."""
-        self._stopping = True
-        self._news.set()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-            if not self._task.cancelled() and (error := self._task.exception()):
-                raise error
 
     async def _run(self) -> None:
         away = False
         while not self._stopping:
-            try:
-                async with asyncio.timeout(_FLOOR_SECONDS * random.uniform(0.75, 1.25)):  # noqa: S311  # not all at once
-                    await self._news.wait()
-            except TimeoutError:
-                pass
-            self._news.clear()
+            await self._rest(_FLOOR_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311  # not all at once
             try:
                 while not self._stopping and await self.forward():
                     pass

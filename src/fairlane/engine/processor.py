@@ -8,7 +8,6 @@ is not known may simply be repeated.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
@@ -21,6 +20,7 @@ from uuid import UUID, uuid4
 from fairlane.engine.drain import DrainRate
 from fairlane.errors import FairlaneError, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
+from fairlane.runtime.service import Service
 from fairlane.store.base import Store
 from fairlane.store.operations import Application, ApplyResult, ClaimedLane, LaneClaim, Lost
 from fairlane.store.values import Full
@@ -61,20 +61,18 @@ class Work(Protocol):
         ...
 
 
-class Processor:
+class Processor(Service):
     """One for a broker. `begin` makes the work of a claimed lane; `busy` says that callers wait and come first."""
 
     def __init__(self, store: Store, begin: Callable[[ClaimedLane], Work], busy: Callable[[], bool]) -> None:
+        super().__init__("operations")
         self._store = store
         self._begin = begin
         self._busy = busy
         self._worker = f"{socket.gethostname()}/{os.getpid()}/{uuid7()[-12:]}"
-        self._news = asyncio.Event()
-        self._stopping = False
         self._drain = DrainRate()
         self._looked_at = 0.0
         self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
-        self._task: asyncio.Task[None] | None = None
         self._token: UUID | None = None
         """Of the last claims, until they are known to have ended."""
         self.depth = 0
@@ -86,29 +84,16 @@ class Processor:
         """Operations a second that this broker applied lately; 0 while it is not known."""
         return self._drain.rate
 
-    def start(self) -> None:
-        self._stopping = False
-        self._task = asyncio.create_task(self._run(), name="fairlane operations")
-
     def kept(self, count: int) -> None:
         """Operations came."""
         self.depth += count
-        self._news.set()
+        self.wake()
 
     def estimate(self, position: int) -> float:
         """Seconds until an operation at this place of its lane is applied: all that wait are served in turn."""
         if not self._drain.rate:
             return UNKNOWN_SECONDS
         return round(max(0.01, max(position, self.depth) / self._drain.rate), 2)
-
-    async def stop(self) -> None:
-        """Finish what is being applied; the rest is for whoever comes next."""
-        self._stopping = True
-        self._news.set()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-            if not self._task.cancelled() and (error := self._task.exception()):
-                raise error
 
     async def _run(self) -> None:
         away = 0
@@ -125,10 +110,10 @@ class Processor:
                 if away == 0:
                     log.warning("operations wait, for the store does not answer: %s", error)
                 away += 1
-                await self._sleep(pause)
+                await self._rest(pause)
                 continue
             if not worked:
-                await self._sleep(FLOOR_SECONDS if self.depth else IDLE_SECONDS)
+                await self._rest(FLOOR_SECONDS if self.depth else IDLE_SECONDS)
 
     async def clean(self) -> int:
         """Remove operations that ended an hour ago; how many."""
@@ -137,12 +122,6 @@ class Processor:
         while step := await self._store.operations.clean(older_than_seconds=KEPT_SECONDS, limit=CLEAN_STEP):
             cleaned += step
         return cleaned
-
-    async def _sleep(self, seconds: float) -> None:
-        if not self._stopping:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), seconds)
-        self._news.clear()
 
     async def _turn(self) -> bool:
         """Claim and apply once; whether there was anything."""

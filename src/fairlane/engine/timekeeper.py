@@ -6,7 +6,6 @@ Every broker does it, and none leads: each step is small, atomic, and skips what
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable
 
 from fairlane.engine.recurring import Recurring
 from fairlane.errors import FairlaneError, ShuttingDown
+from fairlane.runtime.service import Service
 from fairlane.store.base import Store
 
 _FIRE_STEP = 1000
@@ -29,35 +29,17 @@ _EXPIRY_STEPS_MAX = 1000
 log = logging.getLogger(__name__)
 
 
-class Timekeeper:
+class Timekeeper(Service):
     """`fired(queue_id, count)` is called for messages that were appended."""
 
     def __init__(self, store: Store, fired: Callable[[int, int], None]) -> None:
+        super().__init__("timekeeper")
         self._store = store
         self._fired = fired
-        self._news = asyncio.Event()
-        self._stopping = False
         self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
-        self._task: asyncio.Task[None] | None = None
         self.fired = self.expired = 0
         self.recurring: Recurring | None = None
         """Its ticks are part of what time brings."""
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="fairlane timekeeper")
-
-    def wake(self) -> None:
-        """There is something new to wait for."""
-        self._news.set()
-
-    async def stop(self) -> None:
-        """Finish the step that is being done; the rest is for whoever comes next."""
-        self._stopping = True
-        self._news.set()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-            if not self._task.cancelled() and (error := self._task.exception()):
-                raise error
 
     async def _run(self) -> None:
         away = False
@@ -73,12 +55,7 @@ class Timekeeper:
                 if not away:
                     log.warning("scheduled messages wait, for the store does not answer: %s", error)
                 away, pause = True, _AWAY_SECONDS
-            try:
-                async with asyncio.timeout(pause):
-                    await self._news.wait()
-            except TimeoutError:
-                continue
-            self._news.clear()
+            await self._rest(pause)
 
     async def fire(self) -> float:
         """Append all that is due; how many seconds to wait until there is more."""

@@ -1,0 +1,53 @@
+"""How what the batchers gathered gets into the store: by way of the shelter, where there is a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from fairlane.engine.ack import Acker, AckRequest
+from fairlane.engine.draft import PushRequest
+from fairlane.engine.journal_acks import AckAnswers
+from fairlane.engine.push import Pusher
+from fairlane.engine.shelter import Shelter
+from fairlane.model.outcome import PushOutcome
+
+
+class Flushes:
+    def __init__(
+        self,
+        pusher: Pusher,
+        acker: Acker,
+        keep_acks: Callable[[list[AckRequest]], Coroutine[Any, Any, AckAnswers]],
+        stored: Callable[[], None],
+        shelter: Shelter | None,
+    ) -> None:
+        """`keep_acks` keeps acks as operations; `stored` is called after each flush of pushes."""
+        self._pusher = pusher
+        self._acker = acker
+        self._keep_acks = keep_acks
+        self._stored = stored
+        self._shelter = shelter
+
+    async def push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception]:
+        if self._shelter is not None:
+            outcomes = await self._shelter.push(requests, self._pusher.run)
+        else:
+            outcomes = await self._pusher.flush(requests)
+        self._stored()
+        return outcomes
+
+    async def enqueue(self, requests: list[PushRequest]) -> list[list[PushOutcome] | Exception]:
+        if self._shelter is not None:
+            return await self._shelter.push(requests, self._pusher.run_enqueue)
+        return await self._pusher.enqueue(requests)
+
+    async def ack(self, requests: list[AckRequest]) -> AckAnswers:
+        if self._shelter is not None:
+            return await self._shelter.ack(requests, self._acker.flush)
+        return await self._acker.flush(requests)
+
+    async def enqueue_acks(self, requests: list[AckRequest]) -> AckAnswers:
+        if self._shelter is not None:
+            return await self._shelter.ack(requests, self._keep_acks)
+        return await self._keep_acks(requests)

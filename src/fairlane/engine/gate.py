@@ -1,0 +1,79 @@
+"""Which operations are executed, which are kept and applied later, and which are refused, by how busy the store is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+
+from fairlane.engine.ack import AckRequest
+from fairlane.engine.admission import Admission, Gauge, Kind, Limit, Load, Verdict
+from fairlane.engine.batcher import Batcher
+from fairlane.engine.draft import PushRequest
+from fairlane.engine.processor import Processor
+from fairlane.errors import Overloaded
+from fairlane.model.outcome import AckOutcome, PushOutcome
+from fairlane.telemetry import Telemetry
+
+Batchers = tuple[Batcher[PushRequest, list[PushOutcome]], Batcher[AckRequest, Sequence[AckOutcome]]]
+_LOOK_SECONDS = 0.001
+"""When an operation was executed, others of its kind are so for this long without another look at the load."""
+
+
+class Gate:
+    """`direct` are the batchers of pushes and acks that are executed, `kept` of those that wait."""
+
+    def __init__(
+        self,
+        limits: Mapping[Kind, Limit],
+        processor: Processor,
+        telemetry: Telemetry,
+        *,
+        direct: Batchers,
+        kept: Batchers,
+    ) -> None:
+        self.admission = Admission(limits)
+        self._processor = processor
+        self._telemetry = telemetry
+        self._direct = direct
+        self._kept = kept
+        self._gauge = Gauge()
+        self._execute_until: dict[Kind, float] = {}
+
+    def must_wait(self, kind: Kind) -> bool:
+        """Whether an operation is kept and applied later; Overloaded if it is not even that."""
+        if kind not in self.admission.limits:
+            return False
+        verdict = self._admit(kind)
+        self.admission.count(kind, verdict)
+        return verdict == "enqueue"
+
+    def check(self, kind: Kind) -> None:
+        """Overloaded if one more of this kind is refused now."""
+        if self.admission.holds_back(kind):
+            self._admit(kind)
+
+    def _admit(self, kind: Kind) -> Verdict:
+        now = perf_counter()
+        if now < self._execute_until.get(kind, 0.0):
+            return "execute"
+        load = self.load(kind)
+        decision = self.admission.decide(kind, load, now=now)
+        if decision.verdict == "execute":
+            self._execute_until[kind] = now + _LOOK_SECONDS
+        elif decision.verdict == "refuse":
+            self.admission.count(kind, "refuse")
+            self._telemetry.operations[kind].errors += 1
+            raise Overloaded(decision.reason, retry_after=decision.retry_after, depth=load.depth)
+        return decision.verdict
+
+    def load(self, kind: Kind) -> Load:
+        """What admission decides by, as of now."""
+        now = perf_counter()
+        pushes, acks = self._direct
+        busy = max(pushes.busy, acks.busy)
+        waited = max(pushes.waited(now), acks.waited(now))
+        use = self._gauge.feed(now, busy=busy, waited=waited)
+        which = 1 if kind == "ack" else 0
+        direct, kept = self._direct[which], self._kept[which]
+        backlogs = (direct.backlog_seconds(), kept.backlog_seconds())
+        return Load(use, self._processor.depth, self._processor.drain_rate, *backlogs, sure=direct.sure)

@@ -1,0 +1,59 @@
+"""Pops as callers ask for them: of one queue or of several, and while the store is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+
+import msgspec
+
+from fairlane.engine.pop import Popper, PopRequest
+from fairlane.engine.popped import Popped
+from fairlane.engine.shelter import Shelter
+from fairlane.engine.wide_pop import WidePopper
+from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.telemetry import Telemetry
+
+
+class Polls:
+    def __init__(self, popper: Popper, wide_popper: WidePopper, telemetry: Telemetry, shelter: Shelter | None) -> None:
+        self._popper = popper
+        self._wide_popper = wide_popper
+        self._telemetry = telemetry
+        self._shelter = shelter
+
+    async def pop(self, request: PopRequest) -> Popped:
+        return await self._counted(request, self._popper.pop)
+
+    async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
+        """Pop from whichever queue with these labels has something."""
+
+        async def pop(request: PopRequest) -> Popped:
+            return await self._wide_popper.pop(request, namespace, task)
+
+        return await self._counted(request, pop)
+
+    async def _counted(self, request: PopRequest, pop: Callable[[PopRequest], Awaitable[Popped]]) -> Popped:
+        shelter = self._shelter
+        try:
+            return await (pop(request) if shelter is None else _pop_when_up(request, shelter, pop))
+        except Exception:
+            self._telemetry.pop.errors += 1
+            raise
+
+
+async def _pop_when_up(request: PopRequest, shelter: Shelter, pop: Callable[[PopRequest], Awaitable[Popped]]) -> Popped:
+    """A poll that waits, waits for the store as well; one that does not is told at once that it is away."""
+    watch, give_up_at = shelter.watch, perf_counter() + request.wait_seconds
+    while True:
+        if not watch.up and not await watch.wait_back(give_up_at - perf_counter()):
+            raise StoreUnavailable(f"the store does not answer: {watch.why}")
+        left = max(0.0, give_up_at - perf_counter()) if request.wait_seconds else 0.0
+        try:
+            async with asyncio.timeout(None if left else 2 * shelter.patience.seconds):
+                return await pop(msgspec.structs.replace(request, wait_seconds=left))
+        except TimeoutError:
+            watch.lost("a pop got no answer in time")
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            watch.lost(str(error))
