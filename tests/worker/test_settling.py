@@ -6,6 +6,7 @@ from fairlane.client.message import Batch
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckStatus
 from fairlane.worker.claim import Claim, Said
+from fairlane.worker.feed import breadth
 from fairlane.worker.settling import _needed
 
 LANE, OTHER = PartitionId(0, 1), PartitionId(0, 2)
@@ -37,3 +38,10 @@ def test_what_is_more_than_done_is_told_and_nothing_is_taken_to_be_done_with_it(
 
 def test_each_message_of_an_unordered_queue_is_told() -> None:
     assert told(item("a"), item("b"), item("c"), ordered=False) == ["a", "b", "c"]
+
+
+def test_a_pop_looks_at_about_as_many_lanes_as_it_needs() -> None:
+    assert breadth(1000, 20.0) == 100
+    assert breadth(1000, 1.0) == breadth(1000, 0.0) == 1000
+    assert breadth(1000, 500.0) == 16
+    assert breadth(3, 500.0) == 3

@@ -24,6 +24,7 @@ POLLS_MAX = 4  # pops on their way at once: while one is answered, another is as
 LANE_SECONDS = 0.05
 """What one pop takes of an ordered queue should be handled in about this time: messages of one lane come one after
 another, and while they wait in this worker no other can have them."""
+LANES_LEAST = 16
 ORDERING_SECONDS = 30.0
 ANSWER_SECONDS = 0.5
 """A pop that was not answered by then waits for messages."""
@@ -60,6 +61,7 @@ class Feed:
         self._failures = 0
         self._ordered = True
         self._ordering_at = 0.0
+        self._per_lane = 0.0
 
     @property
     def queue(self) -> str:
@@ -138,7 +140,7 @@ class Feed:
             self._give(size - len(batch or ()))
         if not batch:
             return False
-        self._take(batch)
+        self._take(batch, full=len(batch) == size)
         if len(batch) == size and self._size() and len(self._helpers) < POLLS_MAX - 1 and not self.stopped:
             helper = asyncio.create_task(self._help())
             self._helpers.add(helper)
@@ -176,7 +178,7 @@ class Feed:
                 self.subscription.queue,
                 group=self.subscription.group,
                 batch=size,
-                partitions=size,
+                partitions=breadth(size, self._per_lane),
                 wait=wait,
                 lease_seconds=self.subscription.lease_seconds,
             )
@@ -210,7 +212,9 @@ class Feed:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._halted.wait(), delay)
 
-    def _take(self, batch: Batch[Any]) -> None:
+    def _take(self, batch: Batch[Any], *, full: bool) -> None:
+        lanes = len({message.partition_id for message in batch})
+        self._per_lane = len(batch) / lanes if full else 0.0
         claim = Claim(batch)
         claim.stopped = self.stopped
         self.claims.add(claim)
@@ -287,3 +291,10 @@ class Feed:
             self.subscription.queue,
         )
         self._stage.soon(claim.cancel)
+
+
+def breadth(size: int, per_lane: float) -> int:
+    """From how many lanes to take so many messages, when each had so many lately; 0.0 when all are worth a look, for
+    the last pop came short. A pop keeps others from the lanes that it looks at for a moment, so it asks for no more
+    than it may need."""
+    return size if not per_lane else min(size, max(LANES_LEAST, int(2 * size / per_lane)))
