@@ -12,7 +12,7 @@ from fairlane.administration import Administration
 from fairlane.config import named_variables
 from fairlane.delivery import Batch, Delivery, alike
 from fairlane.engine.ack import AckRequest
-from fairlane.engine.admission import LIMITS, PATIENT, Kind, Limit
+from fairlane.engine.admission import PATIENT, Kind, Limit
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.engine import Engine
 from fairlane.engine.patience import PATIENCE_SECONDS
@@ -45,7 +45,7 @@ class Broker(Administration):
         tenant: str = DEFAULT_TENANT,
         polls_max: int = POLLS_MAX,
         journal: Journal | None = None,
-        limits: Mapping[Kind, Limit] = LIMITS,
+        limits: Mapping[Kind, Limit] = PATIENT,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """With a `journal`, await `engine.start()` before the first call."""

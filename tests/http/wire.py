@@ -16,6 +16,7 @@ import msgspec
 from yarl import URL
 
 from fairlane.broker import Broker
+from fairlane.engine.admission import LIMITS
 from fairlane.http.app import App
 from fairlane.http.server import Server
 from fairlane.model.limits import POLLS_MAX
@@ -119,7 +120,7 @@ class Wire:
 
 @asynccontextmanager
 async def serving(store: Store, *, polls_max: int = POLLS_MAX) -> AsyncIterator[Wire]:
-    broker = Broker(store, polls_max=polls_max)
+    broker = Broker(store, polls_max=polls_max, limits=LIMITS)
     app = App(broker)
     server = app.server = Server(app.handle)
     port = await server.start("127.0.0.1", 0)

@@ -138,7 +138,7 @@ def test_an_execution_has_a_reason_too() -> None:
 
 async def test_the_engine_feeds_the_gauge_from_its_batchers() -> None:
     """A store that holds up its flushes shows as use; once it goes on, the use falls."""
-    broker = Broker(await SqliteStore.open(":memory:"))
+    broker = Broker(await SqliteStore.open(":memory:"), limits=LIMITS)
     engine = broker.engine
     try:
         assert engine.load() == Load(0.0, 0, 0.0)

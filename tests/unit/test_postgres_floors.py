@@ -12,6 +12,7 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.store.postgres import pop
+from fairlane.store.postgres.connection import MINUS_INFINITY
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
 
@@ -25,12 +26,17 @@ async def url(postgres18: PostgresServer, fresh_database: FreshDatabase) -> str:
 
 @pytest.fixture
 async def broker(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
-    """Its scans count as slow, so that all but one in a while begin at the floor."""
+    """Its scans of everything count as slow and those from the floor as quick, so that all but one in a while begin
+    there."""
     monkeypatch.setattr(pop, "_FULL_SCAN_SECONDS_MAX", BOUND_SECONDS)
     seen = pop.Floors.seen
-    monkeypatch.setattr(
-        pop.Floors, "seen", lambda self, key, began, at, took: seen(self, key, began, at, BOUND_SECONDS)
-    )
+
+    def saw(floors: pop.Floors, key: tuple[int, int], began: int, at: int, _: float) -> None:
+        seen(floors, key, at, at, 0.001)
+        if began == MINUS_INFINITY:
+            seen(floors, key, began, at, BOUND_SECONDS)
+
+    monkeypatch.setattr(pop.Floors, "seen", saw)
     async with Broker.open(url) as broker:
         yield broker
 

@@ -164,7 +164,7 @@ class Admission:
     def __init__(self, limits: Mapping[Kind, Limit] = LIMITS) -> None:
         self.limits = limits
         self.decisions: dict[Kind, dict[Verdict, int]] = {
-            kind: {"execute": 0, "enqueue": 0, "refuse": 0} for kind in limits
+            kind: {"execute": 0, "enqueue": 0, "refuse": 0} for kind in {**LIMITS, **limits}
         }
         """How many of each kind went which way, for the metrics."""
         self._engaged: set[Kind] = set()

@@ -237,7 +237,9 @@ class Popper:
             )
         token = UUID(uuid7())
         try:
-            lanes = await batcher.submit(Claim(token, request.batch, request.partitions))
+            lanes = await batcher.submit(
+                Claim(token, request.batch, request.partitions, waits=request.wait_seconds > 0)
+            )
         except NotFound:
             self._catalogue.forget(queue.id)
             return None
@@ -270,9 +272,10 @@ class Popper:
             raise
         if result.gone:
             raise NotFound("the queue or the group was deleted")
-        self._due[group_id] = result.next_at
-        if len(self._due) > 10_000:
-            self._due.clear()
+        if any(claim.waits for claim in claims):
+            self._due[group_id] = result.next_at
+            if len(self._due) > 10_000:
+                self._due.clear()
         return result.lanes
 
     def _open(self, lane: Lane, lease: LeaseId | None) -> Taken | None:

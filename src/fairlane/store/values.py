@@ -128,6 +128,8 @@ class Claim(msgspec.Struct, frozen=True):
     token: UUID
     batch: int
     partitions: int = 1
+    waits: bool = True
+    """Whether its caller wants to know when a lane is due, if there is none now."""
 
 
 class PopCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +163,7 @@ class Lane(msgspec.Struct, kw_only=True):
 
 class PopResult(msgspec.Struct):
     """The lanes of each claim, in the order of the claims; `next_at` is when a lane that sleeps is due, if any was
-    seen."""
+    seen and somebody waits for it."""
 
     lanes: list[list[Lane]]
     next_at: int | None = None

@@ -22,6 +22,30 @@ _FLOOR_MARGIN = 250_000
 """A push takes its time before it commits, so a lane may become visible a little below what was seen last."""
 _FULL_SCAN_SHARE = 20
 _FULL_SCAN_SECONDS_MAX = 10.0
+_SAMPLE = 8
+"""One scan in so many begins at the floor though it need not, to know what that would save."""
+_SLOWEST_AGAIN = 0.005
+"""A scan from the floor that found too little is made again from the start, if that costs no more than this."""
+_NEW = 0.25
+"""What the last scan counts for."""
+
+
+class _Floor:
+    """Of one group in one shard."""
+
+    __slots__ = ("at", "full_at", "full_took", "scans", "took")
+
+    def __init__(self) -> None:
+        self.at = MINUS_INFINITY
+        self.full_at = 0.0
+        self.full_took = self.took = 0.0
+        """Of a scan of everything, and of one from the floor."""
+        self.scans = 0
+
+    @property
+    def saves(self) -> float:
+        """Seconds, by beginning here."""
+        return max(0.0, self.full_took - self.took)
 
 
 class Floors:
@@ -29,24 +53,34 @@ class Floors:
 
     A claim and an ack each leave a dead entry at the old end of the index. PostgreSQL soon skips them, unless some
     transaction elsewhere stays open: then they pile up and every scan walks over them all. So scans begin at the
-    smallest live entry seen, and a scan of everything is made as often as its cost allows: always, while it is
-    fast."""
+    smallest live entry seen, and a scan of everything is made as often as what it costs more allows: always, while that
+    is nothing."""
 
     def __init__(self) -> None:
-        self._floors: dict[tuple[int, int], tuple[int, float]] = {}
+        self._floors: dict[tuple[int, int], _Floor] = {}
 
     def begin(self, key: tuple[int, int]) -> int:
-        floor, full_at = self._floors.get(key, (MINUS_INFINITY, 0.0))
-        return MINUS_INFINITY if time.monotonic() >= full_at else floor
+        floor = self._floors.get(key)
+        if floor is None:
+            return MINUS_INFINITY
+        floor.scans += 1
+        return floor.at if floor.scans % _SAMPLE == 0 or time.monotonic() < floor.full_at else MINUS_INFINITY
+
+    def again(self, key: tuple[int, int], began: int) -> bool:
+        """Whether a scan that began there and found too little is worth one of everything."""
+        return began != MINUS_INFINITY and self._floors[key].saves < _SLOWEST_AGAIN
 
     def seen(self, key: tuple[int, int], began: int, at: int, took: float) -> None:
-        _, full_at = self._floors.get(key, (0, 0.0))
-        if began == MINUS_INFINITY:
-            rest = 0.0 if took < 0.01 else min(_FULL_SCAN_SECONDS_MAX, took * _FULL_SCAN_SHARE)
-            full_at = time.monotonic() + rest
         if len(self._floors) > 10_000:
             self._floors.clear()
-        self._floors[key] = (at - _FLOOR_MARGIN, full_at)
+        floor = self._floors.setdefault(key, _Floor())
+        if began == MINUS_INFINITY:
+            floor.full_took += (took - floor.full_took) * _NEW
+            rest = min(_FULL_SCAN_SECONDS_MAX, floor.saves * _FULL_SCAN_SHARE) if floor.took else 0.0
+            floor.full_at = time.monotonic() + rest
+        else:
+            floor.took += (took - floor.took) * (_NEW if floor.took else 1.0)
+        floor.at = at - _FLOOR_MARGIN
 
 
 class Popper:
@@ -90,12 +124,13 @@ class Popper:
         return self._shards[start:] + self._shards[:start]
 
     async def _pop_shard(
-        self, shard: int, call: PopCall, left: dict[int, tuple[int, int]], result: PopResult
+        self, shard: int, call: PopCall, left: dict[int, tuple[int, int]], result: PopResult, *, whole: bool = False
     ) -> asyncpg.Record:
-        """Fill what is left of the claims from one shard; the closing row of the answer."""
+        """Fill what is left of the claims from one shard; the closing row of the answer. `whole`: by a scan of
+        everything."""
         indexes = list(left)
         key = (call.group_id, shard)
-        floor = self._floors.begin(key)
+        floor = MINUS_INFINITY if whole else self._floors.begin(key)
         began = time.monotonic()
         rows = await self._database.write(
             self._statement,
@@ -111,13 +146,15 @@ class Popper:
             floor,
             POP_BYTES_MAX,
             call.forgiving,
+            any(claim.waits for claim in call.claims),
             self._database.time(),
         )
         end = rows.pop()
         if end["first"]:
             result.gone = True
             return end
-        if call.partition is None and call.claims[0].batch and end["seen"] is not None:
+        scans = call.partition is None and call.claims[0].batch > 0 and end["seen"] is not None
+        if scans:
             self._floors.seen(key, floor, end["seen"], time.monotonic() - began)
         last: tuple[int, PartitionId] | None = None
         for claim, lane in _lanes(shard, rows):
@@ -130,6 +167,8 @@ class Popper:
         for index in indexes:
             if min(left[index]) <= 0 or (call.partition is not None and result.lanes[index]):
                 del left[index]
+        if left and scans and self._floors.again(key, floor):
+            return await self._pop_shard(shard, call, left, result, whole=True)
         return end
 
 

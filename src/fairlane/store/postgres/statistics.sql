@@ -26,7 +26,7 @@ FROM (SELECT p.id, p.queue_id, p.start, p.head, p.last_at, coalesce(min(greatest
       FROM fairlane.partitions p
       LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
       LEFT JOIN LATERAL fairlane.holdings($1, k.partition_id, k.group_id, coalesce($3, clock_timestamp())) h ON k.claimed > 0
-      WHERE p.shard = $1 AND p.queue_id = ANY ($2) GROUP BY p.shard, p.id) x
+      WHERE p.shard = $1 AND p.queue_id = ANY ($2) GROUP BY p.shard, p.id, p.epoch) x
 GROUP BY x.queue_id;
 
 -- name: logs_of_partitions
@@ -39,7 +39,7 @@ SELECT p.id, 1::bigint AS partitions, p.head - p.start AS total, p.head - coales
 FROM fairlane.partitions p
 LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
 LEFT JOIN LATERAL fairlane.holdings($1, k.partition_id, k.group_id, coalesce($3, clock_timestamp())) h ON k.claimed > 0
-WHERE p.shard = $1 AND p.id = ANY ($2) GROUP BY p.shard, p.id;
+WHERE p.shard = $1 AND p.id = ANY ($2) GROUP BY p.shard, p.id, p.epoch;
 
 -- name: holes_of_queues
 SELECT p.queue_id AS id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open

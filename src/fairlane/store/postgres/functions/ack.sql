@@ -26,6 +26,7 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_t
 DECLARE
     t timestamptz;
     o jsonb;
+    v_queue bigint;
     v_from bigint[] := array_fill(0::bigint, ARRAY[cardinality(p_partitions)]);
     v_done boolean[] := array_fill(false, ARRAY[cardinality(p_partitions)]);
     v_limited bigint[];
@@ -47,8 +48,9 @@ BEGIN
     v_limited := fairlane.limited_queues(p_shard, p_partitions);
     PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
     SELECT bool_or(x.open_acks > 0) INTO v_waiting
-    FROM (SELECT p.open_acks FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_partitions)
-          ORDER BY p.id FOR NO KEY UPDATE) x;
+    FROM (SELECT DISTINCT id FROM unnest(p_partitions) id ORDER BY id) i CROSS JOIN LATERAL (
+        SELECT p.open_acks FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
+        FOR NO KEY UPDATE) x;
     v_now_limited := fairlane.limited_queues(p_shard, p_partitions);
     IF NOT v_now_limited <@ v_limited THEN
         RAISE EXCEPTION 'a queue got a max_size meanwhile' USING ERRCODE = 'serialization_failure';
@@ -68,36 +70,19 @@ BEGIN
         RETURN QUERY SELECT i, 'b'::"char", 0::bigint, 0::bigint, false, false, false FROM unnest(v_behind) i;
     END IF;
 
-    -- The happy path: live leases, nothing failed, all in one statement.
-    FOR c IN
-        UPDATE fairlane.cursors k
-        SET committed = a.upto,
-            lease = CASE WHEN a.upto >= k.lease_end THEN NULL ELSE k.lease END,
-            last_lease = CASE WHEN a.upto >= k.lease_end THEN k.lease ELSE k.last_lease END,
-            ready_at = CASE WHEN a.upto < k.lease_end THEN k.ready_at WHEN a.upto < p.head THEN t - p.boost END
-        FROM unnest(p_partitions, p_groups, p_tokens, p_upto, p_nack) WITH ORDINALITY a(id, grp, token, upto, nack, i),
-             fairlane.partitions p, fairlane.cursors b, fairlane.queues q
-        WHERE k.shard = p_shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.lease = a.token AND k.ready_at > t
-          AND a.nack < 0 AND NOT k.failing AND a.upto > k.committed AND a.upto <= k.lease_end
-          AND NOT a.i = ANY (p_bury_lane) AND NOT a.i = ANY (v_behind)
-          AND p.shard = p_shard AND p.id = a.id AND q.id = p.queue_id
-          AND b.shard = p_shard AND b.partition_id = a.id AND b.group_id = a.grp
-        RETURNING a.i::int, b.committed AS before, k.committed AS after, k.lease IS NULL AS released
-    LOOP
-        v_done[c.i] := true;
-        v_from[c.i] := c.before;
-        RETURN QUERY SELECT c.i, 'o'::"char", c.before, c.after, false, c.released, false;
-    END LOOP;
-
     FOR i IN 1 .. cardinality(p_partitions) LOOP
-        CONTINUE WHEN v_done[i] OR i = ANY (v_behind);
+        CONTINUE WHEN i = ANY (v_behind);
         SELECT k.*, p.head, p.queue_id, p.boost INTO c
-        FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
-        WHERE k.shard = p_shard AND k.partition_id = p_partitions[i] AND k.group_id = p_groups[i] FOR UPDATE OF k;
-        IF FOUND THEN
-            SELECT q.options INTO o FROM fairlane.queues q WHERE q.id = c.queue_id;
+        FROM (SELECT x.* FROM fairlane.cursors x
+              WHERE x.shard = p_shard AND x.partition_id = p_partitions[i] AND x.group_id = p_groups[i]
+              ORDER BY x.epoch DESC LIMIT 1 FOR UPDATE) k
+        CROSS JOIN LATERAL (
+            SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
+            ORDER BY x.epoch DESC LIMIT 1) p;
+        IF FOUND AND c.queue_id IS DISTINCT FROM v_queue THEN
+            SELECT q.id, q.options INTO v_queue, o FROM fairlane.queues q WHERE q.id = c.queue_id;
         END IF;
-        IF NOT FOUND THEN
+        IF NOT FOUND OR c.queue_id IS DISTINCT FROM v_queue THEN
             RETURN QUERY SELECT i, 'g'::"char", 0::bigint, 0::bigint, false, false, false;
             CONTINUE;
         END IF;
@@ -106,6 +91,20 @@ BEGIN
             RETURN QUERY SELECT i, 'l'::"char", c.committed, c.committed, false, false,
                                 c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND c.committed >= p_upto[i]
                                 AND NOT i = ANY (p_bury_lane);
+            CONTINUE;
+        END IF;
+        IF p_fenced[i] AND p_nack[i] < 0 AND NOT c.failing AND p_upto[i] > c.committed AND p_upto[i] <= c.lease_end
+           AND NOT i = ANY (p_bury_lane) THEN
+            -- As nearly always: a live lease, and nothing failed.
+            UPDATE fairlane.cursors k
+            SET committed = p_upto[i], epoch = k.epoch + 1,
+                lease = CASE WHEN p_upto[i] >= c.lease_end THEN NULL ELSE k.lease END,
+                last_lease = CASE WHEN p_upto[i] >= c.lease_end THEN k.lease ELSE k.last_lease END,
+                ready_at = CASE WHEN p_upto[i] < c.lease_end THEN k.ready_at WHEN p_upto[i] < c.head THEN t - c.boost END
+            WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id AND k.epoch = c.epoch;
+            v_done[i] := true;
+            v_from[i] := c.committed;
+            RETURN QUERY SELECT i, 'o'::"char", c.committed, p_upto[i], false, p_upto[i] >= c.lease_end, false;
             CONTINUE;
         END IF;
         v_upto := greatest(c.committed, least(p_upto[i], CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END,
@@ -171,8 +170,11 @@ BEGIN
             parked = k.parked OR v_halt AND o ->> 'on_exhausted' = 'park',
             lease = CASE WHEN v_nack OR v_upto >= c.lease_end THEN NULL ELSE c.lease END,
             last_lease = CASE WHEN v_live AND (v_nack OR v_upto >= c.lease_end) THEN c.lease ELSE c.last_lease END,
-            failing = fairlane.obstacles(p_shard, c.partition_id, c.group_id, v_upto)
-        WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id;
+            failing = fairlane.obstacles(p_shard, c.partition_id, c.group_id, v_upto), epoch = k.epoch + 1
+        WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id AND k.epoch = c.epoch;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'lane % changed while it was held', c.partition_id USING ERRCODE = 'serialization_failure';
+        END IF;
         v_done[i] := true;
         v_from[i] := c.committed;
         RETURN QUERY SELECT i, 'o'::"char", c.committed, v_upto, v_dead,
@@ -201,5 +203,7 @@ LANGUAGE sql AS $$
     SELECT coalesce(array_agg(q.id ORDER BY q.id), '{}')
     FROM fairlane.queues q
     WHERE (q.options ->> 'max_size')::bigint > 0
-      AND q.id IN (SELECT p.queue_id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_partitions));
+      AND q.id IN (SELECT p.queue_id FROM unnest(p_partitions) i(id) CROSS JOIN LATERAL (
+                       SELECT x.queue_id FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = i.id
+                       ORDER BY x.epoch DESC LIMIT 1) p);
 $$;

@@ -16,8 +16,9 @@ BEGIN
     t := coalesce(p_now, clock_timestamp());
     WITH made AS (
         INSERT INTO fairlane.partitions AS p (shard, queue_id, name, created_at, last_at)
-        SELECT p_shard, p_queue, n, t, t FROM unnest(p_names) n
-        ON CONFLICT (shard, queue_id, name) DO NOTHING RETURNING p.id)
+        SELECT DISTINCT p_shard, p_queue, n, t, t FROM unnest(p_names) n
+        WHERE NOT EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.queue_id = p_queue AND x.name = n)
+        RETURNING p.id)
     SELECT array_agg(made.id) INTO v_new FROM made;
     SELECT array_agg(g.id) INTO v_groups FROM fairlane.groups g WHERE g.queue_id = p_queue;
     INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)
@@ -76,7 +77,8 @@ BEGIN
     FROM unnest(v_ids, v_at) i(id, at)
     JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id
     CROSS JOIN LATERAL (SELECT CASE WHEN p_mode = 'all' THEN p.start WHEN i.at IS NULL THEN p.head ELSE i.at END AS at) x
-    ON CONFLICT DO NOTHING;
+    -- Under the partitions' locks: whoever makes a cursor holds its partition, or has just made it.
+    WHERE NOT EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p.id AND k.group_id = p_group);
     RETURN v_last;
 END $$;
 

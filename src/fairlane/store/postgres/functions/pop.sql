@@ -1,7 +1,7 @@
 -- Leases ready lanes of one group in one shard to claims, in order: claim i takes up to p_batch[i] messages from up to
 -- p_lanes[i] lanes under the token p_tokens[i]. One row per segment of each claimed lane, then one row with claim 0:
 -- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read yet, `attempts` how many messages expired,
--- `at` when the next lane is due if not all claims were satisfied, `seen` the smallest ready_at that a next call needs to look at.
+-- `at` when the next lane is due if not all claims were satisfied and somebody waits, `seen` the smallest ready_at that a next call needs to look at.
 -- Times and ends of segments are given as PostgreSQL sends them: the caller decodes them when it needs them, and mostly it does not.
 --
 -- A claim of 0 messages is not satisfied by any lane: such a call only lets messages expire, in lanes that nobody asked for as long
@@ -24,6 +24,7 @@ CREATE OR REPLACE FUNCTION fairlane.pop(
     p_from timestamptz,    -- the scan of ready lanes begins here; what lies below is known to be dead index entries
     p_bytes_max bigint,
     p_forgiving boolean,   -- a lease that ran out charges nothing
+    p_waits boolean,       -- somebody wants to know when the next lane is due
     p_now timestamptz
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
                  lease_ends_at bytea, seg_first bigint, at bytea, checksum bigint, ends bytea, body bytea, seen timestamptz)
@@ -75,6 +76,7 @@ DECLARE
     l_failing boolean[] := '{}';
     l_dead int[] := '{}';
     l_dropped bigint[] := '{}';
+    l_epoch bigint[] := '{}';
     d_partition bigint[] := '{}';  -- lanes that may be read later
     d_at timestamptz[] := '{}';
     d_first bigint[] := '{}';
@@ -83,13 +85,16 @@ DECLARE
     d_park boolean[] := '{}';
     d_dead int[] := '{}';
     d_dropped bigint[] := '{}';
+    d_epoch bigint[] := '{}';
     e_partition bigint[] := '{}';  -- lanes with nothing to read, now that we looked
     e_first bigint[] := '{}';
     e_dead int[] := '{}';
     e_dropped bigint[] := '{}';
+    e_epoch bigint[] := '{}';
     v_held bigint[] := '{}';
     v_moved bigint[] := '{}';
     v_before bigint;
+    v_saved int := 0;
 BEGIN
     SELECT q.options, coalesce(q.paused_at, g.paused_at) IS NOT NULL, g.conflation INTO o, v_paused, v_conflating
     FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
@@ -127,20 +132,26 @@ BEGIN
     IF p_partition = 0 THEN
         -- Lanes are picked before their partitions are looked at, or a plan might read and sort them all.
         OPEN v_lanes FOR
-        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, p.paused_at, p.head, p.name,
-               p.message_bytes_max, p.last_at
+        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
+               p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
         FROM (SELECT * FROM fairlane.cursors c
               WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= v_until AND c.ready_at >= p_from
               ORDER BY c.ready_at LIMIT v_look FOR UPDATE SKIP LOCKED) k
-        JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = k.partition_id
+        CROSS JOIN LATERAL (
+            SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
+            ORDER BY x.epoch DESC LIMIT 1) p
         ORDER BY k.ready_at, k.partition_id;
     ELSE
         OPEN v_lanes FOR
-        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, p.paused_at, p.head, p.name,
-               p.message_bytes_max, p.last_at
-        FROM fairlane.cursors k JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
-        WHERE k.shard = p_shard AND k.group_id = p_group AND k.partition_id = p_partition AND k.ready_at <= t
-        FOR UPDATE OF k SKIP LOCKED;
+        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
+               p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
+        FROM (SELECT * FROM fairlane.cursors c
+              WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.group_id = p_group
+              ORDER BY c.epoch DESC LIMIT 1 FOR UPDATE SKIP LOCKED) k
+        CROSS JOIN LATERAL (
+            SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
+            ORDER BY x.epoch DESC LIMIT 1) p
+        WHERE k.ready_at <= t;
     END IF;
     LOOP
         FETCH v_lanes INTO c;
@@ -229,6 +240,7 @@ BEGIN
             e_first := e_first || v_first;
             e_dead := e_dead || v_dead;
             e_dropped := e_dropped || v_dropped;
+            e_epoch := e_epoch || c.epoch;
             CONTINUE;
         END IF;
         IF v_timed OR v_park OR v_later IS NOT NULL OR c.paused_at IS NOT NULL THEN
@@ -256,6 +268,7 @@ BEGIN
                 d_failing := d_failing || v_failing;
                 d_dead := d_dead || v_dead;
                 d_dropped := d_dropped || v_dropped;
+                d_epoch := d_epoch || c.epoch;
                 CONTINUE;
             END IF;
         END IF;
@@ -281,6 +294,7 @@ BEGIN
         l_failing := l_failing || v_failing;
         l_dead := l_dead || v_dead;
         l_dropped := l_dropped || v_dropped;
+        l_epoch := l_epoch || c.epoch;
         v_batch := v_batch - (v_upto - v_first)::int;
         v_bytes := v_bytes - (v_upto - v_first) * c.message_bytes_max;
         v_left := v_left - 1;
@@ -304,45 +318,55 @@ BEGIN
     IF e_partition <> '{}' OR (p_auto_ack AND l_partition <> '{}') THEN
         -- Only who holds the partition may declare a lane empty; the others stay ready and are looked at again.
         SELECT coalesce(array_agg(x.id), '{}') INTO v_held
-        FROM (SELECT p.id FROM fairlane.partitions p
-              WHERE p.shard = p_shard AND p.id = ANY (CASE WHEN p_auto_ack THEN l_partition || e_partition ELSE e_partition END)
-              ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED) x;
+        FROM (SELECT id FROM unnest(CASE WHEN p_auto_ack THEN l_partition || e_partition ELSE e_partition END) id ORDER BY id) i
+        CROSS JOIN LATERAL (
+            SELECT p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
+            FOR NO KEY UPDATE SKIP LOCKED) x;
     END IF;
-    IF e_partition <> '{}' THEN
+    FOR i IN 1 .. cardinality(e_partition) LOOP
         UPDATE fairlane.cursors k
-        SET committed = e.first, lease = NULL, failing = fairlane.obstacles(p_shard, e.id, p_group, e.first), probe_until = 0,
-            dead = k.dead + e.dead, expired = k.expired + e.dropped,
-            ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= e.first THEN NULL ELSE t END
-        FROM unnest(e_partition, e_first, e_dead, e_dropped) e(id, first, dead, dropped), fairlane.partitions p
-        WHERE k.shard = p_shard AND k.partition_id = e.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = e.id;
-    END IF;
-    IF d_partition <> '{}' THEN
+        SET committed = e_first[i], lease = NULL, failing = fairlane.obstacles(p_shard, e_partition[i], p_group, e_first[i]),
+            probe_until = 0, dead = k.dead + e_dead[i], expired = k.expired + e_dropped[i], epoch = k.epoch + 1,
+            ready_at = CASE WHEN e_partition[i] = ANY (v_held) AND e_first[i] >= (
+                                SELECT x.head FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = e_partition[i]
+                                ORDER BY x.epoch DESC LIMIT 1)
+                            THEN NULL ELSE t END
+        WHERE k.shard = p_shard AND k.partition_id = e_partition[i] AND k.group_id = p_group AND k.epoch = e_epoch[i];
+        v_saved := v_saved + FOUND::int;
+    END LOOP;
+    FOR i IN 1 .. cardinality(d_partition) LOOP
         UPDATE fairlane.cursors k
-        SET committed = d.first, lease = NULL, ready_at = d.at, probe_until = d.probe,
-            failing = d.failing AND fairlane.obstacles(p_shard, d.id, p_group, d.first),
-            dead = k.dead + d.dead, expired = k.expired + d.dropped, parked = d.park
-        FROM unnest(d_partition, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped)
-             d(id, at, first, probe, failing, park, dead, dropped)
-        WHERE k.shard = p_shard AND k.partition_id = d.id AND k.group_id = p_group;
-    END IF;
-    IF p_auto_ack AND l_partition <> '{}' THEN
-        UPDATE fairlane.cursors k
-        SET committed = l.upto, lease = NULL, dead = k.dead + l.dead, expired = k.expired + l.dropped, probe_until = l.probe,
-            failing = l.failing AND fairlane.obstacles(p_shard, l.id, p_group, l.upto),
-            ready_at = CASE WHEN k.partition_id = ANY (v_held) AND p.head <= l.upto THEN NULL ELSE t - p.boost END
-        FROM unnest(l_partition, l_upto, l_probe, l_failing, l_dead, l_dropped) l(id, upto, probe, failing, dead, dropped),
-             fairlane.partitions p
-        WHERE k.shard = p_shard AND k.partition_id = l.id AND k.group_id = p_group AND p.shard = p_shard AND p.id = l.id;
-        DELETE FROM fairlane.failures f USING unnest(l_partition, l_upto, l_failing) l(id, upto, failing)
-        WHERE l.failing AND f.shard = p_shard AND f.partition_id = l.id AND f.group_id = p_group AND f.position < l.upto;
-    ELSIF l_partition <> '{}' THEN
-        UPDATE fairlane.cursors k
-        SET committed = l.first, lease = p_tokens[l.claim], lease_start = l.first, lease_end = l.upto, leased_at = t,
-            probe_until = l.probe, failing = l.failing, dead = k.dead + l.dead, expired = k.expired + l.dropped,
-            ready_at = t_end
-        FROM unnest(l_partition, l_claim, l_first, l_upto, l_probe, l_failing, l_dead, l_dropped)
-             l(id, claim, first, upto, probe, failing, dead, dropped)
-        WHERE k.shard = p_shard AND k.partition_id = l.id AND k.group_id = p_group;
+        SET committed = d_first[i], lease = NULL, ready_at = d_at[i], probe_until = d_probe[i],
+            failing = d_failing[i] AND fairlane.obstacles(p_shard, d_partition[i], p_group, d_first[i]),
+            dead = k.dead + d_dead[i], expired = k.expired + d_dropped[i], parked = d_park[i], epoch = k.epoch + 1
+        WHERE k.shard = p_shard AND k.partition_id = d_partition[i] AND k.group_id = p_group AND k.epoch = d_epoch[i];
+        v_saved := v_saved + FOUND::int;
+    END LOOP;
+    FOR i IN 1 .. cardinality(l_partition) LOOP
+        IF p_auto_ack THEN
+            UPDATE fairlane.cursors k
+            SET committed = l_upto[i], lease = NULL, dead = k.dead + l_dead[i], expired = k.expired + l_dropped[i],
+                probe_until = l_probe[i], epoch = k.epoch + 1,
+                failing = l_failing[i] AND fairlane.obstacles(p_shard, l_partition[i], p_group, l_upto[i]),
+                ready_at = CASE WHEN l_partition[i] = ANY (v_held) AND p.head <= l_upto[i] THEN NULL ELSE t - p.boost END
+            FROM (SELECT x.head, x.boost FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = l_partition[i]
+                  ORDER BY x.epoch DESC LIMIT 1) p
+            WHERE k.shard = p_shard AND k.partition_id = l_partition[i] AND k.group_id = p_group AND k.epoch = l_epoch[i];
+        ELSE
+            UPDATE fairlane.cursors k
+            SET committed = l_first[i], lease = p_tokens[l_claim[i]], lease_start = l_first[i], lease_end = l_upto[i], leased_at = t,
+                probe_until = l_probe[i], failing = l_failing[i], dead = k.dead + l_dead[i], expired = k.expired + l_dropped[i],
+                ready_at = t_end, epoch = k.epoch + 1
+            WHERE k.shard = p_shard AND k.partition_id = l_partition[i] AND k.group_id = p_group AND k.epoch = l_epoch[i];
+        END IF;
+        v_saved := v_saved + FOUND::int;
+        IF p_auto_ack AND l_failing[i] THEN
+            DELETE FROM fairlane.failures f
+            WHERE f.shard = p_shard AND f.partition_id = l_partition[i] AND f.group_id = p_group AND f.position < l_upto[i];
+        END IF;
+    END LOOP;
+    IF v_saved <> cardinality(e_partition) + cardinality(d_partition) + cardinality(l_partition) THEN
+        RAISE EXCEPTION 'a lane changed while it was held' USING ERRCODE = 'serialization_failure';
     END IF;
     IF v_limited AND v_moved <> '{}' THEN
         v_before := fairlane.finished(p_shard, v_moved) - v_before;
@@ -361,7 +385,7 @@ BEGIN
         ORDER BY x.first_pos  -- in here, where the index gives the order: outside, all bodies would be sorted
     ) s;
 
-    IF v_claim <= cardinality(p_tokens) THEN
+    IF p_waits AND v_claim <= cardinality(p_tokens) THEN
         SELECT k.ready_at INTO t_next FROM fairlane.cursors k
         WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never()
         ORDER BY k.ready_at LIMIT 1;

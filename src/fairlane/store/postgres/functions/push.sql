@@ -5,6 +5,9 @@
 --
 -- Every step is a statement of its own, so that it sees what was committed while the step before waited for a lock:
 -- a push that waited for the ack which drained its lane must see the drained cursor, or the lane would sleep for ever.
+--
+-- Rows of partitions and cursors are found and changed one by one, by their newest epoch: of a join, a plan may read every version of
+-- every row there is, which is little most of the time and very much while a transaction elsewhere stays open.
 CREATE OR REPLACE FUNCTION fairlane.push(
     p_shard int,
     p_limited bigint[],            -- queues that the caller knows to have a max_size
@@ -41,8 +44,13 @@ DECLARE
     v_newest bigint[];
     v_keyed bigint[];
     v_open int[];
+    v_epochs bigint[];
+    v_asleep bigint[];
+    v_asleep_groups bigint[];
+    v_asleep_epochs bigint[];
+    v_asleep_boosts interval[];
+    v_boosts interval[];
     v_doubted bigint[];
-    v_boosted boolean;
     v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
     v_depth bigint[];
     v_capacity bigint[];
@@ -58,10 +66,11 @@ BEGIN
         v_capacity := v_depth;
     END IF;
     SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms),
-           array_agg(x.open_operations), array_agg(x.doubted_until_ms), bool_or(x.boost > '0')
-    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted, v_boosted
-    FROM (SELECT p.id, p.head, p.last_at, p.newest_id_ms, p.keyed_until_ms, p.open_operations, p.doubted_until_ms, p.boost
-          FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_ids) ORDER BY p.id FOR NO KEY UPDATE) x;
+           array_agg(x.open_operations), array_agg(x.doubted_until_ms), array_agg(x.boost), array_agg(x.epoch)
+    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted, v_boosts, v_epochs
+    FROM unnest(p_ids) i(id) CROSS JOIN LATERAL (
+        SELECT p.* FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
+        FOR NO KEY UPDATE) x;
     -- Under the locks: a queue that was deleted, or got a limit, since the caller looked refuses the whole call.
     SELECT bool_or(q.id IS NULL OR (q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited)), bool_or(q.retained)
     INTO v_stale, v_retained
@@ -153,27 +162,42 @@ BEGIN
             transaction_id = excluded.transaction_id;
     END IF;
 
-    IF v_boosted THEN
-        UPDATE fairlane.cursors c SET ready_at = t - p.boost FROM fairlane.partitions p
-        WHERE p.shard = p_shard AND p.id = ANY (p_ids) AND p.boost > '0' AND NOT v_skip[array_position(p_ids, p.id)]
-          AND c.shard = p_shard AND c.partition_id = p.id AND c.ready_at IS NULL;
+    -- Lanes that slept wake up. Nobody else lets one sleep or wakes it while we hold its partition, so that what is looked up here
+    -- is there still; should it not be, the lane is woken whatever its epoch.
+    SELECT array_agg(x.partition_id), array_agg(x.group_id), array_agg(x.epoch), array_agg(i.boost)
+    INTO v_asleep, v_asleep_groups, v_asleep_epochs, v_asleep_boosts
+    FROM unnest(p_ids, p_queues, v_skip, v_boosts) i(id, queue, skip, boost)
+    JOIN fairlane.groups g ON g.queue_id = i.queue
+    CROSS JOIN LATERAL (
+        SELECT c.* FROM fairlane.cursors c WHERE c.shard = p_shard AND c.partition_id = i.id AND c.group_id = g.id
+        ORDER BY c.epoch DESC LIMIT 1) x
+    WHERE NOT i.skip AND x.ready_at IS NULL;
+    IF v_asleep IS NOT NULL THEN
+        FOR i IN 1 .. cardinality(v_asleep) LOOP
+            UPDATE fairlane.cursors c SET ready_at = t - v_asleep_boosts[i], epoch = c.epoch + 1
+            WHERE c.shard = p_shard AND c.partition_id = v_asleep[i] AND c.group_id = v_asleep_groups[i]
+              AND c.epoch = v_asleep_epochs[i] AND c.ready_at IS NULL;
+            CONTINUE WHEN FOUND;
+            UPDATE fairlane.cursors c SET ready_at = t - v_asleep_boosts[i], epoch = c.epoch + 1
+            WHERE c.shard = p_shard AND c.partition_id = v_asleep[i] AND c.group_id = v_asleep_groups[i] AND c.ready_at IS NULL;
+        END LOOP;
     END IF;
-    UPDATE fairlane.cursors c SET ready_at = t
-    WHERE c.shard = p_shard AND c.partition_id = ANY (p_ids) AND c.ready_at IS NULL
-      AND (NOT true = ANY (v_skip) OR NOT v_skip[array_position(p_ids, c.partition_id)]);
 
-    UPDATE fairlane.partitions p
-    SET head = p.head + u.n, last_at = greatest(p.last_at, t), newest_id_ms = greatest(p.newest_id_ms, u.id_newest),
-        keyed_until_ms = CASE WHEN u.id_newest > t_ms THEN greatest(p.keyed_until_ms, u.id_newest) ELSE p.keyed_until_ms END,
-        doubted_until_ms = CASE WHEN u.doubted THEN greatest(p.doubted_until_ms, least(u.id_newest, t_ms + 60000))
-                                ELSE p.doubted_until_ms END,
-        message_bytes_max = greatest(p.message_bytes_max, u.bytes_max)
-    FROM (SELECT s.id, s.upto - coalesce(p_upto[s.i::int - 1], 0) AS n, s.bytes_max, s.id_newest,
-                 s.given_oldest <> v_none AS doubted
-          FROM unnest(p_ids, p_upto, p_bytes_max, p_id_newest, p_given_oldest, v_skip) WITH ORDINALITY
-               s(id, upto, bytes_max, id_newest, given_oldest, skip, i)
-          WHERE NOT s.skip) u
-    WHERE p.shard = p_shard AND p.id = u.id;
+    FOR i IN 1 .. cardinality(p_ids) LOOP
+        CONTINUE WHEN v_skip[i];
+        UPDATE fairlane.partitions p
+        SET head = p.head + p_upto[i] - coalesce(p_upto[i - 1], 0), pushes = p.pushes + 1, last_at = greatest(p.last_at, t),
+            newest_id_ms = greatest(p.newest_id_ms, p_id_newest[i]),
+            keyed_until_ms = CASE WHEN p_id_newest[i] > t_ms THEN greatest(p.keyed_until_ms, p_id_newest[i]) ELSE p.keyed_until_ms END,
+            doubted_until_ms = CASE WHEN p_given_oldest[i] <> v_none
+                                    THEN greatest(p.doubted_until_ms, least(p_id_newest[i], t_ms + 60000))
+                                    ELSE p.doubted_until_ms END,
+            message_bytes_max = greatest(p.message_bytes_max, p_bytes_max[i])
+        WHERE p.shard = p_shard AND p.id = p_ids[i] AND p.epoch = v_epochs[i];
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'partition % changed while it was held', p_ids[i] USING ERRCODE = 'serialization_failure';
+        END IF;
+    END LOOP;
 
     IF v_retained THEN
         -- A lane that was empty has a first message now, whose age retention waits for.

@@ -1,0 +1,51 @@
+"""While a transaction elsewhere stays open, no old version of a row can be removed: what a lane costs must not grow
+with how often it was used."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.store.postgres.connection import Database
+from tests.conftest import FreshDatabase
+from tests.postgres import PostgresServer
+
+CYCLES = 100
+LANES = 20
+BLOCKS_MAX = LANES * 60
+"""Of one call, whose lanes' versions lie scattered over more blocks than that."""
+
+
+async def test_a_lane_costs_no_more_the_more_it_was_used_while_a_snapshot_is_pinned(
+    postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await fresh_database(postgres18)
+    called: dict[str, tuple[Any, ...]] = {}
+    write = Database.write
+
+    async def watched(database: Database, sql: str, *values: Any) -> Any:
+        for verb in ("push", "pop", "ack"):
+            if f"fairlane.{verb}(" in sql:
+                called[verb] = (database, sql, *values)
+        return await write(database, sql, *values)
+
+    monkeypatch.setattr(Database, "write", watched)
+    pinning = await asyncpg.connect(url)
+    async with Broker.open(url) as broker, pinning.transaction(isolation="repeatable_read"):
+        await pinning.fetchval("SELECT count(*) FROM fairlane.cursors")
+        for number in range(CYCLES):
+            await asyncio.gather(*(broker.push("q", number, partition=f"p{lane}") for lane in range(LANES)))
+            await broker.ack(await broker.pop("q", batch=LANES, partitions=LANES))
+        for verb, (database, sql, *values) in called.items():
+            hits = []
+            for _ in range(10):  # a connection that never made the call reads the catalogue for it
+                [[plan]] = await write(database, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *values)
+                [found] = msgspec.json.decode(plan)
+                hits.append(found["Plan"]["Shared Hit Blocks"])
+            assert min(hits) < BLOCKS_MAX, (verb, hits)
+    await pinning.close()
