@@ -162,10 +162,10 @@ class Acker:
     async def answer(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> None:
         """Tell each item what became of it, and waiting polls that the lane may be ready."""
         settlement = plan.settlement
-        counts = self._telemetry.queue(plan.queue_id)
         if isinstance(settlement, Verdicts):
             await self._answer_each(plan, settlement, settled, items, outcomes)
             return
+        counts = self._telemetry.queue(plan.queue_id)
         if settled.state == "ok":
             counts.acks += len(plan.indexes)
             counts.failed += settlement.nack is not None and settlement.nack.charge
@@ -209,8 +209,7 @@ class Acker:
             counts.dead += len(settled.died)
             if settled.died:
                 self.buried()
-        plain = settled.state == "ok" and not (settled.lost or settled.finished or said.nacks or said.bury)
-        if plain:
+        if settled.state == "ok" and not (settled.lost or settled.finished or settled.died):
             outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
         else:
             for index, position in plan.items:
