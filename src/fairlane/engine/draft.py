@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, repeat
 
 import msgspec
 
@@ -117,30 +117,37 @@ def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
 
 
 def pack_items(
-    number: int,
-    request: PushRequest,
+    numbered: Iterable[tuple[int, PushRequest]],
     lanes: dict[tuple[str, str], dict[str, Draft]],
-    made: tuple[list[str], list[int], int],
+    mint: Callable[[int], tuple[list[str], list[int], int]],
 ) -> None:
-    """Put each item of the flush's request `number` into its lane's draft. `made` are ids for them, with their facts:
-    their keys, and their time."""
+    """Put each item of a flush's requests, which come with their numbers in it, into its lane's draft. `mint` makes
+    ids, with their facts: their keys, and their time. Neighbours are packed together, for many requests are small."""
+    for (tenant, minted), some in groupby(numbered, key=_kind):
+        requests = list(some)
+        items = [item for _, request in requests for item in request.items]
+        owners = [(number, index) for number, request in requests for index in range(len(request.items))]
+        if minted:
+            _pack_minted(tenant, items, owners, lanes, mint(len(items)))
+        else:
+            _pack_given(tenant, items, owners, lanes, mint(len(items)))
+
+
+def _kind(numbered: tuple[int, PushRequest]) -> tuple[str, bool]:
+    """Whose the request is, and whether none of its items brings an id."""
+    _, request = numbered
     given_ids = [item.transaction_id for item in request.items]
-    if not given_ids:
-        return
-    if given_ids.count(None) == len(given_ids):
-        _pack_minted(number, request, lanes, made)
-    else:
-        _pack_given(number, request, lanes, made, given_ids)
+    return request.tenant, given_ids.count(None) == len(given_ids)
 
 
 def _pack_minted(
-    number: int,
-    request: PushRequest,
+    tenant: str,
+    items: Sequence[PushItem],
+    owners: Sequence[tuple[int, int]],
     lanes: dict[tuple[str, str], dict[str, Draft]],
     made: tuple[list[str], list[int], int],
 ) -> None:
     """Items without ids of their own cannot be anybody's repeats."""
-    items, tenant = request.items, request.tenant
     ids, keys, made_at = made
     rows = zip(
         pack_minted(ids, items),
@@ -149,59 +156,52 @@ def _pack_minted(
         repeat(made_at),
         repeat(False),
         ids,
-        zip(repeat(number), range(len(items)), strict=False),
+        owners,
         strict=False,  # what repeats has no end
     )
-    queues = [item.queue for item in items]
-    labels = [item.partition for item in items]
-    if labels.count(labels[0]) == len(labels) and queues.count(queues[0]) == len(queues):
-        lanes[tenant, queues[0]][labels[0]].rows += rows
-        return
     queue: str | None = None
     drafts: dict[str, Draft] = {}
-    for name, label, row in zip(queues, labels, rows, strict=True):
-        if name is not queue:  # neighbours are mostly of one queue
-            queue = name
+    for item, row in zip(items, rows, strict=True):
+        if item.queue is not queue:  # neighbours are mostly of one queue
+            queue = item.queue
             drafts = lanes[tenant, queue]
-        drafts[label].rows.append(row)
+        drafts[item.partition].rows.append(row)
 
 
 def _pack_given(
-    number: int,
-    request: PushRequest,
+    tenant: str,
+    items: Sequence[PushItem],
+    owners: Sequence[tuple[int, int]],
     lanes: dict[tuple[str, str], dict[str, Draft]],
     made: tuple[list[str], list[int], int],
-    given_ids: list[str | None],
 ) -> None:
     """Items of which some bring their ids: an id may come twice in one flush."""
-    items, tenant = request.items, request.tenant
+    given_ids = [item.transaction_id for item in items]
     message_ids, keys, made_at = made
     queue: str | None = None
     drafts: dict[str, Draft] = {}
-    index = -1
-    for item, given_id, message_id, (key, id_time) in zip(
-        items, given_ids, message_ids, _facts(given_ids), strict=True
+    for item, given_id, message_id, made_key, (key, id_time), owner in zip(
+        items, given_ids, message_ids, keys, _facts(given_ids), owners, strict=True
     ):
-        index += 1
         if item.queue is not queue:  # neighbours are mostly of one queue
             queue = item.queue
             drafts = lanes[tenant, queue]
         draft = drafts[item.partition]
         if given_id is None:
             fragment = pack(message_id, message_id, item)
-            draft.rows.append((fragment, message_id, keys[index], made_at, False, message_id, (number, index)))
+            draft.rows.append((fragment, message_id, made_key, made_at, False, message_id, owner))
             continue
         same = draft.keys.get(key)
         if same is not None:
             if same == given_id and draft.slice.options.dedup_seconds:
-                draft.repeats.setdefault(given_id, []).append((number, index))
+                draft.repeats.setdefault(given_id, []).append(owner)
                 continue
             if same != given_id:
                 key = id_key(given_id, salt=1)
         draft.keys[key] = given_id
         fragment = pack(message_id, given_id, item)
         id_time = NO_ID_TIME if id_time is None else id_time
-        draft.rows.append((fragment, given_id, key, id_time, True, message_id, (number, index)))
+        draft.rows.append((fragment, given_id, key, id_time, True, message_id, owner))
 
 
 def _facts(given_ids: list[str | None]) -> Sequence[tuple[int, int | None]]:

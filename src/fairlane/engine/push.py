@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -119,11 +120,14 @@ class Pusher:
                 )
                 for label, (queue, partition) in homes.items()
             }
-        for number, request in enumerate(flush.requests):
-            if refused and (refusal := _first_refused(request, refused)):
-                flush.outcomes[number] = refusal
-            else:
-                pack_items(number, request, lanes, self._ids.many(len(request.items)))
+        accepted = list(enumerate(flush.requests))
+        if refused:
+            refusals = [(number, _first_refused(request, refused)) for number, request in accepted]
+            accepted = [one for one, (_, refusal) in zip(accepted, refusals, strict=True) if refusal is None]
+            for number, refusal in refusals:
+                if refusal is not None:
+                    flush.outcomes[number] = refusal
+        pack_items(accepted, lanes, self._ids.many)
         for draft in chain.from_iterable(drafts.values() for drafts in lanes.values()):
             if draft.rows:
                 draft.seal()
@@ -227,14 +231,14 @@ def _options(queue: Queue, dedup_least: int) -> QueueOptions:
 def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, None]]:
     """The partitions that requests name, by tenant and queue, in the order they come."""
     wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    for request in requests:
-        items = request.items
-        queues = request.queues or {item.queue for item in items}
+    for tenant, some in groupby(requests, key=attrgetter("tenant")):
+        items = [item for request in some for item in request.items]
+        queues = {item.queue for item in items}
         if len(queues) == 1:  # as nearly always
-            wanted[request.tenant, items[0].queue] |= dict.fromkeys([item.partition for item in items])
+            wanted[tenant, queues.pop()] |= dict.fromkeys([item.partition for item in items])
         else:
             for item in items:
-                wanted[request.tenant, item.queue][item.partition] = None
+                wanted[tenant, item.queue][item.partition] = None
     return wanted
 
 

@@ -26,7 +26,10 @@ insert or replace into message_keys (partition_id, key, transaction_id, message_
 values (?, ?, ?, ?, ?, ?)
 
 -- name: move_head
-update partitions set head = ?, last_at = ?, newest_id_at = ?, keyed_until = ?, doubted_until = ? where id = ?
+update partitions
+set head = v.column1, last_at = v.column2, newest_id_at = v.column3, keyed_until = v.column4, doubted_until = v.column5
+from (values (?, ?, ?, ?, ?, ?)) v
+where partitions.id = v.column6
 
 -- name: insert_traced
 insert or ignore into traced (trace_id, partition_id, position) values (?, ?, ?)

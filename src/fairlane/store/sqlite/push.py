@@ -14,7 +14,7 @@ from fairlane.model.segment import checksum, encode, ids_of, may_be_traced, trac
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL, pack_keys
-from fairlane.store.sqlite.rows import first, value
+from fairlane.store.sqlite.rows import first, value, write_rows
 from fairlane.store.sqlite.seeding import seed_partition
 from fairlane.store.values import Behind, Duplicates, Full, Gone, PushResult, Slice, Stored
 
@@ -76,10 +76,10 @@ class _Turn:
 
     def write(self) -> None:
         db = self._db
-        db.executemany(SQL["insert_segment"], self.segments)
+        write_rows(db, SQL["insert_segment"], self.segments)
         if self.keys:
-            db.executemany(SQL["insert_key"], self.keys)
-        db.executemany(SQL["move_head"], self.heads)
+            write_rows(db, SQL["insert_key"], self.keys)
+        write_rows(db, SQL["move_head"], self.heads)
         db.execute(SQL["wake"], (self.now, encode([head[-1] for head in self.heads]).decode()))
         if self.expiries:
             db.executemany(SQL["expires_at"], self.expiries)
