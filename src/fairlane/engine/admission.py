@@ -29,7 +29,7 @@ ANSWER_SECONDS: Final = 0.15
 ROOM: Final = 0.5
 """Of the time for an answer. A store past its threshold, or under a load that holds some back, executes what waits no
 longer than this: enough that it never runs dry, and little enough that there is time left for the answer."""
-BURST_SECONDS: Final = 0.5
+BURST_SECONDS: Final = 0.25
 """To keep an operation and apply it later costs the store more than to execute it. That pays for a burst; a load that
 lasts longer than this would only be worse for it."""
 LULL_SECONDS: Final = 1.0

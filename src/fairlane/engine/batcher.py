@@ -13,7 +13,8 @@ from fairlane.engine.flush_cost import FlushCost
 from fairlane.engine.pace import Pace
 from fairlane.errors import ShuttingDown
 
-_UNCERTAIN = 2.0
+_UNCERTAIN = 8.0
+"""How many times more an item may cost than it was seen to."""
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")

@@ -11,6 +11,9 @@ SINK = 0.1
 at once."""
 RISE = 1.05
 """By how much the shortest flush is taken to be longer with each one that is."""
+FIXED_SECONDS_MAX = 0.05
+"""No more than this of a flush is taken for what every flush takes: when all are large, the shortest is large too, and
+the next must not be larger for that."""
 GAP_SECONDS = 0.05
 """After a longer pause a new window begins."""
 
@@ -42,4 +45,4 @@ class Pace:
 
     def wait_seconds(self, items: int) -> float | None:
         """How long so many items take beside what every flush does; None until that is known."""
-        return max(0.0, items / self.rate - self.shortest) if self.rate else None
+        return max(0.0, items / self.rate - min(self.shortest, FIXED_SECONDS_MAX)) if self.rate else None
