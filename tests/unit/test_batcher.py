@@ -1,4 +1,4 @@
-"""What a batcher does with outcomes that nobody waits for."""
+"""What a batcher does with outcomes that nobody waits for, and what it says of its load."""
 
 from __future__ import annotations
 
@@ -47,3 +47,20 @@ async def test_a_caller_that_got_its_outcome_is_not_counted_as_gone() -> None:
         await gone
     await batcher.stop()
     assert "a" not in unwanted
+
+
+async def test_a_handful_of_callers_is_no_load_however_slow_the_store_is() -> None:
+    async def flush(ops: list[int]) -> list[int]:
+        await asyncio.sleep(0.01 + 0.01 * len(ops))
+        return ops
+
+    batcher: Batcher[int, int] = Batcher(flush, BatchPolicy())
+    for count in (1, 8, 2, 8):  # so that it knows what an item costs
+        await asyncio.gather(*map(batcher.submit, range(count)))
+    few = [asyncio.create_task(batcher.submit(number)) for number in range(8)]
+    await asyncio.sleep(0)
+    assert batcher.backlog_seconds() == 0
+    many = [asyncio.create_task(batcher.submit(number)) for number in range(64)]
+    await asyncio.sleep(0)
+    assert (batcher.backlog_seconds() or 0) > 0.1
+    await asyncio.gather(*few, *many)

@@ -13,6 +13,9 @@ from fairlane.engine.flush_cost import FlushCost
 from fairlane.engine.pace import Pace
 from fairlane.errors import ShuttingDown
 
+_FEW = 32
+"""Fewer items than this travel together and are no load, however slow the store is: a handful of callers that wait for
+one another's flush would be held back for what they do not cause."""
 _UNCERTAIN = 8.0
 """How many times more an item may cost than it was seen to."""
 
@@ -71,6 +74,8 @@ class Batcher(Generic[Op, Out]):
         if not self._cost.item_seconds:
             return None
         items = self._items + self._items_flushing
+        if items < _FEW:
+            return 0.0
         by_cost = items * self._cost.item_seconds / self._policy.flushes
         by_pace = self._pace.wait_seconds(items)
         # The cost alone is too uncertain. But where it is next to nothing, more could be done at once than was.

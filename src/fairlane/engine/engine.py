@@ -157,6 +157,7 @@ class Engine:
         )
         self.admission = self._gate.admission
         self._stopped = False
+        self._reading: asyncio.Task[None] | None = None
         self.processor.start()
         self._reseed = Reseed(store, self.announce)
         self.timekeeper.start()
@@ -236,9 +237,11 @@ class Engine:
         """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
         if self.programs.loaded or self._away:
             return
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self.programs.reload())
         try:
             async with asyncio.timeout(self.shelter.patience.seconds if self.shelter else None):
-                await self.programs.reload()
+                await asyncio.shield(self._reading)
         except (Unavailable, TimeoutError):
             if self.shelter is None:
                 raise
@@ -384,6 +387,8 @@ class Engine:
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
         self._stopped = True
+        if self._reading is not None:  # who waits for it was here before
+            await asyncio.wait([self._reading])
         await self._pushes.stop()
         await self._schedulings.stop()
         await self._popper.stop()
