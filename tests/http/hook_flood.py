@@ -91,9 +91,20 @@ async def _send(session: aiohttp.ClientSession, target: str, incident: str, coun
         signed = sign(PRESETS["pagerduty"], SECRET.encode(), body, delivery_id=f"{incident}-{number}", now=0)
         headers = {"content-type": "application/json"} | {name.decode(): text.decode() for name, text in signed.items()}
         for _ in range(2 if random.random() < REDELIVERED else 1):
-            async with session.post(target, data=body, headers=headers) as response:
-                await response.read()
-                flood.answers[response.status] += 1
+            while await _refused(session, target, body, headers, flood):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
+async def _refused(
+    session: aiohttp.ClientSession, target: str, body: bytes, headers: dict[str, str], flood: Flood
+) -> bool:
+    """Whether the sender must send it once more, as senders do."""
+    async with session.post(target, data=body, headers=headers) as response:
+        await response.read()
+        refused = response.status in (429, 503)
+        if not refused:
+            flood.answers[response.status] += 1
+        return refused
 
 
 async def _consume(client: Client, queue: str, flood: Flood) -> None:

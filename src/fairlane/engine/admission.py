@@ -22,7 +22,7 @@ LET_GO: Final = 0.8
 """A kind that is queued or refused goes on so until the use falls below this share of its threshold: a load that
 hovers about the threshold must not flip the answers."""
 BUSY: Final = 0.5
-"""Below this share of its threshold a kind is executed unless it is sure to be late: a burst is not a load."""
+"""Below this share of its threshold a kind is always executed, however late: a burst is not a load."""
 WINDOW_SECONDS: Final = 1.0
 """The use is smoothed over about this long: one slow flush is not a load."""
 ANSWER_SECONDS: Final = 0.15
@@ -70,8 +70,6 @@ class Load(NamedTuple):
     """How long one more operation takes to be executed, because of what waits and is under way; None when unknown."""
     enqueue_seconds: float | None = None
     """And how long it takes to be queued."""
-    sure: bool = False
-    """Whether the first of them rests on as much work as waits now, seen lately."""
     held_seconds: float = 0.0
     """For how long some of the kind have been held back."""
 
@@ -110,7 +108,7 @@ def decide(kind: Kind, load: Load, *, limits: Mapping[Kind, Limit] = LIMITS, eng
 
 def _is_late(load: Load, limit: Limit) -> bool:
     """Whether an answer would be late on a store that is not used up by what is known of the last second."""
-    if load.execute_seconds is None or not (load.sure or load.use > limit.use * BUSY):
+    if load.execute_seconds is None or load.use <= limit.use * BUSY:
         return False
     return load.execute_seconds > limit.answer_seconds * (ROOM if load.held_seconds else 1.0)
 

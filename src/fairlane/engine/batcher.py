@@ -82,11 +82,6 @@ class Batcher(Generic[Op, Out]):
         return by_cost if by_pace is None else min(by_pace, _UNCERTAIN * by_cost)
 
     @property
-    def sure(self) -> bool:
-        """Whether `backlog_seconds` rests on flushes that were seen, not on far smaller ones."""
-        return self._cost.sure(self._items + self._items_flushing)
-
-    @property
     def flushes_waiting(self) -> float:
         """How many full flushes what waits would make."""
         return max(len(self._waiting) / self._policy.requests_max, self._items / self._policy.items_max)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 FORGET = 0.95
 """What is left of a flush with each that comes after it."""
-FAR_TIMES = 4.0
-"""What a flush costs says nothing of one that is larger by more than this."""
 SPREAD = 0.05
 """Flushes whose sizes differ by less than this, of the mean, do not tell the two times apart."""
 
@@ -18,16 +16,10 @@ class FlushCost:
 
     def __init__(self) -> None:
         self._count = self._items = self._seconds = self._squares = self._products = 0.0
-        self._largest = 0.0
         self.item_seconds = 0.0
         """Of one more item; 0 until it is known."""
 
-    def sure(self, items: int) -> bool:
-        """Whether flushes were seen that say something of so many items."""
-        return items < FAR_TIMES * self._largest
-
     def saw(self, items: int, seconds: float) -> None:
-        self._largest = max(items, self._largest * FORGET)
         self._count = self._count * FORGET + 1
         self._items = self._items * FORGET + items
         self._seconds = self._seconds * FORGET + seconds

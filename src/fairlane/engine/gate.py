@@ -76,4 +76,4 @@ class Gate:
         which = 1 if kind == "ack" else 0
         direct, kept = self._direct[which], self._kept[which]
         backlogs = (direct.backlog_seconds(), kept.backlog_seconds())
-        return Load(use, self._processor.depth, self._processor.drain_rate, *backlogs, sure=direct.sure)
+        return Load(use, self._processor.depth, self._processor.drain_rate, *backlogs)
