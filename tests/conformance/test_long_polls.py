@@ -65,9 +65,8 @@ async def parked(broker: Broker, queue: str) -> None:
         return any(line for lines in broker.engine.waiters._parked.values() for line in lines.values())
 
     await until(waits)
-    for _ in range(3):
-        # It parks before it looks; a look takes a turn of the store.
-        await broker.store.now()
+    # It parks before it looks. The first look of a connection takes a while.
+    await until(lambda: not broker.engine._popper.pending)
 
 
 async def within(seconds: float, poll: asyncio.Task[Batch]) -> Batch:
