@@ -108,37 +108,50 @@ class Period(NamedTuple):
     alone: float
 
 
-class Pinned(NamedTuple):
-    before: Period
-    during: list[Period]
+class Pair(NamedTuple):
+    """The same work on the database in which a snapshot is held, and on one beside it in which none is."""
+
+    held: Period
+    free: Period
 
     @property
-    def ratios(self) -> list[Period]:
-        return [Period(one.loaded / self.before.loaded, one.alone / self.before.alone) for one in self.during]
+    def ratios(self) -> Period:
+        return Period(self.held.loaded / self.free.loaded, self.held.alone / self.free.alone)
 
 
-async def pinned(url: str, *, seconds: float, tasks: int) -> Pinned:
-    """The pop and ack rate before and while a transaction elsewhere holds a snapshot open for `seconds`."""
-    async with Broker.open(url) as broker:
-        traffic = Traffic(broker, tasks)
-        await _period(traffic, min(seconds / PERIODS, LOAD_SECONDS))  # caches and plans, not measured
-        before = await _period(traffic, seconds / PERIODS)
+async def pinned(url: str, beside: str, *, seconds: float, tasks: int) -> list[Pair]:
+    """The pop and ack rate while a transaction elsewhere holds a snapshot open, under `seconds` of load.
+
+    Both databases get the same load in turns, so that what else becomes slower with time (logs that grow, the vacuum of
+    them, a busy machine) is the same for both: a snapshot holds back the vacuum of its own database alone."""
+    async with Broker.open(url) as held, Broker.open(beside) as free:
+        sides = Traffic(held, tasks), Traffic(free, tasks)
+        await _pair(*sides, min(seconds / PERIODS, LOAD_SECONDS))  # caches and plans, not measured
         async with _snapshot_held(url):
-            during = [await _period(traffic, seconds / PERIODS) for _ in range(PERIODS)]
-    return Pinned(before, during)
+            return [await _pair(*sides, seconds / PERIODS) for _ in range(PERIODS)]
 
 
-async def _period(traffic: Traffic, seconds: float) -> Period:
-    """Load, fill, drain, over and over: the drain shows what a pop costs, whatever becomes of a push."""
-    loaded: list[float] = []
-    alone: list[float] = []
-    ends = time.perf_counter() + seconds
-    while not loaded or time.perf_counter() < ends:
-        until = time.perf_counter() + min(LOAD_SECONDS, seconds / 2)
-        loaded.append((await traffic.run(lambda: time.perf_counter() >= until)).per_second)  # noqa: B023
-        await traffic.run(lambda: traffic.waiting >= WINDOW, consumers=False)
-        alone.append((await traffic.run(lambda: traffic.waiting <= WINDOW // 10, producers=False)).per_second)
-    return Period(statistics.median(loaded), statistics.median(alone))
+async def _pair(held: Traffic, free: Traffic, seconds: float) -> Pair:
+    """Load, fill, drain, on one and on the other, over and over, until each had `seconds` of it."""
+    rounds: list[Pair] = []
+    load = min(LOAD_SECONDS, seconds / 2)
+    ends = time.perf_counter() + 2 * seconds
+    while not rounds or time.perf_counter() < ends:
+        rounds.append(Pair(await _round(held, load), await _round(free, load)))
+    return Pair(_median([one.held for one in rounds]), _median([one.free for one in rounds]))
+
+
+async def _round(traffic: Traffic, seconds: float) -> Period:
+    """The drain shows what a pop costs, whatever becomes of a push."""
+    until = time.perf_counter() + seconds
+    loaded = await traffic.run(lambda: time.perf_counter() >= until)
+    await traffic.run(lambda: traffic.waiting >= WINDOW, consumers=False)
+    alone = await traffic.run(lambda: traffic.waiting <= WINDOW // 10, producers=False)
+    return Period(loaded.per_second, alone.per_second)
+
+
+def _median(periods: list[Period]) -> Period:
+    return Period(*(statistics.median(rates) for rates in zip(*periods, strict=True)))
 
 
 @asynccontextmanager

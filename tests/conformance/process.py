@@ -5,6 +5,7 @@
     hold URL OPTIONS QUEUE SECONDS      pop one message and keep it
     crash URL OPTIONS QUEUE POINT       push [POINT, n] three times, to wait, and die where POINT says
 
+OPTIONS are those of the store, and `ahead`: by how many seconds the clock of this broker is later than the host's.
 Each line is JSON, written before the next step begins: what was read here was done.
 """
 
@@ -23,6 +24,7 @@ from uuid import UUID
 from fairlane.broker import Broker
 from fairlane.engine.admission import Limit
 from fairlane.errors import FairlaneError
+from fairlane.runtime.clock import wall_clock
 from fairlane.store.operations import (
     Application,
     ApplyResult,
@@ -115,8 +117,11 @@ VERBS: dict[str, Callable[..., Awaitable[None]]] = {"push": push, "work": work, 
 
 
 async def main(verb: str, url: str, options: str, *arguments: str) -> None:
+    given = json.loads(options)
+    ahead = given.pop("ahead", None)
+    clock = None if ahead is None else lambda: wall_clock() + ahead * 1_000_000
     try:
-        async with Broker.open(url, **json.loads(options)) as broker:
+        async with Broker.open(url, clock=clock, **given) as broker:
             tell("open")
             await VERBS[verb](broker, *arguments)
     except FairlaneError as error:

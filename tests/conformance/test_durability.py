@@ -43,9 +43,9 @@ class Process:
 
 
 @contextlib.asynccontextmanager
-async def process(harness: Harness, *arguments: str) -> AsyncIterator[Process]:
+async def process(harness: Harness, *arguments: str, ahead: int | None = None) -> AsyncIterator[Process]:
     verb, *rest = arguments
-    options = json.dumps(harness.place.options)
+    options = json.dumps({**harness.place.options, "ahead": ahead})
     command = [sys.executable, "-m", "tests.conformance.process", verb, harness.url, options, *rest]
     started = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:

@@ -20,7 +20,7 @@ _ROUNDS_MAX = 8
 _EXPIRE_LANES = 256
 _FLOOR_MARGIN = 250_000
 """A push takes its time before it commits, so a lane may become visible a little below what was seen last."""
-_FULL_SCAN_SHARE = 20
+_FULL_SCAN_SHARE = 50
 _FULL_SCAN_SECONDS_MAX = 10.0
 _SAMPLE = 8
 """One scan in so many begins at the floor though it need not, to know what that would save."""
