@@ -429,6 +429,8 @@ class Engine:
 
 
 def _weigh_push(request: PushRequest) -> Weight:
+    if len(request.items) == 1:
+        return Weight(1, len(request.items[0].payload))
     return Weight(len(request.items), sum(map(len, [item.payload for item in request.items])))
 
 

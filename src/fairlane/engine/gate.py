@@ -43,19 +43,20 @@ class Gate:
         """Whether an operation is kept and applied later; Overloaded if it is not even that."""
         if kind not in self.admission.limits:
             return False
-        verdict = self._admit(kind)
-        self.admission.count(kind, verdict)
+        verdict: Verdict = "execute" if self._executes(kind) else self._admit(kind)
+        self.admission.decisions[kind][verdict] += 1
         return verdict == "enqueue"
 
     def check(self, kind: Kind) -> None:
         """Overloaded if one more of this kind is refused now."""
-        if self.admission.holds_back(kind):
+        if self.admission.holds_back(kind) and not self._executes(kind):
             self._admit(kind)
+
+    def _executes(self, kind: Kind) -> bool:
+        return perf_counter() < self._execute_until.get(kind, 0.0)
 
     def _admit(self, kind: Kind) -> Verdict:
         now = perf_counter()
-        if now < self._execute_until.get(kind, 0.0):
-            return "execute"
         load = self.load(kind)
         decision = self.admission.decide(kind, load, now=now)
         if decision.verdict == "execute":

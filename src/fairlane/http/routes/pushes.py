@@ -31,6 +31,8 @@ async def push(app: App, request: Request) -> Response:
     items = decode(request.body, PushBody).items
     special = check_wire_items(items)
     outcomes = await app.engine.push(PushRequest(app.tenant, items, special))
+    if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
+        return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
     statuses = {outcome.status for outcome in outcomes}
     if statuses == {"queued"} and _is_bare(items, outcomes):
         return Response(201, _bare_elements(items, outcomes))
