@@ -18,24 +18,12 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
-from fairlane.store.families import (
-    Contents,
-    DataKeys,
-    Effects,
-    Halts,
-    Recurring,
-    Retention,
-    Schedules,
-    Services,
-    Sources,
-    Statistics,
-    Streams,
-    Switches,
-    Traces,
-    Workers,
-)
 from fairlane.store.operations import Operations
+from fairlane.store.programs import Effects, Sources, Streams, Workers
+from fairlane.store.reading import Contents, Statistics, Traces
 from fairlane.store.specs import Specs
+from fairlane.store.timed import Recurring, Schedules
+from fairlane.store.upkeep import DataKeys, Halts, Retention, Services, Switches
 from fairlane.store.values import (
     DeadFilter,
     Fired,
@@ -280,7 +268,8 @@ class DeadLetters(Protocol):
 
 
 class Store(Protocol):
-    """A store, open. `queues`, `messages`, `groups`, `dead_letters` and those of `store.families` are its families."""
+    """A store, open. `queues`, `messages`, `groups`, `dead_letters` are its families, and those that the modules
+    `reading`, `upkeep`, `timed` and `programs` describe."""
 
     kind: str
     """`sqlite` or `postgresql`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlane.store.families import WrappedKey
 from fairlane.store.postgres.connection import Database
+from fairlane.store.upkeep import WrappedKey
 
 _COLUMNS = "SELECT k.id, k.queue_id, k.kek, k.wrapped FROM fairlane.data_keys k "
 GET = _COLUMNS + "WHERE k.id = ANY ($1)"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
 
-from fairlane.store.families import Seen
 from fairlane.store.postgres.connection import Database
+from fairlane.store.programs import Seen
 
 BEAT = """
 INSERT INTO fairlane.workers (tenant, id, facts, seen_at) VALUES ($1, $2, $3, coalesce($4, clock_timestamp()))

@@ -18,7 +18,7 @@ from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
-from fairlane.store import base, families
+from fairlane.store import base, programs, reading, timed
 from fairlane.store.sealed.vault import BLOB, Vault, key_of
 from fairlane.store.values import (
     DeadFilter,
@@ -152,7 +152,7 @@ class SealedMessages(Over):
 class SealedSchedules(Over):
     """What waits is sealed as it will be stored, so that firing moves it as it is."""
 
-    _family: families.Schedules
+    _family: timed.Schedules
 
     async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
         slices = await self._sealed([part.slice for part in parts])
@@ -199,7 +199,7 @@ class SealedGroups(Over):
 
 
 class SealedTraces(Over):
-    _family: families.Traces
+    _family: reading.Traces
 
     async def add(self, trace: Trace) -> bool:
         data = await self._blob(trace.partition, trace.data, f"trace {trace.id}")
@@ -219,7 +219,7 @@ class SealedTraces(Over):
 
 
 class SealedStreams(Over):
-    _family: families.Streams
+    _family: programs.Streams
 
     async def cycle(
         self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
@@ -249,7 +249,7 @@ def _state(query_id: UUID, key: str) -> str:
 
 
 class SealedRecurring(Over):
-    _family: families.Recurring
+    _family: timed.Recurring
 
     async def fire(
         self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
@@ -260,7 +260,7 @@ class SealedRecurring(Over):
 class SealedSources(Over):
     """Of records nothing is kept but keys and hashes; what they say is in the messages alone."""
 
-    _family: families.Sources
+    _family: programs.Sources
 
     async def commit(
         self, step: SourceStep, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
@@ -269,7 +269,7 @@ class SealedSources(Over):
 
 
 class SealedEffects(Over):
-    _family: families.Effects
+    _family: programs.Effects
 
     async def get(self, tenant: str, key: str, partition: PartitionId) -> bytes | None:
         found = await self._family.get(tenant, key, partition)

@@ -18,8 +18,8 @@ from typing import Final
 from fairlane.errors import SealError
 from fairlane.model.ids import PartitionId
 from fairlane.model.segment import SEALED, split_data
-from fairlane.store.families import DataKeys, WrappedKey
 from fairlane.store.sealed.keyring import KEY_BYTES, Cipher, Keyring
+from fairlane.store.upkeep import DataKeys, WrappedKey
 
 KEY_SECONDS: Final = 86_400
 KEY_USES: Final = 2**30

@@ -16,7 +16,7 @@ from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store import statements
-from fairlane.store.families import Buried
+from fairlane.store.reading import Buried
 from fairlane.store.sqlite import claims, lanes, log
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import SLACK_US

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import apsw
 
-from fairlane.store.families import WrappedKey
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.rows import rows
+from fairlane.store.upkeep import WrappedKey
 
 _COLUMNS = "select id, queue_id, kek, wrapped from data_keys "
 GET = _COLUMNS + "where id = ?"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store import base, families, operations, specs
+from fairlane.store import base, operations, programs, reading, specs, timed, upkeep
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.data_keys import DataKeys
@@ -40,21 +40,21 @@ class SqliteStore:
     messages: base.Messages
     groups: base.Groups
     dead_letters: base.DeadLetters
-    contents: families.Contents
-    statistics: families.Statistics
-    traces: families.Traces
-    streams: families.Streams
-    switches: families.Switches
+    contents: reading.Contents
+    statistics: reading.Statistics
+    traces: reading.Traces
+    streams: programs.Streams
+    switches: upkeep.Switches
     operations: operations.Operations
-    halts: families.Halts
-    services: families.Services
-    retention: families.Retention
-    data_keys: families.DataKeys
-    schedules: families.Schedules
-    recurring: families.Recurring
-    workers: families.Workers
-    sources: families.Sources
-    effects: families.Effects
+    halts: upkeep.Halts
+    services: upkeep.Services
+    retention: upkeep.Retention
+    data_keys: upkeep.DataKeys
+    schedules: timed.Schedules
+    recurring: timed.Recurring
+    workers: programs.Workers
+    sources: programs.Sources
+    effects: programs.Effects
     specs: specs.Specs
 
     def __init__(self, database: Database) -> None:

@@ -6,7 +6,7 @@ from builtins import list as List  # the family has a verb of that name
 
 import apsw
 
-from fairlane.store.families import Seen
+from fairlane.store.programs import Seen
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.rows import rows
 

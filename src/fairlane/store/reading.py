@@ -1,0 +1,138 @@
+"""The store contract: what queues hold, how their groups stand, and traces. What `store.base` says of all verbs holds.
+
+None of these reads is counted message by message: numbers come from heads and cursors, and pages from segments.
+"""
+
+from __future__ import annotations
+
+from builtins import list as List  # a family has a verb of that name
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import NEVER_AT
+from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
+from fairlane.model.trace import Trace, TraceName
+from fairlane.store.values import (
+    ActivePartition,
+    Found,
+    MessageHead,
+    Upto,
+)
+
+Buried = Literal["dead", "finished", "gone"]
+
+
+class Contents(Protocol):
+    """What queues hold, message by message: looking at it, and taking messages out of the order of the log.
+
+    A message taken out stays where it is until its segment goes; positions keep their meaning. Pops step over it.
+    """
+
+    async def active(
+        self,
+        queue_ids: Sequence[int],
+        *,
+        name: str | None = None,
+        since: int = 0,
+        before: tuple[int, PartitionId] | None = None,
+        limit: int = 100,
+    ) -> List[ActivePartition]:
+        """Partitions that hold messages and were written to at or after `since`, latest write first, then greatest
+        id first; `before` is (last_at, id) of the last one seen; `name`: only those called so."""
+        ...
+
+    async def back(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> List[MessageHead]:
+        """Of each partition the newest messages below its bound, up to `limit` of each, created at or after `since`;
+        deleted ones are left out. Partitions in the order given, each newest first."""
+        ...
+
+    async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> List[Found]:
+        """Messages of these queues that carry a traceId, in no order; also deleted ones whose rows are still there."""
+        ...
+
+    async def with_id(self, queue_ids: Sequence[int], transaction_id: str) -> List[Found]:
+        """Where messages of these queues with this transactionId may be, in no order: by the ids that are remembered,
+        and by the time inside a UUIDv7. Whoever reads them compares."""
+        ...
+
+    async def delete(self, partition: PartitionId, position: int) -> bool:
+        """Take a message out for every group, with its dead letters and results; False if it is not there (any more).
+
+        From then on no pop delivers it. Who holds it in a live lease may still ack it. It is not part of the
+        queue's depth, and its transactionId may be pushed anew."""
+        ...
+
+    async def bury(self, partition: PartitionId, group_id: int, position: int, error: str) -> Buried:
+        """Dead-letter a message for one group at once, also behind others that it has not read yet.
+
+        `finished` and nothing done if its cursor has passed the message, or it was given up on before; `gone` if
+        there is no such message or group. A seek of the group brings the message back, like any dead letter's; until
+        the cursor has passed it, it keeps its place in the queue's depth."""
+        ...
+
+    async def clear(self, queue_id: int, *, partition: PartitionId | None = None) -> int:
+        """Take out all messages there are, of the queue or of one partition, and end all leases; how many.
+
+        Every group stands at the head afterwards. Dead letters stay. Rows go in bounded steps. NotFound if the
+        queue is gone."""
+        ...
+
+
+class Statistics(Protocol):
+    """What queues hold, in numbers, and how far groups are."""
+
+    async def queues(self, queue_ids: Sequence[int]) -> List[QueueStats]:
+        """One for each queue that is there, in the order asked."""
+        ...
+
+    async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionStats]:
+        """Partitions whose name is greater than `after`, by name."""
+        ...
+
+    async def groups(self, queue_ids: Sequence[int]) -> List[GroupStats]:
+        """One for each group of these queues, in no order."""
+        ...
+
+    async def lagging(self, queue_ids: Sequence[int], *, oldest_before: int, limit: int = 1000) -> List[LaggingLane]:
+        """Lanes whose first unfinished message came before this time, oldest first."""
+        ...
+
+    async def leases(
+        self, queue_ids: Sequence[int], *, group: str | None = None, ends_before: int = NEVER_AT, limit: int = 1000
+    ) -> List[ActiveLease]:
+        """Live leases, of one group or of all, that end before this time unless they are renewed, the next to end
+        first."""
+        ...
+
+    async def standings(self, partitions: Sequence[PartitionId]) -> List[Standing]:
+        """Every group's cursor in these partitions, by partition and group."""
+        ...
+
+    async def dead_among(self, places: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
+        """Those of the messages that some group gave up on."""
+        ...
+
+
+class Traces(Protocol):
+    """What consumers noted of their work, by message and by name."""
+
+    async def add(self, trace: Trace) -> bool:
+        """Keep a trace as of now; False if its partition is gone. Adding the same id again changes nothing."""
+        ...
+
+    async def of_message(self, partition: PartitionId, transaction_id: str, *, limit: int = 1000) -> List[Trace]:
+        """Oldest first."""
+        ...
+
+    async def named(self, tenant: str, name: str, *, limit: int = 100, offset: int = 0) -> List[Trace]:
+        """Oldest first, over all queues."""
+        ...
+
+    async def count_named(self, tenant: str, name: str) -> int: ...
+
+    async def names(self, tenant: str, *, limit: int = 50, offset: int = 0) -> List[TraceName]:
+        """Latest seen first."""
+        ...
+
+    async def count_names(self, tenant: str) -> int: ...

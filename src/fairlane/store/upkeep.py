@@ -1,0 +1,111 @@
+"""The store contract: what keeps the store itself in order. What `store.base` says of all verbs holds."""
+
+from __future__ import annotations
+
+from builtins import list as List  # a family has a verb of that name
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.queue import Paused
+from fairlane.model.retention import Retained, Step
+
+
+class Switches(Protocol):
+    """What operators turned on, for all brokers of the store."""
+
+    async def on(self) -> set[str]:
+        """Names of those that are on."""
+        ...
+
+    async def turn(self, name: str, on: bool) -> None: ...
+
+
+class Halts(Protocol):
+    """What is kept from being read: paused by an operator, or stopped by a message whose attempts are used up.
+
+    A halt stops handing out and nothing else: pushes, acks and live leases go on, and order is kept."""
+
+    async def pause(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
+        """Hand out nothing of the queue, of one group, of one partition for all groups, or of one lane (both given:
+        it is parked) to pops that begin from now on; False if there is no such thing."""
+        ...
+
+    async def resume(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
+        """Undo the pause of just this thing; False if it was not paused. A lane that is blocked or parked is resumed
+        too, and its message's attempts begin anew."""
+        ...
+
+    async def resume_lanes(self, group_id: int) -> int:
+        """Resume every blocked or parked lane of a group; how many."""
+        ...
+
+    async def paused(self, queue_id: int) -> Paused:
+        """What is paused of a queue; of its partitions the first thousand of each shard."""
+        ...
+
+
+class WrappedKey(NamedTuple):
+    """A key that seals messages of one queue, itself sealed by a key that the operator holds and `kek` names."""
+
+    id: bytes
+    queue_id: int
+    kek: str
+    wrapped: bytes
+
+
+class DataKeys(Protocol):
+    """Keys of encrypted queues, wrapped. They go with their queue."""
+
+    async def add(self, key: WrappedKey) -> None: ...
+
+    async def get(self, ids: Sequence[bytes]) -> List[WrappedKey]: ...
+
+    async def of_queue(self, queue_id: int) -> List[WrappedKey]: ...
+
+    async def under_others(self, kek: str, *, after: bytes, limit: int) -> List[WrappedKey]:
+        """Keys that another key than this one wraps, by id after `after`."""
+        ...
+
+    async def rewrap(self, key: WrappedKey, *, under: str) -> bool:
+        """Replace a key's wrapping, unless another than `under` wraps it by now."""
+        ...
+
+
+class Services(Protocol):
+    """Work that one broker at a time does for all. Who leads has a token, greater than every token before it."""
+
+    async def lead(self, name: str, *, seconds: int, early: bool = False) -> int | None:
+        """Take the service for so long; the token. None while another leads it, or it rests and this is not
+        `early`."""
+        ...
+
+    async def keep(self, name: str, token: int, *, seconds: int) -> bool:
+        """Lead for so long from now; False if the token is not the leader's (any more)."""
+        ...
+
+    async def rest(self, name: str, token: int, *, seconds: int) -> None:
+        """Give the service back; nobody takes it for so long, unless early. Nothing happens if another leads."""
+        ...
+
+
+class Retention(Protocol):
+    """Deleting what a queue's rules cover, and nothing else.
+
+    With `retention_enabled`: messages `retention_seconds` old, unless they are in a live lease (cursors that stand
+    before them are moved), and messages `completed_retention_seconds` old that every group has finished. Dead letters
+    by `dead_letter_retention_seconds` alone. An empty partition that was not written to for IDLE_SECONDS goes, with
+    its cursors, unless it has dead letters or state. Ids of messages that went may be pushed anew."""
+
+    async def due(self) -> bool:
+        """Whether any queue has a rule or had one lately: otherwise a step would find nothing."""
+        ...
+
+    async def step(self, token: int, *, limit: int = 50) -> Step:
+        """Look at up to `limit` partitions that are due and delete what may go. LeaseLost unless the token is that of
+        the leader of RETENTION. What it costs depends on what is due, not on how many partitions there are."""
+        ...
+
+    async def history(self, queue_ids: Sequence[int], *, since: int, until: int) -> List[Retained]:
+        """What went in this time, oldest first; kept for HISTORY_SECONDS."""
+        ...
