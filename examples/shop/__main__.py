@@ -43,13 +43,12 @@ async def broker() -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def working(url: str) -> AsyncIterator[None]:
+    """A worker beside what is done in the block, which ends with it should it fail."""
     worker = Worker(shop.app, url)
-    running = asyncio.create_task(worker.run())
-    try:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.run())
         yield
-    finally:
         worker.stop()
-        await running
 
 
 @contextlib.asynccontextmanager
@@ -65,12 +64,10 @@ async def polling(outside: Outside, url: str) -> AsyncIterator[None]:
         sweep_seconds=2,
         allow_private=True,  # the supplier is on this machine
     )
-    running = asyncio.create_task(poll(prices, url))
-    try:
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(poll(prices, url))
         yield
-    finally:
         running.cancel()
-        await asyncio.wait([running])
 
 
 async def main(orders: int) -> int:

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from fairlane import AckItem, App, Client, Context, DeadLetter, Done, InvalidRequest, PushItem, Retry
-from fairlane.worker import Worker
+from fairlane.client.views import QueueDetail
+from fairlane.worker import Worker, feed
 from tests.broker_process import BrokerProcess
 from tests.worker.conftest import Running, until, until_drained
 
@@ -65,6 +66,30 @@ async def test_a_payload_that_does_not_fit_is_a_dead_letter_that_says_where(
     [letter] = await client.dead_letters(queue)
     assert "Expected `int`, got `str` - at `$.id`" in (letter.error or "")
     assert letter.attempts <= 1
+
+
+async def test_a_worker_that_asks_about_its_queue_lets_others_take_its_last_places_meanwhile(
+    client: Client, queue: str, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App()
+    ask = Client.queue
+
+    async def slowly(self: Client, queue: str, *, limit: int) -> QueueDetail:
+        await asyncio.sleep(0.02)
+        return await ask(self, queue, limit=limit)
+
+    monkeypatch.setattr(Client, "queue", slowly)
+    monkeypatch.setattr(feed, "ORDERING_SECONDS", 0.0)
+
+    @app.handler(queue, concurrency=4)
+    async def handle(_: int) -> None:
+        await asyncio.sleep(0.001)
+
+    items = [PushItem(queue=queue, payload=b"1", partition=f"p{number % 40}") for number in range(800)]
+    await client.push_many(items)
+    async with running(app) as worker:
+        await until_drained(client, queue)
+        assert sum(one.settling.handled for one in worker.feeds) == 800
 
 
 async def test_lanes_are_handled_in_order_each_and_beside_each_other(

@@ -116,11 +116,11 @@ class Feed:
     async def _scout(self) -> None:
         """The one pop that waits when there is nothing: a worker that froze has no more than one to be answered."""
         while not self.stopped:
-            if not self._size():
+            await self._learn_ordering()
+            if not self._size():  # the pops beside this one may have taken all places meanwhile
                 self._freed.clear()
                 await self._freed.wait()
                 continue
-            await self._learn_ordering()
             await self._fetch(POLL_SECONDS)
 
     async def _help(self) -> None:
