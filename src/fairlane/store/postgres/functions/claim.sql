@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION fairlane.claim(
     o jsonb
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
                  lease_ends_at bytea, seg_first bigint, at bytea, checksum bigint, ends bytea, body bytea, seen timestamptz)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
