@@ -59,14 +59,14 @@ def database(server: PostgresServer) -> Iterator[str]:
         loop.close()
 
 
-@pytest.mark.parametrize(("kind", "examples"), [(QueueMachine, 150), (DeliveryMachine, 100)])
+@pytest.mark.parametrize(("kind", "examples"), [(QueueMachine, 90), (DeliveryMachine, 60)])
 def test_sqlite_does_what_the_model_says(tmp_path: Path, kind: Machine, examples: int) -> None:
     search(kind, lambda: SqlitePlace(tmp_path), examples=examples)
 
 
 @pytest.mark.parametrize(
     ("kind", "shards", "examples"),
-    [(QueueMachine, 1, 24), (QueueMachine, 4, 14), (DeliveryMachine, 1, 8), (DeliveryMachine, 4, 6)],
+    [(QueueMachine, 1, 16), (QueueMachine, 4, 10), (DeliveryMachine, 1, 8), (DeliveryMachine, 4, 6)],
 )
 def test_postgres_does_what_the_model_says(
     postgres18: PostgresServer, kind: Machine, shards: int, examples: int

@@ -85,11 +85,13 @@ async def test_a_worker_that_asks_about_its_queue_lets_others_take_its_last_plac
     async def handle(_: int) -> None:
         await asyncio.sleep(0.001)
 
-    items = [PushItem(queue=queue, payload=b"1", partition=f"p{number % 40}") for number in range(800)]
+    items = [PushItem(queue=queue, payload=b"1", partition=f"p{number % 40}") for number in range(300)]
     await client.push_many(items)
     async with running(app) as worker:
         await until_drained(client, queue)
-        assert sum(one.settling.handled for one in worker.feeds) == 800
+        assert sum(one.settling.handled for one in worker.feeds) == 300
+        stopped_at = time.monotonic()
+    assert time.monotonic() - stopped_at < 5, "nor does it begin to wait for messages after it was told to stop"
 
 
 async def test_lanes_are_handled_in_order_each_and_beside_each_other(

@@ -117,11 +117,12 @@ class Feed:
         """The one pop that waits when there is nothing: a worker that froze has no more than one to be answered."""
         while not self.stopped:
             await self._learn_ordering()
-            if not self._size():  # the pops beside this one may have taken all places meanwhile
+            # Meanwhile the pops beside this one may have taken all places, or the worker may have been stopped.
+            if self._size() and not self.stopped:
+                await self._fetch(POLL_SECONDS)
+            elif not self.stopped:
                 self._freed.clear()
                 await self._freed.wait()
-                continue
-            await self._fetch(POLL_SECONDS)
 
     async def _help(self) -> None:
         """Pops beside the one that waits, for as long as there is more than one pop can bring."""
