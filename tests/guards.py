@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pytest
@@ -26,6 +27,10 @@ TICK_SECONDS = 0.05
 
 # Turns of the loop in which a task that is already cancelled may still finish.
 GRACE_TURNS = 5
+
+# Tests after which what the run keeps of them is set aside: each collection would look at all of it.
+FREEZE_EVERY = 100
+_tests = count(1)
 
 
 @dataclass
@@ -134,6 +139,8 @@ async def nothing_left_behind(never_blocked: None) -> AsyncIterator[None]:
     problems += [f"task still pending: {task!r}" for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     # A task whose exception nobody asked for says so only when it is collected.
     gc.collect()
+    if next(_tests) % FREEZE_EVERY == 0:
+        gc.freeze()
     if problems:
         pytest.fail("\n".join(problems), pytrace=False)
 

@@ -10,14 +10,14 @@ from fairlane import telemetry
 from fairlane.telemetry import QUEUES_MAX, Operation, Telemetry, upper_bound
 
 
-@pytest.mark.parametrize("micros", [*range(300), 1023, 1024, 1025, 10**5, 10**6, 3 * 10**9])
-def test_each_latency_falls_into_the_bucket_around_it(micros: int) -> None:
-    operation = Operation()
-    operation.record(micros / 1e6 + 1e-10, 1)
-    [bucket] = [index for index, count in enumerate(operation.buckets) if count]
-    assert micros / 1e6 < upper_bound(bucket)
-    if bucket:
-        assert micros / 1e6 >= upper_bound(bucket - 1) - 1e-12
+def test_each_latency_falls_into_the_bucket_around_it() -> None:
+    for micros in [*range(300), 1023, 1024, 1025, 10**5, 10**6, 3 * 10**9]:
+        operation = Operation()
+        operation.record(micros / 1e6 + 1e-10, 1)
+        [bucket] = [index for index, count in enumerate(operation.buckets) if count]
+        assert micros / 1e6 < upper_bound(bucket), micros
+        if bucket:
+            assert micros / 1e6 >= upper_bound(bucket - 1) - 1e-12, micros
 
 
 def test_bounds_rise_and_are_at_most_a_quarter_apart() -> None:
