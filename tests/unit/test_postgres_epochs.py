@@ -49,3 +49,19 @@ async def test_a_lane_costs_no_more_the_more_it_was_used_while_a_snapshot_is_pin
                 hits.append(found["Plan"]["Shared Hit Blocks"])
             assert min(hits) < BLOCKS_MAX, (verb, hits)
     await pinning.close()
+
+
+async def test_what_a_lane_costs_does_not_begin_with_a_plan(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    """PostgreSQL would plan each call anew once it has counted the versions that a pinned snapshot keeps."""
+    url = await fresh_database(postgres18)
+    async with Broker.open(url):
+        connection = await asyncpg.connect(url)
+        planned = await connection.fetch(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'fairlane'::regnamespace "
+            "AND proname IN ('push', 'pop', 'ack', 'claim', 'settle') "
+            "AND 'plan_cache_mode=force_generic_plan' = ANY (proconfig)"
+        )
+        await connection.close()
+    assert sorted(name for [name] in planned) == ["ack", "claim", "pop", "push", "settle"]

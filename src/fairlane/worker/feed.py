@@ -115,12 +115,13 @@ class Feed:
 
     async def _scout(self) -> None:
         """The one pop that waits when there is nothing: a worker that froze has no more than one to be answered."""
-        while not self.stopped:
+        while True:
             await self._learn_ordering()
-            # Meanwhile the pops beside this one may have taken all places, or the worker may have been stopped.
-            if self._size() and not self.stopped:
+            if self.stopped:
+                return
+            if self._size():  # the pops beside this one may have taken all places meanwhile
                 await self._fetch(POLL_SECONDS)
-            elif not self.stopped:
+            else:
                 self._freed.clear()
                 await self._freed.wait()
 

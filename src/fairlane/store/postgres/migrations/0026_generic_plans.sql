@@ -1,3 +1,3 @@
--- push, pop and ack keep the plans they began with. Planned anew for each call, as PostgreSQL prefers once it has counted
--- the versions that a transaction left open elsewhere keeps, they would cost a fifth more.
+-- push, pop and ack, and claim and settle of unordered queues, keep their plans. Planned anew for each call, as PostgreSQL
+-- prefers once it has counted the versions that a transaction left open elsewhere keeps, they would cost a fifth more.
 SELECT 1;
