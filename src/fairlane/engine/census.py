@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats, QueueStats
@@ -15,33 +16,55 @@ _CHEAP_SECONDS = 0.02
 Counted = list[tuple[Queue, QueueStats]]
 
 
+@dataclass(slots=True)
+class _Count:
+    """What counting found, by the id of the queue."""
+
+    at: float
+    until: float
+    stats: dict[int, QueueStats] = field(default_factory=dict)
+
+
 class Census:
-    """Counting costs a look at every partition. With many of them an answer serves for twenty times as long as it
+    """Counting costs a look at every partition. With many of them a count serves for twenty times as long as it
     took, so that dashboards which ask every second do not keep the store busy; while counting is cheap, every
-    answer is fresh."""
+    answer is fresh. Which queues there are, and how they are set up, is read anew each time: whoever has just
+    changed a queue sees it so."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, tuple[Counted, float, float]] = {}
+        self._known: dict[str, _Count] = {}
 
     async def queues(self, tenant: str) -> Counted:
         """Every queue, newest first, with its numbers."""
-        known, _, until = self._known.get(tenant, ([], 0.0, 0.0))
-        began = time.monotonic()
-        if began < until:
-            return known
         queues = await self._store.queues.list(tenant)
-        counted = {one.queue_id: one for one in await self._store.statistics.queues([queue.id for queue in queues])}
-        found = [(queue, counted[queue.id]) for queue in queues if queue.id in counted]
-        took = time.monotonic() - began
+        ids = [queue.id for queue in queues]
+        known = self._known.get(tenant)
+        if known is None or time.monotonic() >= known.until:
+            known = await self._count(tenant, ids)
+        elif born := [id for id in ids if id not in known.stats]:
+            known.stats.update(await self._stats(born))
+        return [(queue, known.stats[queue.id]) for queue in queues if queue.id in known.stats]
+
+    async def _count(self, tenant: str, ids: list[int]) -> _Count:
+        began = time.monotonic()
+        stats = await self._stats(ids)
+        ended = time.monotonic()
+        took = ended - began
         rest = 0.0 if took < _CHEAP_SECONDS else min(_SECONDS_MAX, took * _SHARE)
-        self._known[tenant] = (found, began, time.monotonic() + rest)
+        found = _Count(at=began, until=ended + rest, stats=stats)
+        newest = self._known.get(tenant)
+        if newest is None or newest.at <= began:  # one that began later may have ended sooner
+            self._known[tenant] = found
         return found
 
+    async def _stats(self, ids: list[int]) -> dict[int, QueueStats]:
+        return {one.queue_id: one for one in await self._store.statistics.queues(ids)}
+
     def age_seconds(self, tenant: str) -> int:
-        """Of what `queues` last answered."""
-        _, at, _ = self._known.get(tenant, ([], time.monotonic(), 0.0))
-        return int(time.monotonic() - at)
+        """Of the numbers that `queues` last answered."""
+        known = self._known.get(tenant)
+        return int(time.monotonic() - known.at) if known is not None else 0
 
     async def groups(self, tenant: str) -> list[tuple[Queue, GroupStats]]:
         """Every group of every queue, by name and queue."""

@@ -1,0 +1,55 @@
+"""A count is remembered where it is dear; which queues there are and how they are set up never is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlane.engine import census
+from fairlane.engine.census import Census
+from fairlane.model.queue import QueueOptions
+from fairlane.store.sqlite.store import SqliteStore
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = await SqliteStore.open(str(tmp_path / "queue.db"))
+    yield store
+    await store.close()
+
+
+@pytest.fixture(autouse=True)
+def dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every count is worth remembering, for ten seconds."""
+    monkeypatch.setattr(census, "_CHEAP_SECONDS", 0.0)
+    monkeypatch.setattr(census, "_SHARE", 1e9)
+
+
+async def test_a_queue_that_was_just_made_is_there_with_its_labels(store: SqliteStore) -> None:
+    counting = Census(store)
+    await store.queues.ensure("default", "mail")
+    assert [queue.name for queue, _ in await counting.queues("default")] == ["mail"]
+    await store.queues.ensure("default", "news")
+    await store.queues.configure("default", "mail", QueueOptions(), namespace="shop", task="send")
+    found = {queue.name: (queue.namespace, queue.task) for queue, _ in await counting.queues("default")}
+    assert found == {"mail": ("shop", "send"), "news": ("news", "")}
+
+
+async def test_a_queue_that_was_just_deleted_is_gone(store: SqliteStore) -> None:
+    counting = Census(store)
+    await store.queues.ensure("default", "mail")
+    await counting.queues("default")
+    await store.queues.delete("default", "mail")
+    assert await counting.queues("default") == []
+
+
+async def test_the_numbers_of_a_dear_count_serve_again(store: SqliteStore) -> None:
+    counting = Census(store)
+    queue = await store.queues.ensure("default", "mail")
+    [(_, before)] = await counting.queues("default")
+    await store.queues.born(queue.id, ["a", "b"])
+    [(_, after)] = await counting.queues("default")
+    assert (before.partitions, after.partitions) == (0, 0)
+    assert counting.age_seconds("default") == 0
