@@ -56,16 +56,15 @@ async def unordered_pop_100_ack_fail(url: str, load: Load) -> Rate:
 
     async def step(_: int) -> int:
         batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH)
-        assert all(bytes(message.data) == PAYLOAD for message in batch)
-        bad = {one.id: one for one in batch if one.position % FAILS_EVERY == 0 and one.id not in failed}
+        good, bad = [], []
+        for one in batch:
+            assert bytes(one.data) == PAYLOAD
+            (bad if one.position % FAILS_EVERY == 0 and one.id not in failed else good).append(one)
         if not bad:
             outcomes = await broker.ack(batch)
         else:
-            failed.update(bad)
-            good = [one for one in batch if one.id not in bad]
-            nacked = asyncio.create_task(broker.nack(list(bad.values()), error="not today"))
-            outcomes = await broker.ack(good)
-            await nacked
+            failed.update(one.id for one in bad)
+            outcomes, _ = await asyncio.gather(broker.ack(good), broker.nack(bad, error="not today"))
         assert all(outcome.success for outcome in outcomes)
         return len(outcomes)
 

@@ -80,10 +80,14 @@ class Batch(Sequence[Delivery]):
         self._lease = popped.lease
         self._taken = popped.lanes
         self._deliveries: list[Delivery] = []
-        self.lanes = [
-            (Lane(popped.queue, popped.group, popped.lease, taken.lane.name, taken.lane.partition), taken.positions)
-            for taken in popped.lanes
-        ]
+        self.lanes: list[tuple[Lane, Sequence[int]]] = []
+        for taken in popped.lanes:
+            partition = taken.lane.partition
+            # What failed before comes before what is new of its lane, as a part of its own.
+            known = self.lanes[-1][0] if self.lanes else _NOWHERE
+            if known.partition_id != partition:
+                known = Lane(popped.queue, popped.group, popped.lease, taken.lane.name, partition)
+            self.lanes.append((known, taken.positions))
         """Where the deliveries come from, lane after lane, and their positions there."""
         self._count = sum(len(positions) for _, positions in self.lanes)
 

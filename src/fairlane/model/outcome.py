@@ -232,11 +232,15 @@ class Outcomes(Sequence[AckOutcome]):
         if self._made is None:
             items = self._items
             ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
+            if len(self._said) == 1 and len(self._said[0][0]) == len(ids):  # the same of all of them, mostly
+                success, _, *rest = msgspec.structs.astuple(self._said[0][1])
+                self._made = [AckOutcome(success, id, *rest) for id in ids]
+                return self._made
             self._made = [AckOutcome(False, id) for id in ids]
             for indexes, said in self._said:
-                rest = msgspec.structs.astuple(said)[2:]
+                success, _, *rest = msgspec.structs.astuple(said)
                 for index in indexes:
-                    self._made[index] = AckOutcome(said.success, ids[index], *rest)
+                    self._made[index] = AckOutcome(success, ids[index], *rest)
         return self._made
 
 
