@@ -10,6 +10,8 @@ from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 BATCH = 100
+_TICK_SECONDS = 0.001
+"""What a loop can wait at least. For less it would not wait at all, and the load take a core for itself."""
 _JOURNAL = b'"durability":"journal"'
 
 
@@ -69,7 +71,7 @@ class Run:
         while due < self.ends_at:
             now = time.perf_counter()
             if due > now:
-                await asyncio.sleep(due - now)
+                await asyncio.sleep(max(_TICK_SECONDS, due - now))
                 continue
             if self.free:
                 self.late.append(now - due)

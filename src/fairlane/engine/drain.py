@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from math import exp
 
+from fairlane.store.operations import LANES_MAX
+
 MEMORY_SECONDS = 10.0
 """What was seen counts for about this long."""
 GAP_SECONDS = 5.0
 """A pause longer than this says nothing of the draining: nobody was there to see it."""
+
+CLAIM_LANES_MAX = 800
+CLAIM_OPERATIONS_MAX = 5_000
+CLAIM_BYTES_MAX = 32 * 1024 * 1024
 
 
 class DrainRate:
@@ -54,3 +60,21 @@ class DepthTrend:
     def seconds_until(self, room: int) -> float | None:
         """How long it takes to make so much room; None while that is not known."""
         return room / self._drain.rate if self._drain.rate > 0 else None
+
+
+class ClaimSize:
+    """How many lanes of operations the next claim takes. A few at first; while each claim finds as many as it asked
+    for, more, as long as they are small: a flood leaves little in each of many lanes, and while a lane waits all that
+    comes for it must wait too."""
+
+    def __init__(self) -> None:
+        self.lanes = LANES_MAX
+
+    def saw(self, lanes: int, operations: int, size: int) -> None:
+        """A claim found so many lanes, with so many operations of so many bytes in all."""
+        if lanes < self.lanes:
+            self.lanes = LANES_MAX
+            return
+        by_count = CLAIM_OPERATIONS_MAX * lanes // max(1, operations)
+        by_size = CLAIM_BYTES_MAX * lanes // max(1, size)
+        self.lanes = max(1, min(CLAIM_LANES_MAX, 2 * lanes, by_count, by_size))

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from fairlane.engine.drain import DrainRate
+from fairlane.engine.drain import ClaimSize, DrainRate
 from fairlane.errors import FairlaneError, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.runtime.service import Service
@@ -71,6 +71,7 @@ class Processor(Service):
         self._busy = busy
         self._worker = f"{socket.gethostname()}/{os.getpid()}/{uuid7()[-12:]}"
         self._drain = DrainRate()
+        self._size = ClaimSize()
         self._looked_at = 0.0
         self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
         self._token: UUID | None = None
@@ -135,7 +136,9 @@ class Processor(Service):
         await self._give_back()
         self._drain.resume(monotonic())
         self._token = uuid4()
-        claimed = await self._store.operations.claim(self._worker, token=self._token)
+        claimed = await self._store.operations.claim(self._worker, lanes=self._size.lanes, token=self._token)
+        operations = [one for lane in claimed for one in lane.operations]
+        self._size.saw(len(claimed), len(operations), sum(len(one.payload) for one in operations))
         if claimed:
             await self._apply([self._begin(lane) for lane in claimed])
         self._token = None

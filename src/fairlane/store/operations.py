@@ -20,7 +20,7 @@ from fairlane.model.queue import QueueOptions
 from fairlane.store.values import Full, Gone, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
 LANES_MAX = 50
-"""Lanes of one claim."""
+"""Lanes of one claim, unless it says otherwise."""
 RUN_MAX = 100
 """Operations of one lane in one claim."""
 RUN_BYTES_MAX = 1024 * 1024
