@@ -65,6 +65,16 @@ class Batcher(Generic[Op, Out]):
         """The share of the flushes that are under way."""
         return self._flushing / self._policy.flushes
 
+    @property
+    def items(self) -> int:
+        """Of operations that wait or are under way."""
+        return self._items + self._items_flushing
+
+    @property
+    def rate(self) -> float:
+        """Items a second that it got done lately; 0 until it is known."""
+        return self._pace.rate
+
     def waited(self, now: float) -> float:
         """How long the oldest operation that waits has done so, at `now` (`time.perf_counter`)."""
         return now - self._waiting[0][3] if self._waiting else 0.0
@@ -73,7 +83,7 @@ class Batcher(Generic[Op, Out]):
         """How much longer the next operation takes for what waits and is under way; None while that is not known."""
         if not self._cost.item_seconds:
             return None
-        items = self._items + self._items_flushing
+        items = self.items
         if items < _FEW:
             return 0.0
         by_cost = items * self._cost.item_seconds / self._policy.flushes

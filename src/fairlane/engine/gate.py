@@ -18,6 +18,10 @@ Batchers = tuple[Batcher[PushRequest, list[PushOutcome]], Batcher[AckRequest, Se
 _LOOK_SECONDS = 0.001
 """When an operation was executed, others of its kind are so for this long without another look at the load."""
 
+KEEPING_COST = 3.0
+"""To keep an item for later is taken to cost so many times what it costs to execute it, until it was seen. A flood
+begins in a moment: what is let into the queue before that would hold up all that comes behind it."""
+
 
 class Gate:
     """`direct` are the batchers of pushes and acks that are executed, `kept` of those that wait."""
@@ -76,5 +80,7 @@ class Gate:
         use = self._gauge.feed(now, busy=busy, waited=waited)
         which = 1 if kind == "ack" else 0
         direct, kept = self._direct[which], self._kept[which]
-        backlogs = (direct.backlog_seconds(), kept.backlog_seconds())
-        return Load(use, self._processor.depth, self._processor.drain_rate, *backlogs)
+        keeping = kept.backlog_seconds()
+        if keeping is None and direct.rate:
+            keeping = KEEPING_COST * kept.items / direct.rate
+        return Load(use, self._processor.depth, self._processor.drain_rate, direct.backlog_seconds(), keeping)

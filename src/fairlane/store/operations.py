@@ -19,11 +19,11 @@ from fairlane.model.operation import Operation, OperationCount, OperationLane, O
 from fairlane.model.queue import QueueOptions
 from fairlane.store.values import Full, Gone, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
-LANES_MAX = 50
+LANES_MAX = 200
 """Lanes of one claim, unless it says otherwise."""
 RUN_MAX = 100
 """Operations of one lane in one claim."""
-RUN_BYTES_MAX = 1024 * 1024
+RUN_BYTES_MAX = 256 * 1024
 
 
 class NewOperation(msgspec.Struct, kw_only=True):
