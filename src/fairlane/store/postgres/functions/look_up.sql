@@ -25,7 +25,7 @@ BEGIN
         RETURN QUERY
         SELECT g.i::int, k.position, NULL::bytea, k.message_id, k.transaction_id
         FROM unnest(p_keys) WITH ORDINALITY g(key, i)
-        JOIN fairlane.message_keys k ON k.shard = p_shard AND k.partition_id = p_partition AND k.key = g.key
+        CROSS JOIN LATERAL fairlane.key_of(p_shard, p_partition, g.key) k
         WHERE k.created_at >= v_forgotten;
     END IF;
 
@@ -56,6 +56,13 @@ BEGIN
         END LOOP;
     END LOOP;
 END $$;
+
+-- The row of one id. The limit keeps it a look at the index: of a join, a plan may read every id that the partition knows.
+CREATE OR REPLACE FUNCTION fairlane.key_of(p_shard int, p_partition bigint, p_key bigint)
+RETURNS SETOF fairlane.message_keys
+LANGUAGE sql STABLE AS $$
+    SELECT k.* FROM fairlane.message_keys k WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.key = p_key LIMIT 1;
+$$;
 
 -- The messages of one segment that have one of these keys, each with the beginning of its stored form.
 CREATE OR REPLACE FUNCTION fairlane.matches(

@@ -102,6 +102,7 @@ BEGIN
                 RETURN;
             END IF;
         END IF;
+        CONTINUE WHEN p_id_newest[i] < 0;  -- these are looked up all together
         -- Ids that cannot be duplicates need no look either, unless ids of their time were pushed in doubt: a call that was
         -- given up on and repeated may come only now.
         CONTINUE WHEN p_window[i] = 0
@@ -117,6 +118,20 @@ BEGIN
                                 r.message_id, r.transaction_id;
         END LOOP;
     END LOOP;
+    IF v_texts THEN
+        FOR r IN
+            SELECT s.i::int AS slice, j - coalesce(p_upto[s.i::int - 1], 0) AS item, k.position AS pos, k.message_id, k.transaction_id
+            FROM unnest(p_ids, p_upto, v_skip, p_id_newest, p_window) WITH ORDINALITY s(id, upto, skip, newest, seconds, i)
+            CROSS JOIN LATERAL generate_series(coalesce(p_upto[s.i::int - 1], 0) + 1, s.upto) j
+            CROSS JOIN LATERAL fairlane.key_of(p_shard, s.id, p_keys[j]) k
+            WHERE NOT s.skip AND s.newest < 0 AND s.seconds > 0 AND k.created_at >= t - make_interval(secs => s.seconds)
+              AND fairlane.is_there(p_shard, s.id, k.position)
+        LOOP
+            v_skip[r.slice] := true;
+            RETURN QUERY SELECT 'd'::"char", r.slice, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, NULL::bytea,
+                                r.message_id, r.transaction_id;
+        END LOOP;
+    END IF;
 
     FOR r IN
         SELECT q.id, q.depth, (q.options ->> 'max_size')::bigint AS capacity, u.n, u.slices
