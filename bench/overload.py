@@ -4,11 +4,12 @@
 
 Producers own their partitions and push one request after another, each on a connection of its own. What is sustainable
 is what the store took from as many callers as keep it busy, who push as fast as they are answered: the same messages
-to the same partitions through the same door, before and after the overload: a shared machine is faster at some times
-than at others, and the mean of both is what the overload in between is held against. Then requests are sent by the clock, whatever became of the earlier ones;
-how late that was is shown, for it is the load's own delay. Every answer counts, from the first to the last; those while
-the store is frozen too, also of who was on the way when it fell silent. Afterwards SQL says whether every accepted
-message is stored once and in order. All of it shares this machine: the figures are for comparison with each other.
+to the same partitions through the same door. That is found before and after the overload, for a shared machine is
+faster at some times than at others, and the mean of both counts. In between requests are sent by the clock, whatever
+became of the earlier ones; how late that was is shown, for it is the load's own delay. Every answer counts, from the
+first to the last; those while the store is frozen too, also of who was on the way when it fell silent. Afterwards SQL
+says whether every accepted message is stored once and in order. All of it shares this machine: the figures are for
+comparison with each other.
 """
 
 from __future__ import annotations
