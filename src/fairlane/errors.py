@@ -16,6 +16,7 @@
     |- Overloaded           try again after `retry_after` seconds
     |   |- QueueFull        the queue is at its capacity
     |   '- JournalFull      the store is away and the journal has no room either
+    |- BrokerFailed         the broker met a defect of its own; its log says more
     '- Unavailable          the store or the broker cannot answer now; retry
         |- StoreUnavailable
         |   '- StoreFull    its disk has no room
@@ -146,6 +147,11 @@ class QueueFull(Overloaded):
 
 class JournalFull(Overloaded):
     code = "journal_full"
+
+
+class BrokerFailed(FairlaneError):
+    code = "internal_error"
+    retryable = True
 
 
 class Unavailable(FairlaneError):

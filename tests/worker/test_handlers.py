@@ -16,6 +16,7 @@ from fairlane import AckItem, App, Client, Context, DeadLetter, Done, InvalidReq
 from fairlane.client.views import QueueDetail
 from fairlane.worker import Worker, feed
 from tests.broker_process import BrokerProcess
+from tests.client.rogue import Answer, Rogue
 from tests.worker.conftest import Running, until, until_drained
 
 
@@ -92,6 +93,27 @@ async def test_a_worker_that_asks_about_its_queue_lets_others_take_its_last_plac
         assert sum(one.settling.handled for one in worker.feeds) == 300
         stopped_at = time.monotonic()
     assert time.monotonic() - stopped_at < 5, "nor does it begin to wait for messages after it was told to stop"
+
+
+async def test_a_worker_outlives_a_broker_that_fails(
+    broker: BrokerProcess, client: Client, queue: str, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App()
+    seen: list[int] = []
+
+    @app.handler(queue)
+    async def handle(number: int) -> None:
+        seen.append(number)
+
+    async with Rogue(broker.url) as rogue, running(app, server=rogue.url):
+        await client.push(queue, 1)
+        await until_drained(client, queue)
+        rogue.do(*[Answer(500, {"error": "it fell", "code": "internal_error"})] * 4)
+        for number in (2, 3, 4):
+            await client.push(queue, number)
+        await until_drained(client, queue)
+    assert seen == [1, 2, 3, 4]
+    assert "it fell" in caplog.text, "and says so"
 
 
 async def test_lanes_are_handled_in_order_each_and_beside_each_other(

@@ -13,7 +13,7 @@ from fairlane.client.message import Message
 from fairlane.client.pops import affinity
 from fairlane.client.transport import Transport, path_of
 from fairlane.client.wire import Ack, AckBody, AckElement, ack_of, decode, encode
-from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, check_acks
 
@@ -87,7 +87,8 @@ class Acks(Family):
         try:
             body = await self._transport.ask("POST", _ACK, key=affinity(*place), body=encode(AckBody(acks, place[1])))
         except FairlaneError as error:
-            if len(calls) == 1 or error.retryable:
+            # What the broker stumbles over may be one of them.
+            if len(calls) == 1 or (error.retryable and not isinstance(error, BrokerFailed)):
                 return [error] * len(calls)
             return [(await self._send_acks(place, [call]))[0] for call in calls]
         found = iter(decode(body, list[AckElement]))

@@ -83,4 +83,6 @@ def _class_of_status(status: int) -> type[FairlaneError]:
         return errors.Overloaded
     if status in (400, 408, 413, 414, 422, 431):
         return errors.InvalidRequest
-    return errors.Unavailable if status in (502, 503, 504) else FairlaneError
+    if status in (502, 503, 504):
+        return errors.Unavailable
+    return errors.BrokerFailed if status >= 500 else FairlaneError

@@ -27,7 +27,7 @@ def problem(error: Exception) -> Response:
     """The answer for an error. What we did not foresee is logged whole and told in one sentence."""
     if not isinstance(error, errors.FairlaneError):
         log.error("a request failed in a way nobody foresaw", exc_info=error)
-        return error_response(500, "internal_error", "the broker failed on this request; its log says more")
+        return error_response(500, errors.BrokerFailed.code, "the broker failed on this request; its log says more")
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     more: dict[str, Any] = {}
     headers: tuple[tuple[bytes, bytes], ...] = ()
