@@ -9,11 +9,12 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Iterator
+from typing import Final, NamedTuple, TypeVar
 
 from fairlane.runtime.clock import wall_clock
 
+T = TypeVar("T")
 KINDS: Final = ("push", "pop", "ack", "transaction", "renew_lease")
 MINUTES_KEPT: Final = 24 * 60
 QUEUES_MAX: Final = 200  # counted one by one in each minute; what comes beyond is in the totals only
@@ -140,6 +141,17 @@ class Telemetry:
         if now >= self._minute_ends:
             self._turn(now)
         operation.record(now - began, items)
+
+    async def timed(self, operation: Operation, items: int, work: Awaitable[T]) -> T:
+        """What `work` comes to, counted; an exception counts as an error."""
+        began = time.perf_counter()
+        try:
+            outcome = await work
+        except Exception:
+            operation.errors += 1
+            raise
+        self.done(operation, began, items)
+        return outcome
 
     def queue(self, queue_id: int) -> QueueCounts:
         """The counts of a queue in the minute that runs."""

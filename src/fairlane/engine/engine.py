@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from time import perf_counter
-from typing import TypeVar
 
 from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.admission import LIMITS, Kind, Limit, Load
 from fairlane.engine.announcer import Announcer
-from fairlane.engine.batch_policy import BatchPolicy, Weight
-from fairlane.engine.batcher import Batcher
+from fairlane.engine.batchers import Batchers
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
@@ -23,6 +20,7 @@ from fairlane.engine.forwarder import Forwarder
 from fairlane.engine.gate import Gate
 from fairlane.engine.halts import Halter
 from fairlane.engine.inbox import Inbox
+from fairlane.engine.intake import Intake
 from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.journal_drain import JournalDrain
 from fairlane.engine.kept import push_lane
@@ -51,7 +49,7 @@ from fairlane.engine.waiters import Waiters
 from fairlane.engine.waiting_acks import WaitingAcks
 from fairlane.engine.waiting_pushes import WaitingPushes
 from fairlane.engine.wide_pop import WidePopper
-from fairlane.errors import LaneWaiting, ShuttingDown, StoreUnavailable, Unavailable
+from fairlane.errors import LaneWaiting, ShuttingDown, Unavailable
 from fairlane.hooks.hook import Secrets, no_secrets
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
@@ -64,9 +62,8 @@ from fairlane.store.base import Store
 from fairlane.store.journal import Journal
 from fairlane.store.operations import ClaimedLane
 from fairlane.store.values import Renewal
-from fairlane.telemetry import Operation, Telemetry
+from fairlane.telemetry import Telemetry
 
-T = TypeVar("T")
 _FLUSHES_WAITING_MAX = 5
 """While more flushes of pushes wait than this, operations are applied at a slower pace."""
 
@@ -96,7 +93,9 @@ class Engine:
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
         self.halts = Halter(store, self.catalogue, self.announce)
         leases = Leases(store)
-        self.processor = Processor(store, self._begin, lambda: self._pushes.flushes_waiting > _FLUSHES_WAITING_MAX)
+        self.processor = Processor(
+            store, self._begin, lambda: self._batchers.pushes.flushes_waiting > _FLUSHES_WAITING_MAX
+        )
         self.operations = Operations(store, self.catalogue, self.processor)
         capacity = Capacity()
         enqueuer = Enqueuer(store, self.processor.kept, self.processor.estimate, capacity)
@@ -131,33 +130,19 @@ class Engine:
         wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
         self._polls = Polls(self._popper, wide_popper, self.telemetry, self.shelter)
         flushes = Flushes(self._pusher, self._acker, keep_acks, announcer.flushed, self.shelter)
-        at_once = store.flushes()
-        self._pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
-            flushes.push, BatchPolicy(flushes=at_once), weigh=_weigh_push
-        )
-        self._schedulings: Batcher[PushRequest, list[PushOutcome]] = Batcher(
-            self.schedules.flush, BatchPolicy(flushes=at_once), weigh=_weigh_push
-        )
-        self._acks: Batcher[AckRequest, Sequence[AckOutcome]] = Batcher(
-            flushes.ack, BatchPolicy(flushes=at_once), weigh=_weigh_ack
-        )
-        self._renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
-        self._waiting_pushes: Batcher[PushRequest, list[PushOutcome]] = Batcher(
-            flushes.enqueue, BatchPolicy(), weigh=_weigh_push
-        )
-        self._waiting_acks: Batcher[AckRequest, Sequence[AckOutcome]] = Batcher(
-            flushes.enqueue_acks, BatchPolicy(), weigh=_weigh_ack
-        )
+        self._batchers = batchers = Batchers(store, flushes, self.schedules)
         self._gate = Gate(
             limits,
             self.processor,
             self.telemetry,
-            direct=(self._pushes, self._acks),
-            kept=(self._waiting_pushes, self._waiting_acks),
+            direct=(batchers.pushes, batchers.acks),
+            kept=(batchers.waiting_pushes, batchers.waiting_acks),
+        )
+        self._intake = Intake(
+            self.programs, self.ranks, self.schedules, batchers, self._gate, self.shelter, self.telemetry
         )
         self.admission = self._gate.admission
         self._stopped = False
-        self._reading: asyncio.Task[None] | None = None
         self.processor.start()
         self._reseed = Reseed(store, self.announce)
         self.timekeeper.start()
@@ -223,80 +208,29 @@ class Engine:
         self._check_running()
         if not request.items:
             return []
-        if not self.programs.idle:
-            if not self.programs.loaded:
-                await self.know_programs()
-            request = self.programs.admit(request)
-        if request.special:
-            ranked = await self.ranks.place(request.tenant, request.items, away=self._away)
-            return await self._push_timed(PushRequest(request.tenant, ranked))
-        batcher = self._waiting_pushes if self._must_wait("push") else self._pushes
-        return await self._timed(self.telemetry.push, len(request.items), batcher.submit(request))
+        return await self._intake.push(request)
 
     async def know_programs(self) -> None:
         """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
-        if self.programs.loaded or self._away:
-            return
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self.programs.reload())
-        try:
-            async with asyncio.timeout(self.shelter.patience.seconds if self.shelter else None):
-                await asyncio.shield(self._reading)
-        except (Unavailable, TimeoutError):
-            if self.shelter is None:
-                raise
-
-    @property
-    def _away(self) -> bool:
-        """Whether the store is known not to answer."""
-        return self.shelter is not None and not self.shelter.watch.up
-
-    async def _push_timed(self, request: PushRequest) -> list[PushOutcome]:
-        """Keep what is to be delivered later aside, and push the rest. While the store is away nothing can be kept for
-        later: the journal keeps pushes in their order, not by time."""
-        later = [index for index, item in enumerate(request.items) if self.schedules.is_later(item)]
-        if later and self._away:
-            raise StoreUnavailable(
-                "the store does not answer, and a message for later cannot wait in the journal; try again, or push it "
-                "without deliverAt and delayMs"
-            )
-        if len(later) == len(request.items):
-            return await self._timed(self.telemetry.push, len(later), self._schedulings.submit(request))
-        rest = [index for index in range(len(request.items)) if index not in set(later)]
-        found: dict[int, PushOutcome] = {}
-        if later:
-            kept = self._schedulings.submit(PushRequest(request.tenant, [request.items[index] for index in later]))
-            found |= zip(later, await self._timed(self.telemetry.push, len(later), kept), strict=True)
-        items = [request.items[index] for index in rest]
-        traced = any(item.trace_id is not None for item in items)
-        pushed = await self.push(PushRequest(request.tenant, items, traced=traced))
-        found |= zip(rest, pushed, strict=True)
-        return [found[index] for index in range(len(request.items))]
+        await self._intake.know_programs()
 
     def _must_wait(self, kind: Kind) -> bool:
         """Whether an operation is kept and applied later; Overloaded if it is not even that. While the store is away
         the journal decides."""
-        return not self._away and self._gate.must_wait(kind)
+        return not self._intake.away and self._gate.must_wait(kind)
 
     def check_admission(self, kind: Kind) -> None:
         """Overloaded if one more of this kind is refused now, whatever is in it: so that it need not be read."""
-        if not self._away:
+        if not self._intake.away:
             self._gate.check(kind)
+
+    def _is_crowded(self) -> bool:
+        return self._batchers.pushes.flushes_waiting > _FLUSHES_WAITING_MAX
 
     def _begin(self, lane: ClaimedLane) -> Work:
         if lane.claim.group_id:
             return WaitingAcks(lane, self._acker)
         return WaitingPushes(lane, self.catalogue, self._announcer.appended)
-
-    async def _timed(self, operation: Operation, items: int, work: Awaitable[T]) -> T:
-        began = perf_counter()
-        try:
-            outcome = await work
-        except Exception:
-            operation.errors += 1
-            raise
-        self.telemetry.done(operation, began, items)
-        return outcome
 
     def announce(self, queue_id: int, lanes: int) -> None:
         """Lanes of a queue became ready by other ways than a push."""
@@ -311,16 +245,16 @@ class Engine:
         self._check_running()
         if not request.items:
             return []
-        batcher = self._waiting_acks if self._must_wait("ack") else self._acks
-        return await self._timed(self.telemetry.ack, len(request.items), batcher.submit(request))
+        batcher = self._batchers.waiting_acks if self._must_wait("ack") else self._batchers.acks
+        return await self.telemetry.timed(self.telemetry.ack, len(request.items), batcher.submit(request))
 
     async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
         self._check_running()
         parsed = LeaseId.parse(lease)
         if parsed is None:
             return RenewOutcome(0, None)
-        renewal = self._renewals.submit(Renewal(parsed, seconds))
-        return await self._timed(self.telemetry.renew_lease, 1, renewal)
+        renewal = self._batchers.renewals.submit(Renewal(parsed, seconds))
+        return await self.telemetry.timed(self.telemetry.renew_lease, 1, renewal)
 
     async def release(self, lease: str, *, partition: PartitionId | None = None) -> int:
         """Give a lease back without charge; how many lanes."""
@@ -358,10 +292,10 @@ class Engine:
         self._check_running()
         await self.know_programs()
         steps = self.programs.admit_steps(tenant, steps)
-        steps = await self.ranks.place(tenant, steps, away=self._away)
+        steps = await self.ranks.place(tenant, steps, away=self._intake.away)
         self._check_lanes(tenant, steps)
         bundle = self._transactor.transact(tenant, steps)
-        outcomes = await self._timed(self.telemetry.transaction, len(steps), bundle)
+        outcomes = await self.telemetry.timed(self.telemetry.transaction, len(steps), bundle)
         self._announcer.flushed()
         return outcomes
 
@@ -370,11 +304,11 @@ class Engine:
         self._check_running()
         await self.know_programs()
         steps = self.programs.admit_steps(tenant, steps)
-        steps = await self.ranks.place(tenant, steps, away=self._away)
+        steps = await self.ranks.place(tenant, steps, away=self._intake.away)
         self._check_lanes(tenant, steps)
         commit = partial(self.store.streams.cycle, change)
         bundle = self._transactor.transact(tenant, steps, commit=commit, release=release)
-        outcomes = await self._timed(self.telemetry.transaction, len(steps) + len(change.ops), bundle)
+        outcomes = await self.telemetry.timed(self.telemetry.transaction, len(steps) + len(change.ops), bundle)
         self._announcer.flushed()
         return outcomes
 
@@ -387,15 +321,9 @@ class Engine:
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
         self._stopped = True
-        if self._reading is not None:  # who waits for it was here before
-            await asyncio.wait([self._reading])
-        await self._pushes.stop()
-        await self._schedulings.stop()
+        await self._intake.stop()
         await self._popper.stop()
-        await self._acks.stop()
-        await self._renewals.stop()
-        await self._waiting_pushes.stop()
-        await self._waiting_acks.stop()
+        await self._batchers.stop()
         await self.timekeeper.stop()
         await self.forwarder.stop()
         await self.processor.stop()
@@ -425,14 +353,4 @@ class Engine:
     @property
     def pending(self) -> int:
         """Operations handed over and not answered yet; parked polls are not among them."""
-        return sum(batcher.pending for batcher in (self._pushes, self._acks, self._renewals)) + self._popper.pending
-
-
-def _weigh_push(request: PushRequest) -> Weight:
-    if len(request.items) == 1:
-        return Weight(1, len(request.items[0].payload))
-    return Weight(len(request.items), sum(map(len, [item.payload for item in request.items])))
-
-
-def _weigh_ack(request: AckRequest) -> Weight:
-    return Weight(len(request.items))
+        return self._batchers.pending + self._popper.pending

@@ -1,0 +1,57 @@
+"""The batchers of the engine: one for each kind of work that travels together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.engine.ack import AckRequest
+from fairlane.engine.batch_policy import BatchPolicy, Weight
+from fairlane.engine.batcher import Batcher
+from fairlane.engine.draft import PushRequest
+from fairlane.engine.flushes import Flushes
+from fairlane.engine.schedule import Scheduler
+from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
+from fairlane.store.base import Store
+from fairlane.store.values import Renewal
+
+Pushes = Batcher[PushRequest, list[PushOutcome]]
+Acks = Batcher[AckRequest, Sequence[AckOutcome]]
+
+
+class Batchers:
+    """`waiting_pushes` and `waiting_acks` are kept as operations, to be applied later."""
+
+    def __init__(self, store: Store, flushes: Flushes, schedules: Scheduler) -> None:
+        wide = BatchPolicy(flushes=store.flushes())
+        self.pushes: Pushes = Batcher(flushes.push, wide, weigh=_weigh_push)
+        self.schedulings: Pushes = Batcher(schedules.flush, wide, weigh=_weigh_push)
+        self.acks: Acks = Batcher(flushes.ack, wide, weigh=_weigh_ack)
+        self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
+        self.waiting_pushes: Pushes = Batcher(flushes.enqueue, BatchPolicy(), weigh=_weigh_push)
+        self.waiting_acks: Acks = Batcher(flushes.enqueue_acks, BatchPolicy(), weigh=_weigh_ack)
+
+    @property
+    def pending(self) -> int:
+        """Operations handed over and not answered yet."""
+        return sum(batcher.pending for batcher in (self.pushes, self.acks, self.renewals))
+
+    async def stop_pushes(self) -> None:
+        await self.pushes.stop()
+        await self.schedulings.stop()
+
+    async def stop(self) -> None:
+        """The rest, when nobody pops any more."""
+        await self.acks.stop()
+        await self.renewals.stop()
+        await self.waiting_pushes.stop()
+        await self.waiting_acks.stop()
+
+
+def _weigh_push(request: PushRequest) -> Weight:
+    if len(request.items) == 1:
+        return Weight(1, len(request.items[0].payload))
+    return Weight(len(request.items), sum(map(len, [item.payload for item in request.items])))
+
+
+def _weigh_ack(request: AckRequest) -> Weight:
+    return Weight(len(request.items))

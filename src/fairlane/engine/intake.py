@@ -1,0 +1,106 @@
+"""Push: what the specs in force make of it, whether it is for now or for later, and through which batcher it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from fairlane.engine.batchers import Batchers
+from fairlane.engine.draft import PushRequest
+from fairlane.engine.gate import Gate
+from fairlane.engine.programs import Programs
+from fairlane.engine.ranks import Ranks
+from fairlane.engine.schedule import Scheduler
+from fairlane.engine.shelter import Shelter
+from fairlane.errors import StoreUnavailable, Unavailable
+from fairlane.model.outcome import PushOutcome
+from fairlane.telemetry import Telemetry
+
+
+class Intake:
+    def __init__(
+        self,
+        programs: Programs,
+        ranks: Ranks,
+        schedules: Scheduler,
+        batchers: Batchers,
+        gate: Gate,
+        shelter: Shelter | None,
+        telemetry: Telemetry,
+    ) -> None:
+        self._programs = programs
+        self._ranks = ranks
+        self._schedules = schedules
+        self._batchers = batchers
+        self._gate = gate
+        self._shelter = shelter
+        self._telemetry = telemetry
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def away(self) -> bool:
+        """Whether the store is known not to answer."""
+        return self._shelter is not None and not self._shelter.watch.up
+
+    async def push(self, request: PushRequest) -> list[PushOutcome]:
+        if not self._programs.idle:
+            if not self._programs.loaded:
+                await self.know_programs()
+            request = self._programs.admit(request)
+        if request.special:
+            ranked = await self._ranks.place(request.tenant, request.items, away=self.away)
+            return await self._push_timed(PushRequest(request.tenant, ranked))
+        return await self._push_now(request)
+
+    def _push_now(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:
+        # While the store is away the journal decides.
+        waits = not self.away and self._gate.must_wait("push")
+        batcher = self._batchers.waiting_pushes if waits else self._batchers.pushes
+        return self._telemetry.timed(self._telemetry.push, len(request.items), batcher.submit(request))
+
+    async def _push_timed(self, request: PushRequest) -> list[PushOutcome]:
+        """Keep what is to be delivered later aside, and push the rest. While the store is away nothing can be kept for
+        later: the journal keeps pushes in their order, not by time."""
+        later = [index for index, item in enumerate(request.items) if self._schedules.is_later(item)]
+        if later and self.away:
+            raise StoreUnavailable(
+                "the store does not answer, and a message for later cannot wait in the journal; try again, or push it "
+                "without deliverAt and delayMs"
+            )
+        if len(later) == len(request.items):
+            return await self._keep_for_later(request)
+        rest = [index for index in range(len(request.items)) if index not in set(later)]
+        found: dict[int, PushOutcome] = {}
+        if later:
+            kept = await self._keep_for_later(PushRequest(request.tenant, [request.items[index] for index in later]))
+            found |= zip(later, kept, strict=True)
+        items = [request.items[index] for index in rest]
+        traced = any(item.trace_id is not None for item in items)
+        pushed = await self._push_now(PushRequest(request.tenant, items, traced=traced))
+        found |= zip(rest, pushed, strict=True)
+        return [found[index] for index in range(len(request.items))]
+
+    def _keep_for_later(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:
+        kept = self._batchers.schedulings.submit(request)
+        return self._telemetry.timed(self._telemetry.push, len(request.items), kept)
+
+    async def know_programs(self) -> None:
+        """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
+        if self._programs.loaded or self.away:
+            return
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._programs.reload())
+            # Whoever waited for it may have given up before it failed.
+            self._reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            async with asyncio.timeout(self._shelter.patience.seconds if self._shelter else None):
+                await asyncio.shield(self._reading)
+        except (Unavailable, TimeoutError):
+            if self._shelter is None:
+                raise
+
+    async def stop(self) -> None:
+        """Finish what others wait for."""
+        if self._reading is not None:  # who waits for it was here before
+            await asyncio.wait([self._reading])
+        await self._batchers.stop_pushes()
