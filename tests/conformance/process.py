@@ -26,6 +26,7 @@ from fairlane.engine.admission import Limit
 from fairlane.errors import FairlaneError
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.operations import (
+    LANES_MAX,
     Application,
     ApplyResult,
     ClaimedLane,
@@ -83,8 +84,8 @@ class Doomed:
             self._reached("kept")
         return results
 
-    async def claim(self, worker: str, *, token: UUID | None = None) -> list[ClaimedLane]:
-        claimed = await self._behind.claim(worker, token=token)
+    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
+        claimed = await self._behind.claim(worker, lanes=lanes, token=token)
         if claimed:
             self._reached("claimed")
         return claimed
