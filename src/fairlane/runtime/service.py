@@ -3,33 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+
+from fairlane.runtime.backoff import backoff
+
+AGAIN_SECONDS = 1.0
+AGAIN_SECONDS_MAX = 30.0
+
+log = logging.getLogger(__name__)
 
 
 class Service:
-    """`_run` is the work: it goes on until `_stopping`, and rests with `_rest`."""
+    """`_run` is the work: it goes on until `_stopping`, and rests with `_rest`. When it fails in a way nobody foresaw,
+    the log says so and it begins again after a while: others count on it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._news = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
+        self._failed: Exception | None = None
 
     def start(self) -> None:
         self._stopping = False
-        self._task = asyncio.create_task(self._run(), name=f"fairlane {self._name}")
+        self._task = asyncio.create_task(self._live(), name=f"fairlane {self._name}")
 
     def wake(self) -> None:
         """There is something new to do."""
         self._news.set()
 
     async def stop(self) -> None:
-        """Finish the step that is being done; the rest is for whoever comes next. Raises what ended the work early."""
+        """Finish the step that is being done; the rest is for whoever comes next. Raises what it last failed of in a
+        way nobody foresaw."""
         self._stopping = True
         self._news.set()
         if self._task is not None:
             await asyncio.wait([self._task])
-            if not self._task.cancelled() and (error := self._task.exception()):
-                raise error
+        if self._failed is not None:
+            raise self._failed
+
+    async def _live(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                await self._run()
+                return
+            except Exception as error:  # the boundary of a service
+                self._failed = error
+                failures += 1
+                pause = backoff(failures, base=AGAIN_SECONDS, most=AGAIN_SECONDS_MAX)
+                log.exception("%s failed in a way nobody foresaw; it begins again in %.1f s", self._name, pause)
+            ends_at = asyncio.get_running_loop().time() + pause
+            while not self._stopping and (left := ends_at - asyncio.get_running_loop().time()) > 0:
+                await self._rest(left)
 
     async def _run(self) -> None:
         raise NotImplementedError
