@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
+sys.path.pop(0)  # this directory: its http.py is not the one of Python
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import msgspec

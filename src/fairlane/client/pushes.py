@@ -243,19 +243,21 @@ def _fitting(calls: list[list[Item]], outcomes: list[list[PushOutcome] | Excepti
     known: set[str] = set()
     fitting = []
     for number, (call, answered) in enumerate(zip(calls, outcomes, strict=True)):
+        if isinstance(answered, Exception):
+            continue
+        full = {index: one.error for index, one in enumerate(answered) if isinstance(one.error, QueueFull)}
+        if not full:
+            continue
         wanted: Counter[str] = Counter()
-        refused = []
-        for index, outcome in enumerate(answered if isinstance(answered, list) else ()):
-            if isinstance(outcome.error, QueueFull):
-                queue = call[index].queue
-                if queue not in known:
-                    known.add(queue)
-                    free[queue] = outcome.error.capacity - outcome.error.depth
-                wanted[queue] += 1
-                refused.append(index)
-        if refused and wanted <= free:
+        for index, error in full.items():
+            queue = call[index].queue
+            if queue not in known:
+                known.add(queue)
+                free[queue] = error.capacity - error.depth
+            wanted[queue] += 1
+        if wanted <= free:
             free -= wanted
-            fitting.append((number, refused))
+            fitting.append((number, list(full)))
     return fitting
 
 
