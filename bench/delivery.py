@@ -35,7 +35,7 @@ ROWS = [
     Comparison(
         "unordered pop 100 + ack, 1 % fail, each read",
         timed.unordered_pop_100_ack_fail,
-        workloads.pop_100_ack_read,
+        timed.ordered_pop_100_ack_read,
         "ordered, none fails, each read",
         0.7,
     ),

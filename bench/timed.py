@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.load import BATCH, PARTITIONS, PAYLOAD, Load, Rate, closed_loop
 from bench.workloads import FILLERS, GROUP, QUEUE, batch_over, drain, fill, push, subscribed
@@ -15,6 +15,7 @@ from fairlane.model.message import PushItem
 
 FAILS_EVERY = 100
 """Of an unordered queue's messages: one in so many fails once."""
+NEVER = 2**62
 HOUR_US = 3_600_000_000
 PACED_PER_SECOND = 100  # calls of 100 messages each: a load that leaves room for the work beside it
 _LANES = [f"lane-{number}" for number in range(PARTITIONS)]
@@ -50,8 +51,17 @@ async def unordered_pop_100_ack(url: str, load: Load) -> Rate:
 
 
 async def unordered_pop_100_ack_fail(url: str, load: Load) -> Rate:
-    """The same by consumers that look at each message and at each outcome, as in `pop_100_ack_read`; one message in a
-    hundred fails once, and comes again."""
+    """The same by consumers that look at each message and at each outcome; one message in a hundred fails once, and
+    comes again."""
+    return await _consume(url, load, fails_every=FAILS_EVERY, ordering="unordered")
+
+
+async def ordered_pop_100_ack_read(url: str, load: Load) -> Rate:
+    """The same consumers on an ordered queue, where none fails."""
+    return await _consume(url, load, fails_every=NEVER)
+
+
+async def _consume(url: str, load: Load, *, fails_every: int, **options: Any) -> Rate:
     failed: set[str] = set()
 
     async def step(_: int) -> int:
@@ -59,7 +69,7 @@ async def unordered_pop_100_ack_fail(url: str, load: Load) -> Rate:
         good, bad = [], []
         for one in batch:
             assert bytes(one.data) == PAYLOAD
-            (bad if one.position % FAILS_EVERY == 0 and one.id not in failed else good).append(one)
+            (bad if one.position % fails_every == 0 and one.id not in failed else good).append(one)
         if not bad:
             outcomes = await broker.ack(batch)
         else:
@@ -68,10 +78,10 @@ async def unordered_pop_100_ack_fail(url: str, load: Load) -> Rate:
         assert all(outcome.success for outcome in outcomes)
         return len(outcomes)
 
-    async with subscribed(url, ordering="unordered") as broker:
+    async with subscribed(url, **options) as broker:
         await fill(broker, load.backlog, callers=FILLERS)
         rate = await closed_loop(step, load)
-        assert len(failed) >= rate.items // FAILS_EVERY // 2
+        assert len(failed) >= rate.items // fails_every // 2
         return rate
 
 
