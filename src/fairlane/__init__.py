@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fairlane.errors import (
+    BrokerFailed,
     Conflict,
     FairlaneError,
     InvalidRequest,
@@ -37,6 +38,7 @@ __all__ = [
     "App",
     "Batch",
     "Broker",
+    "BrokerFailed",
     "Client",
     "Conflict",
     "Context",

@@ -81,6 +81,7 @@ class Batch(Sequence[Delivery]):
         self._taken = popped.lanes
         self._deliveries: list[Delivery] = []
         self.lanes: list[tuple[Lane, Sequence[int]]] = []
+        """Where the deliveries come from, lane after lane, and their positions there."""
         for taken in popped.lanes:
             partition = taken.lane.partition
             # What failed before comes before what is new of its lane, as a part of its own.
@@ -88,7 +89,6 @@ class Batch(Sequence[Delivery]):
             if known.partition_id != partition:
                 known = Lane(popped.queue, popped.group, popped.lease, taken.lane.name, partition)
             self.lanes.append((known, taken.positions))
-        """Where the deliveries come from, lane after lane, and their positions there."""
         self._count = sum(len(positions) for _, positions in self.lanes)
 
     @property

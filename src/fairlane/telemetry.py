@@ -147,7 +147,7 @@ class Telemetry:
         began = time.perf_counter()
         try:
             outcome = await work
-        except Exception:
+        except Exception:  # whatever it is, it is counted and goes on to the caller
             operation.errors += 1
             raise
         self.done(operation, began, items)

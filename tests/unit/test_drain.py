@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fairlane.engine.capacity import SECONDS_MAX, SECONDS_MIN, UNKNOWN_SECONDS, Capacity
-from fairlane.engine.drain import CLAIM_BYTES_MAX, CLAIM_LANES_MAX, CLAIM_OPERATIONS_MAX, ClaimSize, DrainRate
+from fairlane.engine.drain import (
+    CLAIM_BYTES_MAX,
+    CLAIM_GROWTH,
+    CLAIM_LANES_MAX,
+    CLAIM_OPERATIONS_MAX,
+    ClaimSize,
+    DrainRate,
+)
 from fairlane.store.operations import LANES_MAX
 from fairlane.store.values import Full
 
@@ -74,4 +81,4 @@ def test_claims_shrink_to_what_can_be_held() -> None:
     size.saw(10, 10 * CLAIM_OPERATIONS_MAX, 10)
     assert size.lanes == 1, "one lane is claimed, however much there is"
     size.saw(1, 1, 1)
-    assert size.lanes == 2
+    assert size.lanes == CLAIM_GROWTH

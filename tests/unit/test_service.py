@@ -38,8 +38,7 @@ async def test_a_service_that_failed_begins_again_and_says_so(
         await counting.went_on.wait()
     assert caplog.text.count("counting failed in a way nobody foresaw; it begins again in") == 2
     assert "ZeroDivisionError" in caplog.text
-    with pytest.raises(ZeroDivisionError):
-        await counting.stop()
+    await counting.stop()  # it went on, and its end is like any other
 
 
 async def test_news_do_not_hurry_a_service_that_failed_but_a_stop_does() -> None:

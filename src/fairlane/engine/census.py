@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats, QueueStats
@@ -16,13 +16,12 @@ _CHEAP_SECONDS = 0.02
 Counted = list[tuple[Queue, QueueStats]]
 
 
-@dataclass(slots=True)
-class _Count:
-    """What counting found, by the id of the queue."""
+class _Count(NamedTuple):
+    """What counting found, by the id of the queue: when it began, and until when it serves."""
 
     at: float
     until: float
-    stats: dict[int, QueueStats] = field(default_factory=dict)
+    stats: dict[int, QueueStats]
 
 
 class Census:

@@ -12,6 +12,7 @@ GAP_SECONDS = 5.0
 """A pause longer than this says nothing of the draining: nobody was there to see it."""
 
 CLAIM_LANES_MAX = 800
+CLAIM_GROWTH = 4
 CLAIM_OPERATIONS_MAX = 5_000
 CLAIM_BYTES_MAX = 32 * 1024 * 1024
 
@@ -77,4 +78,4 @@ class ClaimSize:
             return
         by_count = CLAIM_OPERATIONS_MAX * lanes // max(1, operations)
         by_size = CLAIM_BYTES_MAX * lanes // max(1, size)
-        self.lanes = max(1, min(CLAIM_LANES_MAX, 2 * lanes, by_count, by_size))
+        self.lanes = max(1, min(CLAIM_LANES_MAX, CLAIM_GROWTH * lanes, by_count, by_size))

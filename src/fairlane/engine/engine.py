@@ -131,13 +131,7 @@ class Engine:
         self._polls = Polls(self._popper, wide_popper, self.telemetry, self.shelter)
         flushes = Flushes(self._pusher, self._acker, keep_acks, announcer.flushed, self.shelter)
         self._batchers = batchers = Batchers(store, flushes, self.schedules)
-        self._gate = Gate(
-            limits,
-            self.processor,
-            self.telemetry,
-            direct=(batchers.pushes, batchers.acks),
-            kept=(batchers.waiting_pushes, batchers.waiting_acks),
-        )
+        self._gate = Gate(limits, self.processor, self.telemetry, batchers)
         self._intake = Intake(
             self.programs, self.ranks, self.schedules, batchers, self._gate, self.shelter, self.telemetry
         )

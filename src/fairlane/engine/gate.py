@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import perf_counter
+from typing import Any
 
-from fairlane.engine.ack import AckRequest
 from fairlane.engine.admission import Admission, Gauge, Kind, Limit, Load, Verdict
 from fairlane.engine.batcher import Batcher
-from fairlane.engine.draft import PushRequest
+from fairlane.engine.batchers import Batchers
 from fairlane.engine.processor import Processor
 from fairlane.errors import Overloaded
-from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.telemetry import Telemetry
 
-Batchers = tuple[Batcher[PushRequest, list[PushOutcome]], Batcher[AckRequest, Sequence[AckOutcome]]]
 _LOOK_SECONDS = 0.001
 """When an operation was executed, others of its kind are so for this long without another look at the load."""
 
@@ -24,22 +22,13 @@ begins in a moment: what is let into the queue before that would hold up all tha
 
 
 class Gate:
-    """`direct` are the batchers of pushes and acks that are executed, `kept` of those that wait."""
-
     def __init__(
-        self,
-        limits: Mapping[Kind, Limit],
-        processor: Processor,
-        telemetry: Telemetry,
-        *,
-        direct: Batchers,
-        kept: Batchers,
+        self, limits: Mapping[Kind, Limit], processor: Processor, telemetry: Telemetry, batchers: Batchers
     ) -> None:
         self.admission = Admission(limits)
         self._processor = processor
         self._telemetry = telemetry
-        self._direct = direct
-        self._kept = kept
+        self._batchers = batchers
         self._gauge = Gauge()
         self._execute_until: dict[Kind, float] = {}
 
@@ -74,13 +63,20 @@ class Gate:
     def load(self, kind: Kind) -> Load:
         """What admission decides by, as of now."""
         now = perf_counter()
-        pushes, acks = self._direct
+        pushes, acks = self._batchers.pushes, self._batchers.acks
         busy = max(pushes.busy, acks.busy)
         waited = max(pushes.waited(now), acks.waited(now))
         use = self._gauge.feed(now, busy=busy, waited=waited)
-        which = 1 if kind == "ack" else 0
-        direct, kept = self._direct[which], self._kept[which]
-        keeping = kept.backlog_seconds()
-        if keeping is None and direct.rate:
-            keeping = KEEPING_COST * kept.items / direct.rate
-        return Load(use, self._processor.depth, self._processor.drain_rate, direct.backlog_seconds(), keeping)
+        if kind == "ack":
+            backlogs = _backlogs(acks, self._batchers.waiting_acks)
+        else:
+            backlogs = _backlogs(pushes, self._batchers.waiting_pushes)
+        return Load(use, self._processor.depth, self._processor.drain_rate, *backlogs)
+
+
+def _backlogs(direct: Batcher[Any, Any], kept: Batcher[Any, Any]) -> tuple[float | None, float | None]:
+    """How long one more takes to be executed, and to be kept."""
+    keeping = kept.backlog_seconds()
+    if keeping is None and direct.rate:
+        keeping = KEEPING_COST * kept.items / direct.rate
+    return direct.backlog_seconds(), keeping

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from fairlane.runtime.backoff import backoff
-
-AGAIN_SECONDS = 1.0
-AGAIN_SECONDS_MAX = 30.0
+AGAIN_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +30,8 @@ class Service:
         self._news.set()
 
     async def stop(self) -> None:
-        """Finish the step that is being done; the rest is for whoever comes next. Raises what it last failed of in a
-        way nobody foresaw."""
+        """Finish the step that is being done; the rest is for whoever comes next. Raises what the work failed of, if it
+        did not go on since."""
         self._stopping = True
         self._news.set()
         if self._task is not None:
@@ -43,18 +40,17 @@ class Service:
             raise self._failed
 
     async def _live(self) -> None:
-        failures = 0
+        loop = asyncio.get_running_loop()
         while not self._stopping:
             try:
                 await self._run()
+                self._failed = None
                 return
-            except Exception as error:  # the boundary of a service
+            except Exception as error:  # the boundary of a service: others count on it, so that it must not just end
                 self._failed = error
-                failures += 1
-                pause = backoff(failures, base=AGAIN_SECONDS, most=AGAIN_SECONDS_MAX)
-                log.exception("%s failed in a way nobody foresaw; it begins again in %.1f s", self._name, pause)
-            ends_at = asyncio.get_running_loop().time() + pause
-            while not self._stopping and (left := ends_at - asyncio.get_running_loop().time()) > 0:
+                log.exception("%s failed in a way nobody foresaw; it begins again in %g s", self._name, AGAIN_SECONDS)
+            again_at = loop.time() + AGAIN_SECONDS
+            while not self._stopping and (left := again_at - loop.time()) > 0:
                 await self._rest(left)
 
     async def _run(self) -> None:

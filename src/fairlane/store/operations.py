@@ -19,7 +19,7 @@ from fairlane.model.operation import Operation, OperationCount, OperationLane, O
 from fairlane.model.queue import QueueOptions
 from fairlane.store.values import Full, Gone, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
-LANES_MAX = 200
+LANES_MAX = 50
 """Lanes of one claim, unless it says otherwise."""
 RUN_MAX = 100
 """Operations of one lane in one claim."""
