@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.engine.capacity import SECONDS_MAX, SECONDS_MIN, UNKNOWN_SECONDS, Capacity
-from fairlane.engine.drain import (
-    CLAIM_BYTES_MAX,
-    CLAIM_GROWTH,
-    CLAIM_LANES_MAX,
-    CLAIM_OPERATIONS_MAX,
-    ClaimSize,
-    DrainRate,
-)
+from fairlane.engine.drain import CLAIM_BYTES_MAX, CLAIM_LANES_MAX, CLAIM_OPERATIONS_MAX, DrainRate, room_beside
 from fairlane.store.operations import LANES_MAX
 from fairlane.store.values import Full
 
@@ -64,21 +57,12 @@ def test_a_full_queue_tells_when_there_will_be_room() -> None:
     assert capacity.refusal(2, Full(100, 100), 60).retry_after == UNKNOWN_SECONDS, "each queue drains for itself"
 
 
-def test_claims_grow_while_they_come_back_full_of_little() -> None:
-    size = ClaimSize()
-    assert size.lanes == LANES_MAX
-    for _ in range(10):
-        size.saw(size.lanes, size.lanes, 100 * size.lanes)
-    assert size.lanes == CLAIM_LANES_MAX
-    size.saw(CLAIM_LANES_MAX - 1, 1, 1)
-    assert size.lanes == LANES_MAX, "there was less than it asked for: the flood is over"
+def test_a_claim_that_is_full_of_little_has_room_for_many_lanes_beside_it() -> None:
+    assert room_beside(LANES_MAX, LANES_MAX, 100 * LANES_MAX) == CLAIM_LANES_MAX - LANES_MAX
+    assert room_beside(LANES_MAX - 1, LANES_MAX - 1, 100) == 0, "there are no more"
 
 
-def test_claims_shrink_to_what_can_be_held() -> None:
-    size = ClaimSize()
-    size.saw(LANES_MAX, LANES_MAX, LANES_MAX * CLAIM_BYTES_MAX // 10)
-    assert size.lanes == 10
-    size.saw(10, 10 * CLAIM_OPERATIONS_MAX, 10)
-    assert size.lanes == 1, "one lane is claimed, however much there is"
-    size.saw(1, 1, 1)
-    assert size.lanes == CLAIM_GROWTH
+def test_a_claim_that_holds_much_has_no_room_beside_it() -> None:
+    assert room_beside(LANES_MAX, LANES_MAX, CLAIM_BYTES_MAX) == 0
+    assert room_beside(LANES_MAX, LANES_MAX, CLAIM_BYTES_MAX // 2) == LANES_MAX
+    assert room_beside(LANES_MAX, CLAIM_OPERATIONS_MAX, 1) == 0

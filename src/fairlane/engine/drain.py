@@ -11,8 +11,7 @@ MEMORY_SECONDS = 10.0
 GAP_SECONDS = 5.0
 """A pause longer than this says nothing of the draining: nobody was there to see it."""
 
-CLAIM_LANES_MAX = 800
-CLAIM_GROWTH = 4
+CLAIM_LANES_MAX = 400
 CLAIM_OPERATIONS_MAX = 5_000
 CLAIM_BYTES_MAX = 32 * 1024 * 1024
 
@@ -63,19 +62,12 @@ class DepthTrend:
         return room / self._drain.rate if self._drain.rate > 0 else None
 
 
-class ClaimSize:
-    """How many lanes of operations the next claim takes. A few at first; while each claim finds as many as it asked
-    for, more, as long as they are small: a flood leaves little in each of many lanes, and while a lane waits all that
-    comes for it must wait too."""
-
-    def __init__(self) -> None:
-        self.lanes = LANES_MAX
-
-    def saw(self, lanes: int, operations: int, size: int) -> None:
-        """A claim found so many lanes, with so many operations of so many bytes in all."""
-        if lanes < self.lanes:
-            self.lanes = LANES_MAX
-            return
-        by_count = CLAIM_OPERATIONS_MAX * lanes // max(1, operations)
-        by_size = CLAIM_BYTES_MAX * lanes // max(1, size)
-        self.lanes = max(1, min(CLAIM_LANES_MAX, CLAIM_GROWTH * lanes, by_count, by_size))
+def room_beside(lanes: int, operations: int, size: int) -> int:
+    """How many more lanes may be claimed beside a first claim, which found so many lanes with so many operations of so
+    many bytes in all. A flood leaves little in each of many lanes, and while a lane waits all that comes for it must
+    wait too; but what is claimed is held in memory and applied in one transaction."""
+    if lanes < LANES_MAX:  # these were all
+        return 0
+    by_count = CLAIM_OPERATIONS_MAX * lanes // max(1, operations)
+    by_size = CLAIM_BYTES_MAX * lanes // max(1, size)
+    return max(0, min(CLAIM_LANES_MAX, by_count, by_size) - lanes)

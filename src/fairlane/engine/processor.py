@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from fairlane.engine.drain import ClaimSize, DrainRate
+from fairlane.engine.drain import DrainRate, room_beside
 from fairlane.errors import FairlaneError, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.runtime.service import Service
@@ -71,7 +71,6 @@ class Processor(Service):
         self._busy = busy
         self._worker = f"{socket.gethostname()}/{os.getpid()}/{uuid7()[-12:]}"
         self._drain = DrainRate()
-        self._size = ClaimSize()
         self._looked_at = 0.0
         self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
         self._token: UUID | None = None
@@ -136,13 +135,19 @@ class Processor(Service):
         await self._give_back()
         self._drain.resume(monotonic())
         self._token = uuid4()
-        claimed = await self._store.operations.claim(self._worker, lanes=self._size.lanes, token=self._token)
-        operations = [one for lane in claimed for one in lane.operations]
-        self._size.saw(len(claimed), len(operations), sum(len(one.payload) for one in operations))
+        claimed = await self._claim(self._token)
         if claimed:
             await self._apply([self._begin(lane) for lane in claimed])
         self._token = None
         return bool(claimed)
+
+    async def _claim(self, token: UUID) -> list[ClaimedLane]:
+        claimed = await self._store.operations.claim(self._worker, token=token)
+        operations = [one for lane in claimed for one in lane.operations]
+        more = room_beside(len(claimed), len(operations), sum(len(one.payload) for one in operations))
+        if more:
+            claimed += await self._store.operations.claim(self._worker, lanes=more, token=token)
+        return claimed
 
     async def _give_back(self) -> None:
         """What was claimed when the store fell silent need not wait for the claim to run out. What was applied after
