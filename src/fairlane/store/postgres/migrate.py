@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from importlib.resources import files
 from typing import Any
@@ -40,7 +41,8 @@ def migrations() -> list[tuple[int, str, str]]:
 async def migrate(connection: asyncpg.Connection[Any], *, shards: int) -> list[int]:
     """Apply what is missing; the store's shard values. StoreUnsafe if the schema is newer than this code.
 
-    Functions are replaced whenever a migration is applied, so a changed function comes with a migration of its own.
+    Functions are replaced when their text is not the installed one. One whose arguments or result change is dropped by
+    a migration first, because PostgreSQL would keep both.
     """
     known = migrations()
     async with connection.transaction():
@@ -62,10 +64,21 @@ async def migrate(connection: asyncpg.Connection[Any], *, shards: int) -> list[i
             await connection.execute(
                 "INSERT INTO fairlane.migrations VALUES ($1, $2, clock_timestamp())", version, name
             )
-        if missing:
-            for function in FUNCTIONS:
-                await connection.execute(read(_PACKAGE, f"functions/{function}.sql"))
+        await _install_functions(connection)
         if not applied:
             await connection.execute("INSERT INTO fairlane.shards SELECT unnest($1::int[])", list(_SHARDS[:shards]))
         rows = await connection.fetch("SELECT shard FROM fairlane.shards ORDER BY shard")
         return [row[0] for row in rows]
+
+
+async def _install_functions(connection: asyncpg.Connection[Any]) -> None:
+    texts = [read(_PACKAGE, f"functions/{function}.sql") for function in FUNCTIONS]
+    text_hash = hashlib.sha256("".join(texts).encode()).hexdigest()
+    if await connection.fetchval("SELECT hash FROM fairlane.functions") == text_hash:
+        return
+    for text in texts:
+        await connection.execute(text)
+    await connection.execute(
+        "INSERT INTO fairlane.functions (hash) VALUES ($1) ON CONFLICT (one) DO UPDATE SET hash = excluded.hash",
+        text_hash,
+    )
