@@ -3,6 +3,7 @@ weight."""
 
 from __future__ import annotations
 
+import logging
 import os
 import tomllib
 from collections.abc import Sequence
@@ -13,6 +14,9 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import POLLS_MAX
+from fairlane.runtime.private_file import warning_of
+
+log = logging.getLogger("fairlane")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +86,8 @@ def encryption_key(settings: Settings) -> str:
     """The keys for encrypted queues, from the setting or its file; "" if there are none."""
     if settings.encryption_key_file is None:
         return settings.encryption_key
+    if warning := warning_of(settings.encryption_key_file):
+        log.warning("%s", warning)
     try:
         return Path(settings.encryption_key_file).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:

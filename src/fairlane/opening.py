@@ -61,4 +61,6 @@ async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store
         from fairlane.store.postgres.store import PostgresStore
 
         return await PostgresStore.open(url, clock=clock, **options)
-    raise InvalidRequest(f"{url!r:.80} names no store; use sqlite:///path, sqlite:///:memory: or postgresql://...")
+    scheme, separator, _ = url.partition("://")
+    shown = f"{scheme:.40}://..." if separator else f"{url:.80}"  # the rest may hold a password
+    raise InvalidRequest(f"{shown!r} names no store; use sqlite:///path, sqlite:///:memory: or postgresql://...")

@@ -80,6 +80,17 @@ def test_whatever_is_unsafe_is_warned_of(settings: dict[str, Any], words: list[s
 
 def test_a_password_is_never_shown() -> None:
     assert masked("postgresql://me:p@ss:word@db/queue") == "postgresql://me@db/queue"
+    assert (
+        masked("postgresql://me@/x?host=/run/pg&password=S3CRET&port=5433")
+        == "postgresql://me@/x?host=/run/pg&port=5433"
+    )
+    for url in (
+        "postgres://db/x?password=S3CRET",
+        "postgresql://db/x?sslpassword=S3CRET",
+        "postgres://u:p?S3CRET@db/x",
+    ):
+        assert "S3CRET" not in masked(url)
+    assert "S3CRET" not in masked("postgresql://db/x?user=me&password=a@S3CRET")
     assert masked("sqlite:///a.db") == "sqlite:///a.db"
 
 

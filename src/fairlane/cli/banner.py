@@ -6,8 +6,12 @@ import ipaddress
 import logging
 from collections.abc import Iterator
 from importlib.metadata import version
+from urllib.parse import parse_qsl, urlencode
 
 from fairlane.config import Settings
+
+_SHOWN = frozenset({"host", "port", "dbname", "database", "user", "sslmode", "application_name"})
+"""Options of a PostgreSQL URL that tell no secret; others may (password, sslpassword, passfile)."""
 
 log = logging.getLogger("fairlane")
 
@@ -42,11 +46,18 @@ def warnings(settings: Settings) -> Iterator[str]:
 
 
 def masked(url: str) -> str:
-    """The store's URL without its password."""
+    """The URL of a store without its password, wherever that stands; the scheme alone if it cannot be told."""
     scheme, separator, rest = url.partition("://")
+    if scheme == "sqlite" or not separator:
+        return url
     credentials, at, place = rest.rpartition("@")
+    place, question, query = place.partition("?")
+    if "@" in query or "?" in credentials:
+        return f"{scheme}{separator}..."
     user = credentials.partition(":")[0]
-    return f"{scheme}{separator}{user}{at}{place}" if at else url
+    options = parse_qsl(query, keep_blank_values=True, separator="&")
+    kept = urlencode([(name, value) for name, value in options if name in _SHOWN], safe="/")
+    return f"{scheme}{separator}{user}{at}{place}{question if kept else ''}{kept}"
 
 
 def _loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ import apsw
 
 from fairlane.errors import StoreUnavailable, StoreUnsafe
 from fairlane.runtime.lock_file import LockFile
+from fairlane.runtime.private_file import make_private, warning_of
 from fairlane.store.sqlite import rows
 
 MEMORY: Final = ":memory:"
@@ -40,6 +41,10 @@ def open_writer(path: str) -> apsw.Connection:
     """The writing connection, its settings checked and its schema up to date."""
     if not is_safe():
         _log.warning("SQLite %s may damage the file under load; use 3.51.3 or later", apsw.sqlite_lib_version())
+    if path != MEMORY:
+        make_private(path)  # its log and its index beside it get the same mode
+        if warning := warning_of(path):
+            _log.warning("%s", warning)
     db = apsw.Connection(path, statementcachesize=STATEMENTS_CACHED)
     try:
         _set_up(db)

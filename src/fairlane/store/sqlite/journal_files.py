@@ -15,6 +15,7 @@ import apsw
 
 from fairlane.errors import StoreUnavailable
 from fairlane.runtime.lock_file import LockFile
+from fairlane.runtime.private_file import make_private
 from fairlane.store.sqlite.connection import lock as lock_beside
 from fairlane.store.sqlite.connection import make_durable
 from fairlane.store.sqlite.faults import translate
@@ -58,6 +59,7 @@ def _first_free(directory: Path) -> tuple[LockFile, Path]:
 
 
 def _connect(path: Path) -> apsw.Connection:
+    make_private(str(path))
     db = apsw.Connection(str(path))
     try:
         db.set_busy_timeout(5_000)
