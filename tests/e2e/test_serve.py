@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 from asyncio import to_thread
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
 
+import asyncpg
 import pytest
 
+from fairlane.store.postgres.embedded import EmbeddedPostgres
 from tests.broker_process import FAIRLANE, BrokerProcess
 from tests.e2e.conftest import StartBroker, connected
 
@@ -88,6 +93,53 @@ async def test_an_embedded_postgresql_lives_and_ends_with_its_broker(start: Star
         assert [message["data"] for message in await wire.pop("kept")] == [1]
     assert await to_thread(broker.stop) == 0
     assert not running.exists()
+
+
+async def test_an_embedded_postgresql_serves_the_broker_alone_and_knows_no_secret(
+    start: StartBroker, open_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRLANE_SECRET_CANARY", "do-not-tell")
+    directory = open_path / "data"
+    await start("postgres", "--data-dir", str(directory))
+    home = directory / "postgres"
+    pid = (home / "data" / "postmaster.pid").read_text().split()[0]
+    assert b"do-not-tell" not in await to_thread(Path(f"/proc/{pid}/environ").read_bytes)
+    where: dict[str, Any] = {"host": str(home), "port": 5432, "database": "postgres"}
+    connection = await asyncpg.connect(user="fairlane", **where)
+    try:
+        assert not await connection.fetchval("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("COPY (SELECT 1) TO PROGRAM 'true'")
+    finally:
+        await connection.close()
+    with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
+        await asyncpg.connect(user="postgres", **where)
+
+
+def test_data_that_the_superuser_made_goes_to_the_brokers_role(open_path: Path) -> None:
+    """As versions did in which the broker was one."""
+    with EmbeddedPostgres(open_path, connections=1) as postgres:
+        postgres._stop()
+        sql = "CREATE SCHEMA fairlane; CREATE TABLE fairlane.t (id bigint GENERATED ALWAYS AS IDENTITY);\n\n"
+        with TemporaryFile("w+") as script:
+            script.write(sql)
+            script.seek(0)
+            single = (str(postgres._binaries / "postgres"), "--single", "-j", "-D", str(postgres._data), "postgres")
+            postgres._run(*single, stdin=script)
+        (postgres._data / "pg_hba.conf").write_text("local all all trust\n")
+        postgres._start()
+    with EmbeddedPostgres(open_path, connections=1) as postgres:
+        found = asyncio.run(_owner(postgres.url))
+    assert found == "fairlane"
+
+
+async def _owner(url: str) -> str:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("INSERT INTO fairlane.t DEFAULT VALUES")
+        return str(await connection.fetchval("SELECT tableowner FROM pg_tables WHERE schemaname = 'fairlane'"))
+    finally:
+        await connection.close()
 
 
 def restart_after_a_kill(broker: BrokerProcess) -> None:

@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import os
 import pwd
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,10 +22,14 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from fairlane.errors import InvalidRequest, StoreUnavailable
+from fairlane.store.statements import read
 
 _INSTALLS: Mapping[int, str] = {18: "pginstall18", 16: "pginstall"}
 """Where the wheel keeps each version; a new directory gets the first that is there."""
 _WAIT_SECONDS = 60
+_ROLE = "fairlane"
+_HBA = f"local all {_ROLE} peer map=broker\n"
+"""Nobody but the user that the broker runs as may connect, and only as a role that is no superuser."""
 _SOCKET_PATH_MAX = 100  # the system's limit for the path of a socket is a little above
 
 log = logging.getLogger(__name__)
@@ -43,7 +48,7 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        return "postgresql://postgres@/postgres?" + urlencode({"host": str(self._sockets), "port": "5432"})
+        return f"postgresql://{_ROLE}@/postgres?" + urlencode({"host": str(self._sockets), "port": "5432"})
 
     def __enter__(self) -> Self:
         package = _package()
@@ -52,9 +57,10 @@ class EmbeddedPostgres:
         self._binaries = self._reachable(package, install)
         if not self._data.exists():
             self._initialise()
-        if self._ctl("status", check=False).returncode == 0:
+        if self._is_running():
             log.warning("the PostgreSQL in %s still runs from a broker that was killed; restarting it", self._home)
             self._stop()
+        self._secure()
         if len(os.fsencode(self._home / ".s.PGSQL.5432.lock")) > _SOCKET_PATH_MAX:
             self._sockets = Path(tempfile.mkdtemp(prefix="fairlane-"))
             self._give(self._sockets)
@@ -122,6 +128,23 @@ class EmbeddedPostgres:
         )
         unfinished.rename(self._data)
 
+    def _secure(self) -> None:
+        """Make the broker's role, and let nobody else in."""
+        hba = self._data / "pg_hba.conf"
+        if hba.read_text() == _HBA:
+            return
+        sql = re.sub(r"--.*", "", read("fairlane.store.postgres", "embedded.sql"))
+        command = (str(self._binaries / "postgres"), "--single", "-j", "-D", str(self._data), "postgres")
+        with tempfile.TemporaryFile("w+") as script:
+            script.write(sql + "\n\n")
+            script.seek(0)
+            said = self._run(*command, stdin=script)
+        if "ERROR" in said or "FATAL" in said:  # which this mode does not tell by its exit code
+            raise StoreUnavailable(f"the embedded PostgreSQL cannot be set up: {said.strip()[-1000:]}")
+        broker = pwd.getpwuid(os.geteuid()).pw_name
+        (self._data / "pg_ident.conf").write_text(f'broker "{broker}" {_ROLE}\n')
+        hba.write_text(_HBA)  # last: it says that all is done
+
     def _start(self) -> None:
         settings = {
             "listen_addresses": "",
@@ -136,22 +159,32 @@ class EmbeddedPostgres:
     def _stop(self) -> None:
         self._ctl("stop", "-w", "-t", str(_WAIT_SECONDS), "-m", "fast")
 
-    def _ctl(self, verb: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self._run(str(self._binaries / "pg_ctl"), verb, "-D", str(self._data), *arguments, check=check)
+    def _ctl(self, verb: str, *arguments: str) -> str:
+        return self._run(str(self._binaries / "pg_ctl"), verb, "-D", str(self._data), *arguments)
 
-    def _run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self._run_as_we_are(*command, check=check, cwd=self._home, **self._identity)
+    def _is_running(self) -> bool:
+        try:
+            self._ctl("status")
+        except StoreUnavailable:
+            return False
+        return True
 
-    def _run_as_we_are(self, *command: str, check: bool = True, **how: Any) -> subprocess.CompletedProcess[str]:
+    def _run(self, *command: str, **how: Any) -> str:
+        return self._run_as_we_are(*command, cwd=self._home, **self._identity, **how)
+
+    def _run_as_we_are(self, *command: str, stdin: Any = subprocess.DEVNULL, **how: Any) -> str:
+        """What it printed. It sees nothing of the broker's environment, in which keys and secrets are."""
         with tempfile.TemporaryFile("w+") as said:  # not a pipe: a server that is started keeps it open
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, text=True, **how)  # noqa: S603
+            how["env"] = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+            done = subprocess.run(command, stdin=stdin, stdout=said, stderr=said, text=True, **how)  # noqa: S603
             said.seek(0)
-            if check and done.returncode:
-                raise StoreUnavailable(
-                    f"the embedded PostgreSQL failed at {Path(command[0]).name}: {said.read().strip()[-1000:]} "
-                    f"({self._home / 'log'} may say more)"
-                )
-            return done
+            text = said.read()
+        if done.returncode:
+            raise StoreUnavailable(
+                f"the embedded PostgreSQL failed at {Path(command[0]).name}: {text.strip()[-1000:]} "
+                f"({self._home / 'log'} may say more)"
+            )
+        return text
 
 
 def _package() -> Path:
