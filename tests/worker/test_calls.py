@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from fairlane import App, Client, Context
+from fairlane import App, Client, Context, DeadLetter
 from tests.worker.conftest import Running, until_drained
 from tests.worker.service import Asked, Service
 
@@ -110,3 +110,69 @@ async def test_a_repeated_attempt_gets_the_first_result_of_what_was_done_once(
         await until_drained(client, f"{queue}.plain")
     assert sorted(done) == ["charge", "plain"]
     assert sorted(map(str, got)) == sorted([str({"charge": done.index("charge") + 1})] * 3 + ["None"] * 2)
+
+
+async def test_messages_that_say_the_same_are_each_worked_on_once(client: Client, queue: str, running: Running) -> None:
+    """Only who asks for the hash of the content has it done once for both."""
+    app = App()
+    charged: list[str] = []
+    greeted: list[str] = []
+
+    @app.handler(queue)
+    async def handle(data: dict[str, int], ctx: Context) -> None:
+        day = ctx.message.transaction_id
+
+        async def charge() -> str:
+            charged.append(day)
+            return day
+
+        async def greet() -> str:
+            greeted.append(day)
+            return day
+
+        assert await ctx.once("charge", charge) == day
+        assert await ctx.once("greet", greet, key=ctx.content_hash) == "monday"
+
+    await client.push(queue, {"order": 7, "total": 1}, transaction_id="monday")
+    await client.push(queue, {"total": 1, "order": 7}, transaction_id="tuesday")
+    async with running(app):
+        await until_drained(client, queue)
+    assert (charged, greeted) == (["monday", "tuesday"], ["monday"])
+    assert await client.dead_letters(queue) == []
+
+
+async def test_each_group_does_its_own_work_once(client: Client, queue: str, running: Running) -> None:
+    told: list[str] = []
+    await client.push(queue, 1)
+    for group in ("billing", "shipping"):
+        app = App()
+
+        @app.handler(queue, group=group)
+        def handle(data: int, ctx: Context) -> None:
+            ctx.once_blocking("tell", lambda: told.append(ctx.message.group))
+
+        async with running(app):
+            await until_drained(client, queue, group=group)
+    assert told == ["billing", "shipping"]
+
+
+async def test_a_dead_letter_that_is_replayed_does_nothing_again(client: Client, queue: str, running: Running) -> None:
+    app = App()
+    attempts: list[str] = []
+    charged: list[str] = []
+
+    @app.handler(queue)
+    def handle(data: int, ctx: Context) -> DeadLetter | None:
+        attempts.append(ctx.idempotency_key)
+        ctx.once_blocking("charge", lambda: charged.append(ctx.message.id))
+        return DeadLetter("after the charge") if len(attempts) < 3 else None
+
+    await client.push(queue, 7)
+    async with running(app):
+        await until_drained(client, queue)
+        for _ in range(2):
+            assert len(await client.replay(queue)) == 1
+            await until_drained(client, queue)
+    assert len(attempts) == 3
+    assert len(set(attempts)) == 1
+    assert len(charged) == 1

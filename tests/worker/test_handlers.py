@@ -395,7 +395,7 @@ async def test_the_logger_says_the_correlation_id_and_the_key_is_the_same_at_eve
         async with running(app):
             await until_drained(client, queue)
     assert len(keys) == 6
-    assert len(set(keys)) == 2
+    assert len(set(keys)) == 3
     assert keys.count("mine") == 2
     assert "working [t-1]" in caplog.text
 

@@ -11,8 +11,13 @@ import pytest
 
 from fairlane import App, Context
 from fairlane.client import Client
+from fairlane.commands.calls import Calls
+from fairlane.commands.runner import Runner
+from fairlane.errors import CommandFailed
 from fairlane.model.names import COMMANDS
-from fairlane.testing import AppTest
+from fairlane.spec.program import QueueProgram
+from fairlane.telemetry import CommandCounts
+from fairlane.testing import AppTest, FrozenClock
 from fairlane.worker import Worker
 from tests.spec.samples import compiled
 from tests.worker.conftest import until
@@ -108,3 +113,43 @@ async def test_a_worker_takes_up_what_is_mapped_while_it_runs(monkeypatch: pytes
         finally:
             worker.stop()
             await running
+
+
+class Failing:
+    """Carries commands out in the broker, as far as the key; then it fails."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        self.keys.append(idempotency_key)
+        raise CommandFailed("not today", retryable=True)
+
+
+@pytest.mark.parametrize("header", [None, "mine", "with.dots"])
+async def test_a_worker_and_the_broker_send_one_idempotency_key(header: str | None) -> None:
+    text = SHOP.replace("max_attempts: 1", "max_attempts: 2")
+    app = App("shop")
+    keys: list[str] = []
+
+    @app.command("Order.Bill")
+    async def bill(given: Bill, ctx: Context) -> None:
+        keys.append(ctx.idempotency_key)
+
+    clock = FrozenClock()
+    async with AppTest(app, clock=clock) as test:
+        await applied(test.client, text)
+        headers = {"Idempotency-Key": header} if header else None
+        await test.push("Orders", {"id": 1, "customer": "ann"}, headers=headers)
+        failing = Failing()
+        program = QueueProgram(compiled(text).spec, "Orders")
+        runner = Runner(test.broker, "Orders", Calls(program, failing, CommandCounts()))
+        runner.start()
+        try:
+            await until(lambda: bool(failing.keys))
+        finally:
+            await runner.stop(grace_seconds=10)
+        clock.advance(60)  # past the backoff
+        await test.drain()
+    assert keys == failing.keys
+    assert header != "mine" or keys == ["mine"]

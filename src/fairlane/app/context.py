@@ -14,9 +14,9 @@ from fairlane.app.calls import Calls, Outbound, wait_on
 from fairlane.client.message import Message
 from fairlane.client.pushes import item_of
 from fairlane.client.wire import Item
+from fairlane.model.idempotency import idempotency_key
 from fairlane.model.names import DEFAULT_PARTITION
 
-KEY_HEADER = "idempotency-key"
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -31,7 +31,6 @@ class Context:
         function can look here."""
         self.pushed: list[Item] = []
         self._outbound = outbound
-        self._key: str | None = None
 
     @property
     def attempt(self) -> int:
@@ -49,11 +48,18 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """For side effects: the header `idempotency-key` of the message, or else the SHA-256 of its type (its queue
-        if it has none) and its data, whatever the order of the keys in it. The same at every attempt."""
-        if self._key is None:
-            self._key = idempotency_key(self.message)
-        return self._key
+        """For side effects: the header `idempotency-key` of the message, or else a hash of what names it (queue,
+        partition, transactionId). The same at every attempt, and the one that the broker's own commands send."""
+        message = self.message
+        return idempotency_key(message.queue, message.partition, message.transaction_id, message.headers)
+
+    @property
+    def content_hash(self) -> str:
+        """The SHA-256 of the type of the message (its queue if it has none) and its data, whatever the order of the
+        keys in it: the same for every message that says the same."""
+        message = self.message
+        kind = message.type or message.queue
+        return hashlib.sha256(_canonical([kind, msgspec.json.decode(message.raw)])).hexdigest()
 
     def push(
         self,
@@ -75,24 +81,28 @@ class Context:
         """Calls to other services, each with this message's idempotency key and correlation id in its headers."""
         return Calls(self._reach(), {"Idempotency-Key": self.idempotency_key, "X-Correlation-Id": self.correlation_id})
 
-    async def once(self, name: str, work: Callable[[], Awaitable[Any]], *, type: Any = Any) -> Any:
-        """What `work` returned when an attempt of this message first came to it: the broker keeps it under the
-        idempotency key and this name, and `work` is not called again. An attempt that dies between its end and
-        the keeping does not count, so that what it calls should know the idempotency key as well."""
+    async def once(
+        self, name: str, work: Callable[[], Awaitable[Any]], *, key: str | None = None, type: Any = Any
+    ) -> Any:
+        """What `work` returned when an attempt of this message first came to it: the broker keeps it for this group
+        under the idempotency key and this name, and `work` is not called again. Under a `key` of your own, for
+        instance `content_hash`, it is done once for all messages of the partition that have the same. An attempt that
+        dies between its end and the keeping does not count, so that what it calls should know the key as well."""
         effects, partition = self._reach().effects, self.message.partition_id
-        key = hashlib.sha256(f"{partition}\0{self.idempotency_key}\0{name}".encode()).hexdigest()
-        kept = await effects.get(key, partition)
+        named = "\0".join((str(partition), self.message.group, key or self.idempotency_key, name))
+        kept_as = hashlib.sha256(named.encode()).hexdigest()
+        kept = await effects.get(kept_as, partition)
         if kept is None:
-            kept = await effects.keep(key, partition, msgspec.json.encode(await work()))
+            kept = await effects.keep(kept_as, partition, msgspec.json.encode(await work()))
         return msgspec.json.decode(kept, type=type)
 
-    def once_blocking(self, name: str, work: Callable[[], Any], *, type: Any = Any) -> Any:
+    def once_blocking(self, name: str, work: Callable[[], Any], *, key: str | None = None, type: Any = Any) -> Any:
         """`once` for plain functions, which run in threads."""
 
         async def called() -> Any:
             return await asyncio.to_thread(work)
 
-        return wait_on(self._reach().loop, self.once(name, called, type=type))
+        return wait_on(self._reach().loop, self.once(name, called, key=key, type=type))
 
     def _reach(self) -> Outbound:
         if self._outbound is None:
@@ -113,11 +123,3 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
 
 
 _logger = logging.getLogger("fairlane.app")
-
-
-def idempotency_key(message: Message[Any]) -> str:
-    for name, value in (message.headers or {}).items():
-        if name.lower() == KEY_HEADER and value:
-            return value
-    kind = message.type or message.queue
-    return hashlib.sha256(_canonical([kind, msgspec.json.decode(message.raw)])).hexdigest()

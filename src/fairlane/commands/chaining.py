@@ -9,10 +9,11 @@ import msgspec
 
 from fairlane.broker import Broker
 from fairlane.commands.claim import Claim
-from fairlane.commands.verdicts import KEY_HEADER, done, failed, key_of, postponed
+from fairlane.commands.verdicts import done, failed, key_of, postponed
 from fairlane.delivery import Batch, Delivery
 from fairlane.engine.transact import AckStep, Step
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown
+from fairlane.model.idempotency import KEY_HEADER
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem

@@ -10,10 +10,10 @@ import msgspec
 
 from fairlane.broker import Broker
 from fairlane.commands.calls import Executor
-from fairlane.commands.verdicts import KEY_HEADER
 from fairlane.errors import CommandFailed, FairlaneError
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.secrets import keys_of
+from fairlane.model.idempotency import KEY_HEADER
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE

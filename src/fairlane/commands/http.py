@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 
 import msgspec
@@ -12,6 +10,7 @@ from fairlane.commands.caller import Answer, Caller
 from fairlane.errors import CommandFailed, InvalidRequest
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
+from fairlane.model.idempotency import sendable
 from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import check_json
 from fairlane.runtime.clock import wall_clock
@@ -22,7 +21,6 @@ STANDARD = PRESETS["standard_webhooks"]
 RETRY_AFTER_SECONDS_MAX = 3600.0
 _AGAIN = (408, 425, 429)
 """The client errors that say: not now."""
-_KEY = re.compile(r"[!-\-/-~]{1,255}")
 _TOLD_CHARS_MAX = 200
 
 
@@ -55,9 +53,7 @@ class HttpExecutor:
         return _result(answer, time.perf_counter() - began)
 
     def _headers(self, input: bytes, idempotency_key: str) -> dict[str, str]:
-        # What is signed is read at its dots, and a header takes no line break: a strange key goes as its hash.
-        usable = _KEY.fullmatch(idempotency_key) is not None
-        id = idempotency_key if usable else hashlib.sha256(idempotency_key.encode()).hexdigest()
+        id = sendable(idempotency_key)
         signed = sign(STANDARD, self._key, input, delivery_id=id, now=wall_clock() / 1e6)
         told = {name.decode("ascii"): value.decode("ascii") for name, value in signed.items()}
         return {"Content-Type": "application/json", "Idempotency-Key": id, **told}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 
 from fairlane.delivery import Delivery
 from fairlane.errors import CommandFailed, FairlaneError
+from fairlane.model.idempotency import idempotency_key
 from fairlane.model.outcome import AckItem, AckStatus
 
-KEY_HEADER = "idempotency-key"
 POSTPONED_MS = 1000
 """How long a message stays where it is while the queue behind it has no room."""
 
@@ -17,13 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def key_of(delivery: Delivery) -> str:
-    """The idempotency key: what the message brought along, or else a hash of what names it; the same at every
-    attempt."""
-    for name, value in (delivery.headers or {}).items():
-        if name.lower() == KEY_HEADER and value:
-            return value
-    named = "\0".join((delivery.queue, delivery.partition, delivery.transaction_id))
-    return hashlib.sha256(named.encode()).hexdigest()
+    return idempotency_key(delivery.queue, delivery.partition, delivery.transaction_id, delivery.headers)
 
 
 def done(delivery: Delivery, result: bytes | None) -> AckItem:

@@ -250,7 +250,7 @@ class DeadLetters(Protocol):
 
     async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
         """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
-        new messages whose `replay-of` header names the old transactionId; (dead letter id, new message id) of each.
+        new messages whose `replay-of` header names the first transactionId; (dead letter id, new message id) of each.
         Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
         fit. Where operations wait in a partition, its messages wait behind them; LaneWaiting if the queue is
         encrypted."""

@@ -23,6 +23,7 @@ from fairlane.http.wire_messages import (
     entry_out,
     list_mode,
 )
+from fairlane.model.idempotency import replay_headers
 from fairlane.model.ids import PartitionId, is_uuid
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.message import PushItem
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 _HOUR = 3_600_000_000
 _MINUTE = 60_000_000
-REPLAY_OF = "replay-of"
 
 
 async def list_messages(app: App, request: Request) -> Response:
@@ -156,7 +156,7 @@ async def _copy(app: App, detail: Detail) -> str:
         payload=bytes(message.data),
         trace_id=message.trace_id,
         type=message.type,
-        headers={**(message.headers or {}), REPLAY_OF: message.transaction_id},
+        headers=replay_headers(message.transaction_id, message.headers),
     )
     [outcome] = await app.engine.push(PushRequest(app.tenant, [item]))
     if outcome.error is not None:

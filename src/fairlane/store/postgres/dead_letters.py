@@ -11,6 +11,7 @@ import asyncpg
 import msgspec
 
 from fairlane.errors import NotFound, QueueFull
+from fairlane.model.idempotency import replay_headers
 from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
@@ -232,7 +233,7 @@ def _again(part: Slice, message: bytes, vault: Vault | None) -> str:
         payload=old.data,
         trace_id=old.trace_id,
         type=old.type,
-        headers={**(old.headers or {}), "replay-of": old.transaction_id},
+        headers=replay_headers(old.transaction_id, old.headers),
     )
     id = uuid7()
     fragment = pack(id, id, item)

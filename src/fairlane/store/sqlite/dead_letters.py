@@ -11,6 +11,7 @@ import apsw
 import msgspec
 
 from fairlane.errors import QueueFull
+from fairlane.model.idempotency import replay_headers
 from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
@@ -28,7 +29,6 @@ from fairlane.store.sqlite.rows import first, rows
 from fairlane.store.sqlite.seeding import QUEUES
 from fairlane.store.values import NO_ID_TIME, Behind, DeadFilter, Fired, Full, PushResult, Slice, Stored
 
-REPLAY_OF = "replay-of"
 _ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
 _SQL = statements.load("fairlane.store.sqlite", "dead_letters.sql")
 _NEWEST = "\n".join((_SQL["letters"], _SQL["matching"], _SQL["newest_first"]))
@@ -168,7 +168,7 @@ def _add(slice: Slice, letter: DeadLetter, vault: Vault | None) -> str:
     """Put the letter's message into the slice as a new one; its id."""
     clear = vault.open(letter.partition, letter.message) if vault else letter.message
     old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
-    headers = {**(old.headers or {}), REPLAY_OF: old.transaction_id}
+    headers = replay_headers(old.transaction_id, old.headers)
     new_id = uuid7()
     item = PushItem(queue=letter.queue, payload=old.data, trace_id=old.trace_id, type=old.type, headers=headers)
     fragment = pack(new_id, new_id, item)
