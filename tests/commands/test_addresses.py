@@ -6,9 +6,8 @@ import ipaddress
 
 import pytest
 
-from fairlane.commands.addresses import Allowed, check_url, judge
 from fairlane.errors import CommandFailed, InvalidRequest
-from fairlane.runtime.addresses import is_public
+from fairlane.outbound.addresses import Allowed, check_url, is_public, judge
 
 NOTHING = Allowed()
 

@@ -10,13 +10,12 @@ import time
 import msgspec
 import pytest
 
-from fairlane.commands.addresses import Allowed
-from fairlane.commands.caller import ANSWER_BYTES_MAX, Caller
 from fairlane.commands.http import STANDARD, HttpExecutor
 from fairlane.errors import CommandFailed
 from fairlane.hooks.signatures import verify
 from fairlane.model.limits import RESULT_BYTES_MAX
-from fairlane.runtime.addresses import Address
+from fairlane.outbound.addresses import Address, Allowed
+from fairlane.outbound.caller import ANSWER_BYTES_MAX, Caller
 from fairlane.spec import ir
 from tests.commands.conftest import HOST, LOOPBACK, Answers, Certificates, Serving, said
 

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from fairlane.broker import Broker
-from fairlane.commands.addresses import Allowed
-from fairlane.commands.caller import Caller
 from fairlane.commands.executors import Executors, WorkerExecutor
 from fairlane.commands.service import CommandService
 from fairlane.config import named_variables
 from fairlane.errors import CommandFailed
 from fairlane.model.names import COMMANDS
+from fairlane.outbound.addresses import Allowed
+from fairlane.outbound.caller import Caller
 from tests.commands.conftest import HOST, LOOPBACK, Certificates, Serving, said
 from tests.spec.samples import compiled
 

@@ -8,11 +8,11 @@ import time
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
-from fairlane.client.outbound import Sender
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, Overloaded, Unavailable
-from fairlane.polling import Source
+from fairlane.polling import Poller, Source
 from tests.polling.conftest import Polling
 
 WAYS: list[tuple[str, dict[str, Any]]] = [
@@ -171,18 +171,36 @@ async def test_a_full_queue_holds_the_poller_and_loses_nothing(polling: Polling)
 
 
 async def test_a_poller_reaches_public_addresses_of_its_own_server_only(polling: Polling) -> None:
-    with pytest.raises(InvalidRequest, match="no public address"):
+    with pytest.raises(InvalidRequest, match="not called over plain http"):
         await polling.once(allow_private=False)
     with pytest.raises(InvalidRequest, match="another server"):
         await polling.once("/away", paging="link")
     with pytest.raises(InvalidRequest, match="leads to /id"):
         await polling.once("/moved")
-    guarded = Sender(guarded=True, attempts=1)
-    for host in ("localhost", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"):
-        with pytest.raises(InvalidRequest, match="no public address"):
-            await guarded.send("GET", f"http://{host}:9/", headers={})
-    await guarded.close()
     assert await polling.events() == {}
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("localhost", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1", "127.1", "2130706433", "0"),
+        *(
+            "0177.0.0.1",
+            "0x7f.1",
+            "127\u30020\u30020\u30021",
+            "169\u3002254\u3002169\u3002254",
+            "\uff11\uff12\uff17.0.0.1",
+        ),
+        "\u2460\u2461\u2466.\u24ea.\u24ea.\u2460",
+    ],
+)
+async def test_no_spelling_of_an_address_inside_takes_a_poller_and_its_token_there(host: str, polling: Polling) -> None:
+    port = polling.api.url.rpartition(":")[2]
+    for scheme in ("http", "https"):
+        source = msgspec.structs.replace(polling.source(allow_private=False), url=f"{scheme}://{host}:{port}/id")
+        with pytest.raises(InvalidRequest):
+            await Poller(source, polling.test.client).once()
+    assert not polling.api.asked
 
 
 async def test_what_is_not_as_the_source_declares_it_is_said(polling: Polling) -> None:

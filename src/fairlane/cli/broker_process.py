@@ -29,7 +29,7 @@ from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
 
 if TYPE_CHECKING:
-    from fairlane.commands.caller import Caller
+    from fairlane.outbound.caller import Caller
 
 DRAIN_SECONDS = 8.0
 GIVE_UP_SECONDS = 9.0
@@ -103,8 +103,8 @@ async def _serve(
 
 
 def _caller(settings: Settings) -> Caller:
-    from fairlane.commands.addresses import Allowed
-    from fairlane.commands.caller import Caller
+    from fairlane.outbound.addresses import Allowed
+    from fairlane.outbound.caller import Caller
 
     return Caller(Allowed.parse(settings.outbound_allow.split(",")))
 

@@ -132,7 +132,7 @@ def check(settings: Settings) -> None:
         raise InvalidRequest(f"port is {settings.port}; it must be 0 to 65535")
     if settings.log_format not in ("text", "json"):
         raise InvalidRequest(f"log_format is {settings.log_format!r:.40}; it must be text or json")
-    from fairlane.commands.addresses import Allowed
+    from fairlane.outbound.addresses import Allowed
 
     Allowed.parse(settings.outbound_allow.split(","))
     if settings.workers > 1 and settings.store.startswith("sqlite"):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from ipaddress import ip_address
-from socket import AF_INET, AddressFamily
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from aiohttp.abc import ResolveResult
 
-from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, Unavailable
-from fairlane.runtime.addresses import is_public
+from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Overloaded, Unavailable
+from fairlane.outbound.caller import Caller
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.retry_after import seconds_of
 
@@ -42,8 +38,8 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Sender:
-    """Bound to the event loop of its first request. A `guarded` one reaches public addresses only, whatever a name
-    resolves to, and follows no redirects, which could lead anywhere."""
+    """Bound to the event loop of its first request. With a `caller` requests leave by that one, which judges where they
+    go and follows no redirect; without, they go anywhere."""
 
     def __init__(
         self,
@@ -51,16 +47,12 @@ class Sender:
         attempts: int = ATTEMPTS,
         first_seconds: float = FIRST_SECONDS,
         timeout: float = 30.0,
-        guarded: bool = False,
-        redirects: bool = True,
-        bytes_max: int | None = None,
+        caller: Caller | None = None,
     ) -> None:
         self._attempts = attempts
         self._first_seconds = first_seconds
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=5.0)
-        self._guarded = guarded
-        self._redirects = redirects and not guarded
-        self._bytes_max = bytes_max
+        self._caller = caller
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
@@ -71,11 +63,9 @@ class Sender:
             asked: float | None = None
             try:
                 reply = await self._once(method, url, headers, body)
-            except (aiohttp.ClientConnectionError, TimeoutError, aiohttp.ClientPayloadError) as error:
+            except Unavailable:
                 if last:
-                    raise Unavailable(f"{method} {url}: {str(error) or type(error).__name__}") from None
-            except (aiohttp.InvalidURL, ValueError) as error:
-                raise InvalidRequest(f"{url!r:.200} cannot be asked: {error}") from None
+                    raise
             else:
                 asked = seconds_of(reply.headers.get("Retry-After"))
                 again = reply.status == 429 or reply.status >= 500
@@ -85,52 +75,34 @@ class Sender:
             await asyncio.sleep(pause if asked is None else max(asked, pause))
 
     async def _once(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
-        if self._guarded:
-            _check_address(urlsplit(url).hostname or "")
+        """Unavailable if no answer came, InvalidRequest if none can come from there."""
+        if self._caller is not None:
+            return await _called(self._caller, method, url, headers, body)
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(resolver=_PublicResolver() if self._guarded else None),
-                timeout=self._timeout,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": "fairlane"},
+                timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "fairlane"}
             )
-        async with self._session.request(
-            method, url, headers=headers, data=body, allow_redirects=self._redirects
-        ) as response:
-            return Reply(response.status, response.headers.copy(), await self._read(response))
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        if self._bytes_max is None:
-            return await response.read()
-        pieces, size = [], 0
-        async for piece in response.content.iter_chunked(64 * 1024):
-            pieces.append(piece)
-            size += len(piece)
-            if size > self._bytes_max:
-                raise FairlaneError(f"the answer has more than {self._bytes_max} bytes; ask for smaller pages")
-        return b"".join(pieces)
+        try:
+            async with self._session.request(method, url, headers=headers, data=body) as response:
+                return Reply(response.status, response.headers.copy(), await response.read())
+        except (aiohttp.ClientConnectionError, TimeoutError, aiohttp.ClientPayloadError) as error:
+            raise Unavailable(f"{method} {url}: {str(error) or type(error).__name__}") from None
+        except (aiohttp.InvalidURL, ValueError) as error:
+            raise InvalidRequest(f"{url!r:.200} cannot be asked: {error}") from None
 
     async def close(self) -> None:
+        if self._caller is not None:
+            await self._caller.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
 
 
-class _PublicResolver(aiohttp.ThreadedResolver):
-    """Looks at what a name resolves to when it is connected to: a look before that could be told something else."""
-
-    async def resolve(self, host: str, port: int = 0, family: AddressFamily = AF_INET) -> list[ResolveResult]:
-        found = await super().resolve(host, port, family)
-        for one in found:
-            _check_address(one["host"])
-        return found
-
-
-def _check_address(host: str) -> None:
-    """InvalidRequest for an address of a private network. A name is looked at when it is resolved."""
+async def _called(caller: Caller, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
     try:
-        address = ip_address(host)
-    except ValueError:
-        return
-    if not is_public(address):
-        raise InvalidRequest(f"{host} is no public address; say allow_private if it is meant")
+        answer = await caller.call(method, url, headers=headers, body=body)
+    except CommandFailed as error:
+        raise (Unavailable if error.retryable else InvalidRequest)(f"{method} {url:.200}: {error}") from None
+    if answer.body is None:
+        raise FairlaneError(f"the answer has more than {caller.bytes_max} bytes; ask for smaller pages")
+    return Reply(answer.status, answer.headers, answer.body)

@@ -21,7 +21,7 @@ from fairlane.model.outcome import PushOutcome
 from fairlane.spec import ir
 
 if TYPE_CHECKING:
-    from fairlane.commands.caller import Caller
+    from fairlane.outbound.caller import Caller
 
 Secrets = Callable[[Sequence[str]], list[str]]
 ANSWER_SECONDS = 10.0

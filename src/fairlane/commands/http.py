@@ -6,13 +6,13 @@ import time
 
 import msgspec
 
-from fairlane.commands.caller import Answer, Caller
 from fairlane.errors import CommandFailed, InvalidRequest
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
 from fairlane.model.idempotency import sendable
 from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import check_json
+from fairlane.outbound.caller import Answer, Caller
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.retry_after import seconds_of
 from fairlane.spec import ir
@@ -64,7 +64,7 @@ def _failure(answer: Answer) -> CommandFailed:
     said = f"the server answered {answer.status}{': ' if told else ''}{told}"
     if 400 <= answer.status < 500 and answer.status not in _AGAIN:
         return CommandFailed(said)
-    asked = seconds_of(answer.retry_after)
+    asked = seconds_of(answer.headers.get("Retry-After"))
     return CommandFailed(
         said, retryable=True, retry_after=None if asked is None else min(asked, RETRY_AFTER_SECONDS_MAX)
     )

@@ -17,6 +17,8 @@ from fairlane.client.views import SourceCommitted, SourceView
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, LeaseLost, Overloaded, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
+from fairlane.outbound.addresses import Allowed
+from fairlane.outbound.caller import Caller
 from fairlane.polling.pages import Page, page_of, parts_of, url_of
 from fairlane.polling.source import Source
 from fairlane.runtime.backoff import backoff
@@ -26,6 +28,7 @@ _REFUSED_CURSOR = (400, 404, 410, 422)
 _STUCK_MAX = 3  # times that a page which leads nowhere is asked for again
 _FIRST_SECONDS = 0.2
 _SECONDS_MAX = 60.0
+_ANSWER_SECONDS = 30.0
 
 log = logging.getLogger("fairlane.poll")
 
@@ -52,7 +55,8 @@ class Poller:
         self.progress = Progress()
         self._client = client
         self._told = told
-        self._sender = Sender(guarded=not source.allow_private, redirects=False, bytes_max=REQUEST_BYTES_MAX)
+        allowed = Allowed(everything=source.allow_private)
+        self._sender = Sender(caller=Caller(allowed, seconds=_ANSWER_SECONDS, bytes_max=REQUEST_BYTES_MAX))
         self._at: SourceView
         self._read_at = -source.every_seconds
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, SECONDS_MAX
 from fairlane.model.names import check_count, check_name
 from fairlane.model.source import RECORDS_MAX
+from fairlane.outbound.addresses import is_plain_url
 from fairlane.spec import ir
 from fairlane.spec.check_webhook import check_variables, unknown_queue
 from fairlane.spec.finding import Finding
@@ -35,7 +34,7 @@ def check_poller(spec: ir.Spec, name: str, poller: ir.PollerSpec) -> list[Findin
         check_count("lease_seconds", poller.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
     except InvalidRequest as error:
         findings.append(Finding((*path, str(error).split()[0]), str(error)))
-    if not _is_url(poller.url):
+    if not is_plain_url(poller.url):
         findings.append(Finding((*path, "url"), "a poller has a URL like https://host/path, without user and fragment"))
     if poller.token_env is not None:
         findings += check_variables((*path, "token_env"), (poller.token_env,))
@@ -44,16 +43,3 @@ def check_poller(spec: ir.Spec, name: str, poller: ir.PollerSpec) -> list[Findin
         hint = "a poller's message has `source`, `event`, `key` and `record`"
         findings.append(Finding((*path, "queue"), f"messages of this poller never fit `{poller.queue}`: {why}", hint))
     return findings
-
-
-def _is_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and "@" not in parts.netloc
-            and not parts.fragment
-        )
-    except ValueError:
-        return False

@@ -1,4 +1,4 @@
-"""Where calls of the broker may go: to the public internet, and to what is named for them inside.
+"""Where calls may go: to the public internet, and to what is named for them inside.
 
 A spec names a URL, and names resolve to whatever their owner wants. So it is the addresses that are judged, all of
 them and each time a connection is made, and the connection goes to one that was judged.
@@ -13,8 +13,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from fairlane.errors import CommandFailed, InvalidRequest
-from fairlane.runtime.addresses import Address, is_public
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 PORTS = frozenset({443, 8443})
@@ -22,12 +22,35 @@ PORTS = frozenset({443, 8443})
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?")
 _PLACE = re.compile(rf"({_NAME.pattern}|\[[0-9a-f:.]{{2,45}}\])(:[0-9]{{1,5}})?")
 
+_IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
+_INSIDE: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
+        *("168.63.129.16/32", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+        # Within 2000::/3: protocols' own, documentation, and IPv4 addresses in other clothes.
+        *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
+    )
+)
+"""Written out: what a library counts as private changes with its version. 168.63.129.16 is public, and
+leads to the host of a virtual machine on Azure."""
+
+
+def is_public(address: Address) -> bool:
+    """Whether it is one of the public internet. Those of IPv4 written as IPv6 are not, whatever they hold."""
+    if isinstance(address, ipaddress.IPv6Address) and (address not in _IPV6_PUBLIC or address.scope_id):
+        return False
+    return address.is_global and not any(address in network for network in _INSIDE)
+
 
 class Allowed(NamedTuple):
     """What calls may reach besides: hosts by name, and networks; on one port, or on all with None."""
 
     hosts: frozenset[tuple[str, int | None]] = frozenset()
     networks: tuple[tuple[Network, int | None], ...] = ()
+    everything: bool = False
+    """For a person who says where to call and means it."""
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> Allowed:
@@ -45,7 +68,7 @@ class Allowed(NamedTuple):
         return cls(frozenset(hosts), tuple(networks))
 
     def names(self, host: str, port: int) -> bool:
-        return (host, None) in self.hosts or (host, port) in self.hosts
+        return self.everything or (host, None) in self.hosts or (host, port) in self.hosts
 
     def covers(self, address: Address, port: int) -> bool:
         return any(address in network and wanted in (None, port) for network, wanted in self.networks)
@@ -62,18 +85,24 @@ def _entry(entry: str) -> tuple[str, int | None]:
     return host.strip("[]").rstrip("."), int(port)
 
 
-def check_url(url: str, allowed: Allowed) -> None:
-    """CommandFailed if nothing may be sent to this URL. A name is judged when it is resolved, by `judge`."""
+def is_plain_url(url: str) -> bool:
+    """Whether it is a URL of http with a host, and nothing in it that two readers of URLs could see differently."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
+        _ = parts.port
     except ValueError:
-        raise CommandFailed(f"{url!r:.200} is no URL") from None
-    # Nothing in it that another reader of URLs could take for something else.
+        return False
     plain = url.isascii() and url.isprintable() and not set(url) & set(" \\#")
-    if not plain or parts.scheme not in ("http", "https") or not _PLACE.fullmatch(parts.netloc.lower()):
+    return plain and parts.scheme in ("http", "https") and _PLACE.fullmatch(parts.netloc.lower()) is not None
+
+
+def check_url(url: str, allowed: Allowed) -> None:
+    """CommandFailed if nothing may be sent to this URL. A name is judged when it is resolved, by `judge`."""
+    if not is_plain_url(url):
         raise CommandFailed(f"{url!r:.200} is not called: it must be https:// and a host, without user or fragment")
-    port = port or (443 if parts.scheme == "https" else 80)
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     address = _written_out(host)
     named = allowed.names(host.rstrip("."), port) or (address is not None and allowed.covers(address, port))
     if parts.scheme != "https" and not named:

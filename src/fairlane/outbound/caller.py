@@ -13,9 +13,8 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from fairlane.commands.addresses import Allowed, check_url, judge
 from fairlane.errors import CommandFailed
-from fairlane.runtime.addresses import Address
+from fairlane.outbound.addresses import Address, Allowed, check_url, judge
 
 CALL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
@@ -29,30 +28,32 @@ Lookup = Callable[[str], Awaitable[list[Address]]]
 
 class Answer(NamedTuple):
     status: int
-    retry_after: str | None
+    headers: Mapping[str, str]
     body: bytes | None
     """As it came, never unpacked; None if there was more than anybody needs."""
 
 
 class Caller:
-    """Bound to the event loop of its first call. `lookup` gives the addresses of a name, `trust` says whose
-    certificates are believed; both are the system's unless told otherwise."""
+    """Bound to the event loop of its first call. Of an answer `bytes_max` are read. `lookup` gives the addresses
+    of a name, `trust` says whose certificates are believed; both are the system's unless told otherwise."""
 
     def __init__(
         self,
         allowed: Allowed | None = None,
         *,
         seconds: float = CALL_SECONDS,
+        bytes_max: int = ANSWER_BYTES_MAX,
         lookup: Lookup | None = None,
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self._allowed = allowed or Allowed()
         self._timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
+        self.bytes_max = bytes_max
         self._lookup = lookup or _system_lookup
         self._trust = trust
         self._session: aiohttp.ClientSession | None = None
 
-    async def call(self, method: str, url: str, *, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def call(self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None) -> Answer:
         """What the server answered, whatever it was. CommandFailed if nothing may be sent there, or no answer came."""
         check_url(url, self._allowed)
         try:
@@ -69,16 +70,16 @@ class Caller:
             said = str(error) or type(error).__name__
             raise CommandFailed(f"no answer: {said}", retryable=True) from None
 
-    async def _once(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def _once(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         async with self._opened().request(method, url, headers=headers, data=body, allow_redirects=False) as response:
             answer = bytearray()
             async for part in response.content.iter_any():
                 answer += part
-                if len(answer) > ANSWER_BYTES_MAX:
+                if len(answer) > self.bytes_max:
                     response.close()  # not only left unread: the rest would come all the same
                     break
-            whole = bytes(answer) if len(answer) <= ANSWER_BYTES_MAX else None
-            return Answer(response.status, response.headers.get("Retry-After"), whole)
+            whole = bytes(answer) if len(answer) <= self.bytes_max else None
+            return Answer(response.status, response.headers.copy(), whole)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:

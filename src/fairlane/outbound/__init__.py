@@ -1,0 +1,1 @@
+"""Requests to other people's servers: the one client by which commands and pollers leave, and where it may go."""
