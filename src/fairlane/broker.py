@@ -25,6 +25,7 @@ from fairlane.model.message import PushItem, check_items, check_payload, check_p
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, Saying, check_acks
 from fairlane.opening import open_journal, open_or_wait
+from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
@@ -47,6 +48,7 @@ class Broker(Administration):
         journal: Journal | None = None,
         limits: Mapping[Kind, Limit] = PATIENT,
         patience_seconds: float = PATIENCE_SECONDS,
+        allowed: Allowed = NOTHING_INSIDE,
     ) -> None:
         """With a `journal`, await `engine.start()` before the first call."""
         self.store = store
@@ -59,6 +61,7 @@ class Broker(Administration):
             limits=limits,
             patience_seconds=patience_seconds,
             secrets=named_variables,
+            allowed=allowed,
         )
         self.tenant = tenant
 
@@ -75,6 +78,7 @@ class Broker(Administration):
         journal_bytes_max: int = JOURNAL_BYTES_MAX,
         limits: Mapping[Kind, Limit] = PATIENT,
         patience_seconds: float = PATIENCE_SECONDS,
+        outbound_allow: str = "",
         **options: Any,
     ) -> AsyncIterator[Broker]:
         """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which up to `polls_max` pops
@@ -84,7 +88,9 @@ class Broker(Administration):
         `journal` is a directory: pushes and acks that the store cannot take are kept there and applied later, and a
         broker on PostgreSQL starts without its database. A store that takes longer than `patience_seconds` is away;
         `limits` say when a busy one lets pushes and acks wait, or refuses them; without any it takes its time, for who
-        calls it from the same process waits anyway."""
+        calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that commands of a
+        spec may call, separated by commas."""
+        allowed = Allowed.parse(outbound_allow.split(","))
         kept = await open_journal(journal, journal_bytes_max, url) if journal is not None else None
         try:
             store = await open_or_wait(url, clock, options, late=kept is not None)
@@ -92,7 +98,14 @@ class Broker(Administration):
             if kept is not None:
                 await kept.close()
             raise
-        broker = cls(store, polls_max=polls_max, journal=kept, limits=limits, patience_seconds=patience_seconds)
+        broker = cls(
+            store,
+            polls_max=polls_max,
+            journal=kept,
+            limits=limits,
+            patience_seconds=patience_seconds,
+            allowed=allowed,
+        )
         broker.engine.retention.start(retention_interval)
         try:
             await broker.engine.start()

@@ -124,15 +124,9 @@ WRONG = [
     (mapping("n") + "\ncommand C { input { y: int x: int } }", 5, 17, "`C` needs `y`, which is not given", None),
     (mapping("n") + "\ncommand C { input { y: int? } }", 5, 21, "the input of `C` has no `x`", "known are `y`"),
     ('command C { run: http GET "https://a.b" secret_env: "S" }', 2, 13, "a command is sent by PATCH, POST, PUT", None),
-    (
-        'command C { run: http POST "http://a.b" secret_env: "S" }',
-        2,
-        13,
-        "a command is sent to a URL that begins",
-        None,
-    ),
-    ('command C { run: http POST "https://u:p@a.b" secret_env: "S" }', 2, 13, "the URL must have no user", None),
-    ('command C { run: http POST "https://[::1" secret_env: "S" }', 2, 13, "this is no URL", None),
+    ('command C { run: http POST "ftp://a.b" secret_env: "S" }', 2, 13, "a command is sent to a URL like", None),
+    ('command C { run: http POST "https://u:p@a.b" secret_env: "S" }', 2, 13, "a command is sent to a URL like", None),
+    ('command C { run: http POST "https://[::1" secret_env: "S" }', 2, 13, "a command is sent to a URL like", None),
     ('command C { run: http POST "https://a.b" }', 2, 13, "a call over HTTP is signed", "secret_env"),
     ('command C { secret_env: "S" }', 2, 13, "this has no effect: only calls over HTTP are signed", None),
     ('command C { run: http POST "https://a.b" secret_env: "A B" }', 2, 42, '"A B" is no name of an environment', None),
@@ -252,23 +246,17 @@ def test_what_is_wrong_is_found_at_its_place(text: str, line: int, column: int, 
 
 
 @pytest.mark.parametrize(
-    "host",
+    ("url", "well"),
     [
-        "127.0.0.1",
-        "10.1.2.3",
-        "169.254.169.254",
-        "[::1]",
-        "[::ffff:127.0.0.1]",
-        "2130706433",
-        "0x7f.1",
-        "0177.0.0.1",
-        "localhost",
+        *[(f"https://{host}/x", False) for host in ("2130706433", "0x7f.1", "0177.0.0.1", "127\u30020\u30020\u30021")],
+        *[(url, True) for url in ("http://localhost:8080/x", "https://10.1.2.3/x", "https://[::1]:8443/x")],
     ],
 )
-def test_a_command_is_never_sent_to_an_address_inside(host: str) -> None:
-    text = f'app A {{ command C {{ run: http POST "https://{host}/x" secret_env: "S" }} }}'
-    [problem] = problems(compiled(text))
-    assert "is no address of the public internet" in str(problem)
+def test_a_url_is_in_its_usual_spelling_and_the_broker_judges_where_it_leads(url: str, well: bool) -> None:
+    text = f'app A {{ command C {{ run: http POST "{url}" secret_env: "S" }} }}'
+    found = problems(compiled(text))
+    assert [str(problem) for problem in found if "is sent to a URL like" not in str(problem)] == []
+    assert bool(found) is not well
 
 
 RIGHT = [

@@ -79,6 +79,7 @@ async def _serve(
         "encryption_key": encryption_key(settings),
         "limits": limits(settings),
         "patience_seconds": settings.patience_seconds,
+        "outbound_allow": settings.outbound_allow,
     }
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         executors = broker.engine.inbox.runner = Executors(broker, partial(_caller, settings), named_variables)

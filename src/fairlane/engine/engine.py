@@ -58,6 +58,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
 from fairlane.model.stream import StateChange
+from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
 from fairlane.store.operations import ClaimedLane
@@ -81,13 +82,14 @@ class Engine:
         limits: Mapping[Kind, Limit] = LIMITS,
         patience_seconds: float = PATIENCE_SECONDS,
         secrets: Secrets = no_secrets,
+        allowed: Allowed = NOTHING_INSIDE,
     ) -> None:
         self.store = store
         self.telemetry = Telemetry()
         self.switches = Switchboard(store)
         self.retention = RetentionService(store)
         self.catalogue = Catalogue(store)
-        self.programs = Programs(store, tenant, secrets)
+        self.programs = Programs(store, tenant, secrets, allowed)
         self.specs = Specs(store, self.programs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)

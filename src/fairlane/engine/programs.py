@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlane.engine.draft import PushRequest
-from fairlane.errors import ExpressionFailed, InvalidRequest, PayloadInvalid
+from fairlane.errors import CommandFailed, ExpressionFailed, InvalidRequest, PayloadInvalid
 from fairlane.hooks.hook import Hook, Secrets, check_command_secret
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.spec_version import SpecVersion
+from fairlane.outbound.addresses import Allowed, check_url
 from fairlane.spec import ir
 from fairlane.spec.program import QueueProgram, decoded
 from fairlane.store.base import Store
@@ -31,10 +32,10 @@ _decode = msgspec.json.Decoder(ir.Spec).decode
 
 
 class AppProgram:
-    """One spec, compiled. With `strict` InvalidRequest if a secret that it names is missing or too short; otherwise
-    the webhook is there and cannot be used."""
+    """One spec, compiled. With `strict` InvalidRequest if a secret that it names is missing or too short, or a command
+    calls where it may not; otherwise the webhook is there and cannot be used, and the calls fail."""
 
-    def __init__(self, spec: ir.Spec, secrets: Secrets, *, strict: bool) -> None:
+    def __init__(self, spec: ir.Spec, secrets: Secrets, allowed: Allowed, *, strict: bool) -> None:
         self.spec = spec
         self.queues = {name: QueueProgram(spec, name) for name in spec.queues}
         self.hooks: dict[str, Hook | None] = {}
@@ -49,15 +50,17 @@ class AppProgram:
         if strict:
             for name, command in spec.commands.items():
                 check_command_secret(name, command, secrets)
+                _check_url(name, command, allowed)
 
 
 class Programs:
     """By name: `queues`, `hooks` (None: its secret is missing here) and `commands` of all apps of the tenant."""
 
-    def __init__(self, store: Store, tenant: str, secrets: Secrets) -> None:
+    def __init__(self, store: Store, tenant: str, secrets: Secrets, allowed: Allowed) -> None:
         self._store = store
         self._tenant = tenant
         self._secrets = secrets
+        self._allowed = allowed
         self._compiling = asyncio.Lock()
         self._apps: dict[str, tuple[SpecVersion, AppProgram]] = {}
         self.queues: dict[str, QueueProgram] = {}
@@ -74,8 +77,9 @@ class Programs:
         return [version for version, _ in self._apps.values()]
 
     async def compile(self, spec: ir.Spec) -> AppProgram:
-        """A spec that is about to be applied. InvalidRequest if a secret that it names is missing or too short."""
-        return await self.alone(lambda spec: AppProgram(spec, self._secrets, strict=True), spec)
+        """A spec that is about to be applied. InvalidRequest if a secret that it names is missing or too short, or a
+        command calls where it may not."""
+        return await self.alone(lambda spec: AppProgram(spec, self._secrets, self._allowed, strict=True), spec)
 
     async def alone(self, work: Callable[[ir.Spec], Result], spec: ir.Spec) -> Result:
         """Work that parses, beside the loop and one at a time: the parser is one for all."""
@@ -112,7 +116,7 @@ class Programs:
 
     def _compiled(self, version: SpecVersion) -> tuple[SpecVersion, AppProgram] | None:
         try:
-            return version, AppProgram(_decode(version.document), self._secrets, strict=False)
+            return version, AppProgram(_decode(version.document), self._secrets, self._allowed, strict=False)
         except (msgspec.MsgspecError, InvalidRequest) as error:
             log.error("version %d of app %s is not for this broker: %s", version.version, version.app, error)
             return None
@@ -149,6 +153,15 @@ class Programs:
             except ExpressionFailed as error:
                 raise ExpressionFailed(f"{where}{error}") from None
         return admitted
+
+
+def _check_url(name: str, command: ir.CommandSpec, allowed: Allowed) -> None:
+    """InvalidRequest for a URL that this broker would not call. What a name resolves to is judged at each call."""
+    if isinstance(command.run, ir.HttpRun):
+        try:
+            check_url(command.run.url, allowed)
+        except CommandFailed as error:
+            raise InvalidRequest(f"command {name!r:.80}: {error}") from None
 
 
 def _admitted(item: PushItem, program: QueueProgram) -> PushItem:

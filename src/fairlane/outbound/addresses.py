@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from fairlane.errors import CommandFailed, InvalidRequest
@@ -74,6 +74,9 @@ class Allowed(NamedTuple):
         return any(address in network and wanted in (None, port) for network, wanted in self.networks)
 
 
+NOTHING_INSIDE: Final = Allowed()
+
+
 def _entry(entry: str) -> tuple[str, int | None]:
     """A host or network, and its port if there is one. An address of IPv6 with a port stands in brackets."""
     host, colon, port = entry.lower().rpartition(":")
@@ -89,17 +92,23 @@ def is_plain_url(url: str) -> bool:
     """Whether it is a URL of http with a host, and nothing in it that two readers of URLs could see differently."""
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        host, _ = parts.hostname or "", parts.port
     except ValueError:
         return False
     plain = url.isascii() and url.isprintable() and not set(url) & set(" \\#")
-    return plain and parts.scheme in ("http", "https") and _PLACE.fullmatch(parts.netloc.lower()) is not None
+    if not plain or parts.scheme not in ("http", "https") or not _PLACE.fullmatch(parts.netloc.lower()):
+        return False
+    # The spellings of old, like 2130706433, 0x7f.1 or 0177.0.0.1.
+    last = host.rstrip(".").rsplit(".", 1)[-1]
+    return _written_out(host) is not None or not (last.isdecimal() or last.startswith("0x"))
 
 
 def check_url(url: str, allowed: Allowed) -> None:
     """CommandFailed if nothing may be sent to this URL. A name is judged when it is resolved, by `judge`."""
     if not is_plain_url(url):
-        raise CommandFailed(f"{url!r:.200} is not called: it must be https:// and a host, without user or fragment")
+        raise CommandFailed(
+            f"{url!r:.200} is not called: it must be https:// and a host as usually written, without user or fragment"
+        )
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -129,12 +138,8 @@ def judge(host: str, port: int, addresses: Iterable[Address], allowed: Allowed) 
 
 
 def _written_out(host: str) -> Address | None:
-    """The address that a host is; CommandFailed for the spellings of old, like 2130706433, 0x7f.1 or 0177.0.0.1."""
+    """The address that a host is, if it is one and no name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
-        pass
-    last = host.rstrip(".").rsplit(".", 1)[-1]
-    if last.isdecimal() or last.startswith("0x"):
-        raise CommandFailed(f"{host!r:.200} is no name of a host, and an address in no usual spelling") from None
-    return None
+        return None
