@@ -13,6 +13,7 @@ from fairlane.model.segment import pack
 from fairlane.store.values import Bury, DeadFilter, Nack
 from tests.conformance.harness import Harness
 from tests.conformance.test_dead_letters import kill
+from tests.conformance.test_retention import run
 from tests.conformance.test_unordered import judge, said
 
 
@@ -54,6 +55,17 @@ async def test_a_dead_letter_goes_to_the_queue_named_for_it_whole_and_once(harne
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert source["deadLetterId"] == letter.id, "consuming the queue does not touch the letter, which can be replayed"
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
+
+
+async def test_a_letter_that_waits_to_be_forwarded_outlives_the_rule_for_letters(harness: Harness) -> None:
+    queue, target = await pair(harness, dead_letter_retention_seconds=5)
+    await kill(harness, queue, "x")
+    harness.clock.advance(6)
+    await run(harness)
+    assert await forward(harness, target) == 1
+    await run(harness)
+    assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0, "and goes when it was"
+    assert len((await harness.pop(target)).messages) == 1
 
 
 async def test_forwarded_letters_keep_their_lanes_and_order_and_pass_a_full_queue(harness: Harness) -> None:

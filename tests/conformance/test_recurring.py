@@ -45,6 +45,25 @@ async def rest(broker: Broker) -> None:
     await broker.engine.timekeeper.stop()
 
 
+@pytest.mark.parametrize("missed", ["skip", "once", "all"])
+async def test_a_tick_that_comes_between_two_looks_at_the_clock_is_pushed(harness: Harness, missed: Any) -> None:
+    broker, queue, name = harness.broker, harness.name("orders"), harness.name("schedule")
+    await rest(broker)
+    definition = Definition(queue=queue, every_seconds=10, missed=missed)
+    kept = await put(harness, name, definition)
+    assert kept.next_at is not None
+    harness.clock.at = kept.next_at - 1
+    due_now = harness.store.recurring.due
+
+    async def a_moment_later(*, limit: int) -> list[Schedule]:
+        harness.clock.at += 1
+        return await due_now(limit=limit)
+
+    harness.store.recurring.due = a_moment_later  # type: ignore[method-assign]
+    assert await broker.engine.recurring.fire() == 1
+    assert len(await pushed(broker, queue)) == 1
+
+
 async def test_a_schedule_is_kept_as_it_was_defined(harness: Harness) -> None:
     recurring = harness.store.recurring
     tenant, name = DEFAULT_TENANT, harness.name("schedule")

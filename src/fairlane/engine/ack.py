@@ -19,14 +19,18 @@ from fairlane.engine.settlement import (
     said,
     settled_outcome,
 )
+from fairlane.engine.unknown import still_unknown
 from fairlane.engine.verdicts import outcome_of
 from fairlane.engine.waiters import Waiters
+from fairlane.errors import Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes
 from fairlane.store.base import Store
 from fairlane.store.values import Settled, Settlement, Verdicts
 from fairlane.telemetry import Telemetry
+
+Settle = Callable[[list[Settlement | Verdicts]], Awaitable[list[Settled]]]
 
 
 class AckRequest(msgspec.Struct):
@@ -56,6 +60,22 @@ class Acker:
         """Called when messages were dead-lettered."""
 
     async def flush(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
+        applied = False
+
+        async def settle(settlements: list[Settlement | Verdicts]) -> list[Settled]:
+            nonlocal applied
+            settled = await self._store.messages.ack(settlements)
+            applied = True
+            return settled
+
+        try:
+            return await self._flush(requests, settle)
+        except Unavailable as error:
+            if not applied:
+                raise
+            raise still_unknown(error) from error
+
+    async def _flush(self, requests: list[AckRequest], settle: Settle) -> list[Sequence[AckOutcome] | Exception]:
         outcomes = [Outcomes(request.items) for request in requests]
         waiting: list[tuple[int, Plan]] = []
         behind: list[tuple[int, Plan]] = []
@@ -65,7 +85,7 @@ class Acker:
         while waiting:
             # A lane takes one settlement a call; a second one of the same lane waits for the first.
             now, waiting = _one_per_lane(waiting)
-            settled = await self._store.messages.ack([plan.settlement for _, plan in now])
+            settled = await settle([plan.settlement for _, plan in now])
             for (number, plan), result in zip(now, settled, strict=True):
                 if result.state == "behind":
                     behind.append((number, plan))

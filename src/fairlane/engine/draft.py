@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 
 import msgspec
 
@@ -92,7 +92,7 @@ class Flush:
     def fail(self, error: Exception) -> None:
         """The requests with messages still on their way get the error."""
         for draft in self.drafts.values():
-            for request, _ in draft.owners:
+            for request, _ in chain(draft.owners, *draft.repeats.values()):
                 answers = self.outcomes[request]
                 if type(answers) is list:
                     self.partial[request] = answers

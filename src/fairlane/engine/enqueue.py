@@ -14,7 +14,8 @@ from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush
 from fairlane.engine.settlement import LOST, UNRESOLVABLE, lanes_of
-from fairlane.errors import OutcomeUnknown
+from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
+from fairlane.errors import FairlaneError, OutcomeUnknown
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload
 from fairlane.model.outcome import AckOutcome, BufferReason, Outcomes, PushOutcome
@@ -22,8 +23,6 @@ from fairlane.model.queue import QueueOptions
 from fairlane.store.base import Store
 from fairlane.store.operations import EnqueueResult, NewOperation, Waits
 from fairlane.store.values import Full
-
-_UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
 
 
 class Enqueuer:
@@ -101,12 +100,20 @@ class Enqueuer:
         return list(zip(operations, results, strict=True))
 
     async def _repeated(self, operations: list[NewOperation]) -> list[EnqueueResult]:
-        for pause in _UNKNOWN_PAUSES:
+        pauses = iter(UNKNOWN_PAUSES)
+        unknown = False
+        while True:
             try:
                 return await self._store.operations.enqueue(operations)
             except OutcomeUnknown:
+                unknown = True
+                if (pause := next(pauses, None)) is None:
+                    raise
                 await asyncio.sleep(pause)
-        return await self._store.operations.enqueue(operations)
+            except FairlaneError as error:
+                if not unknown:
+                    raise
+                raise still_unknown(error) from error
 
     def _answer(
         self, flush: Flush, draft: Draft, where: range, new: NewOperation, result: Waits | Full, reason: BufferReason

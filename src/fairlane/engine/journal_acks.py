@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.held_lanes import HeldLanes
 from fairlane.engine.kept import ack_entry, ack_lane
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, StoreUnavailable
 from fairlane.model.outcome import AckItem, AckOutcome
 from fairlane.store.journal import Lane, NewEntry
 
 AckAnswers = list[Sequence[AckOutcome] | Exception]
+_UNFENCED = (
+    "a nack without a lease cannot be kept until the store takes it, for it could count twice; say it with the lease, "
+    "or try again"
+)
 
 
 def unfenced(request: AckRequest) -> bool:
@@ -21,8 +25,8 @@ def unfenced(request: AckRequest) -> bool:
 
 
 async def keep_acks(requests: list[AckRequest], held: HeldLanes, error: FairlaneError, *, doubtful: bool) -> AckAnswers:
-    """Applied twice an ack changes nothing, and a nack neither while its lease fences it; a nack without a lease could
-    count twice, so that one gets the error once it may have been applied."""
+    """What the journal holds may be applied twice. An ack changes nothing then, and a nack neither while its lease
+    fences it; a nack without a lease would count twice, so that it is not kept."""
     answers: AckAnswers = []
     entries: list[NewEntry] = []
     room = held.journal.room()
@@ -32,8 +36,8 @@ async def keep_acks(requests: list[AckRequest], held: HeldLanes, error: Fairlane
             lanes[ack_lane(request, item)].append(item)
         mine = [ack_entry(lane, items) for lane, items in lanes.items()]
         size = sum(entry.size for entry in mine)
-        if doubtful and unfenced(request):
-            answers.append(error)
+        if unfenced(request):
+            answers.append(error if doubtful else StoreUnavailable(_UNFENCED))
         elif size > room:
             answers.append(error if doubtful else held.full())
         else:

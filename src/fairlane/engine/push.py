@@ -13,6 +13,7 @@ import msgspec
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
+from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, SealError, StoreUnavailable
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.names import DEFAULT_PARTITION
@@ -24,7 +25,6 @@ from fairlane.store.values import Behind, Duplicate, Duplicates, Full, PushResul
 _ROUNDS_MAX = 100
 """A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
 settles some."""
-_UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
 
 Home = tuple[Queue, Partition]
 Keep = Callable[[Flush, Sequence[Draft], BufferReason], Awaitable[list[Draft]]]
@@ -53,7 +53,7 @@ class Pusher:
 
     async def run(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
         await self.draft(flush)
-        pauses = iter(_UNKNOWN_PAUSES)
+        pauses = iter(UNKNOWN_PAUSES)
         for _ in range(_ROUNDS_MAX):
             drafts = list(flush.drafts.values())
             if not drafts or flush.abandoned:
@@ -73,7 +73,7 @@ class Pusher:
                 doubt(drafts)
             except FairlaneError as error:
                 flush.doubtful = doubtful and flush.doubtful
-                flush.fail(error)
+                flush.fail(still_unknown(error) if flush.doubtful else error)
         flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
         return flush.outcomes
 

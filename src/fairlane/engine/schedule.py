@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
+from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId, id_key
 from fairlane.model.message import PushItem
@@ -17,7 +18,6 @@ from fairlane.store.base import Store
 from fairlane.store.values import WAITS, Duplicate, Duplicates, Gone, Kept, Scheduled, Waiting
 
 _ROUNDS_MAX = 100
-_UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
 
 
 class Scheduler:
@@ -39,7 +39,7 @@ class Scheduler:
         """Keep the items of all requests until they are due, in one call of the store; one outcome per item."""
         flush = Flush(requests)
         await self._pusher.draft(flush)
-        pauses = iter(_UNKNOWN_PAUSES)
+        pauses = iter(UNKNOWN_PAUSES)
         try:
             for _ in range(_ROUNDS_MAX):
                 if not (drafts := list(flush.drafts.values())):
@@ -47,17 +47,20 @@ class Scheduler:
                 try:
                     results = await self._store.schedules.add([_scheduled(draft, requests) for draft in drafts])
                 except OutcomeUnknown:
-                    if (pause := next(pauses, None)) is None:
+                    flush.doubtful = True
+                    pause = next(pauses, None)
+                    if pause is None or not all(draft.slice.options.dedup_seconds for draft in drafts):
                         raise
                     await asyncio.sleep(pause)
                     doubt(drafts)
                     continue
+                flush.doubtful = False
                 for draft, result in zip(drafts, results, strict=True):
                     await self._settle(flush, draft, result)
             else:
                 raise StoreUnavailable("the store kept changing under this push; try again")
         except FairlaneError as error:
-            flush.fail(error)
+            flush.fail(still_unknown(error) if flush.doubtful else error)
         self._wake()
         return flush.outcomes
 

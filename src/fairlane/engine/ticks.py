@@ -47,6 +47,7 @@ def next_tick(definition: Definition, after: int) -> int:
 
 def due(definition: Definition, next_at: int, now: int, *, most: int) -> tuple[list[int], int]:
     """The ticks to push of those from `next_at` until now, up to `most`, and the tick to wait for after them."""
+    now = max(now, next_at)  # which is due, whenever the clock was read
     if definition.missed == "all":
         passed = list(islice(_until(definition, next_at - 1, now), most))
         return passed, next_tick(definition, passed[-1] if passed else now)

@@ -13,7 +13,9 @@ from fairlane.engine.capacity import full
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
 from fairlane.engine.settlement import Plan
+from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import (
+    FairlaneError,
     InvalidRequest,
     LaneWaiting,
     OutcomeUnknown,
@@ -26,7 +28,6 @@ from fairlane.store.base import Store
 from fairlane.store.values import Behind, Full, Nack, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
 _ROUNDS_MAX = 100
-_UNKNOWN_PAUSES = (0.1, 0.4, 1.6)
 
 
 class AckStep(msgspec.Struct):
@@ -114,32 +115,31 @@ class Transactor:
     ) -> list[Settled]:
         if isinstance(error := flush.outcomes[0], Exception):
             raise error
-        pauses = iter(_UNKNOWN_PAUSES)
-        unknown: OutcomeUnknown | None = None
+        pauses = iter(UNKNOWN_PAUSES)
+        unknown = False
         for _ in range(_ROUNDS_MAX):
             drafts = list(flush.drafts.values())
             try:
                 settled, pushed = await commit(
                     [plan.settlement for _, plan in plans], [draft.slice for draft in drafts]
                 )
-            except OutcomeUnknown as lost:
-                unknown = lost
+                _check_acks(plans, settled, ack_indexes)
+                if all(isinstance(result, Stored) for result in pushed):
+                    await self._pusher.apply(flush, drafts, pushed)
+                    return settled
+                await self._mend(flush, drafts, pushed, push_indexes)
+            except OutcomeUnknown:
+                unknown = True
                 if (pause := next(pauses, None)) is None or not all(d.slice.options.dedup_seconds for d in drafts):
                     raise
                 await asyncio.sleep(pause)
                 doubt(drafts)
-                continue
-            try:
-                _check_acks(plans, settled, ack_indexes)
-            except TransactionRefused:
-                if unknown is not None:
-                    raise unknown from None
-                raise
-            if all(isinstance(result, Stored) for result in pushed):
-                await self._pusher.apply(flush, drafts, pushed)
-                return settled
-            await self._mend(flush, drafts, pushed, push_indexes)
-        raise StoreUnavailable("the store kept changing under this transaction; try again")
+            except FairlaneError as refusal:
+                if not unknown:
+                    raise
+                raise still_unknown(refusal) from refusal
+        changing = StoreUnavailable("the store kept changing under this transaction; try again")
+        raise still_unknown(changing) if unknown else changing
 
     async def _mend(
         self, flush: Flush, drafts: list[Draft], pushed: Sequence[PushResult], push_indexes: list[int]

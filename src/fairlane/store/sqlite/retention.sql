@@ -133,8 +133,13 @@ select exists (select 1 from dead_letters where partition_id = ?1)
     or exists (select 1 from bundles where partition_id = ?1)
 
 -- name: expire_letters
+-- But none that still waits to be forwarded.
 delete from dead_letters
-where rowid in (select rowid from dead_letters where queue_id = ? and failed_at <= ? order by failed_at limit ?)
+where rowid in (
+    select rowid from dead_letters
+    where queue_id = ? and failed_at <= ? and forward_at is null
+    order by failed_at limit ?
+)
 returning replayed_at
 
 -- name: record

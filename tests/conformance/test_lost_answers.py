@@ -1,0 +1,93 @@
+"""The answer of a call is lost: whoever made it is told so, and who makes it again does nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.engine.ack import AckRequest
+from fairlane.engine.draft import PushRequest
+from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
+from fairlane.model.outcome import AckItem
+from tests.conformance.harness import Harness
+from tests.conformance.operation_driver import no_operations
+from tests.lost_answers import APPLIED, AWAY, fails
+
+
+async def bundle(broker: Broker, queue: str) -> None:
+    async with broker.transaction() as transaction:
+        transaction.push(queue, "once")
+
+
+def push(broker: Broker, queue: str) -> Awaitable[Any]:
+    return broker.push(queue, "once")
+
+
+def later(broker: Broker, queue: str) -> Awaitable[Any]:
+    return broker.push(queue, "once", delay_ms=60_000)
+
+
+@pytest.mark.parametrize(
+    ("family", "verb", "call"),
+    [("messages", "push", push), ("messages", "transact", bundle), ("schedules", "add", later)],
+    ids=["push", "transaction", "schedule"],
+)
+async def test_what_may_be_stored_is_not_said_to_be_refused(
+    harness: Harness, family: str, verb: str, call: Callable[[Broker, str], Awaitable[Any]]
+) -> None:
+    """It was stored, the answer was lost, and then the store went away."""
+    queue = harness.name("orders")
+    await harness.broker.configure(queue)
+    fails(getattr(harness.store, family), verb, APPLIED, AWAY)
+    with pytest.raises(OutcomeUnknown, match="may have been"):
+        await call(harness.broker, queue)
+    waiting = await harness.broker.scheduled(queue)
+    assert len(await harness.broker.pop(queue, batch=5)) + len(waiting) == 1
+    fails(getattr(harness.store, family), verb, AWAY)
+    with pytest.raises(StoreUnavailable):
+        await call(harness.broker, queue)
+
+
+async def test_an_operation_that_may_be_kept_is_not_said_to_be_refused(harness: Harness) -> None:
+    await no_operations(harness)
+    await harness.broker.engine.processor.stop()
+    queue = harness.name("orders")
+    await harness.broker.configure(queue)
+    fails(harness.store.operations, "enqueue", APPLIED, AWAY)
+    request = PushRequest(DEFAULT_TENANT, [PushItem(queue=queue, payload=b"1")])
+    [outcome] = await harness.broker.engine._pusher.enqueue([request])
+    assert isinstance(outcome, OutcomeUnknown)
+    assert await harness.store.operations.depth() == 1
+    await no_operations(harness)
+
+
+async def test_acks_of_which_some_were_applied_are_not_said_to_be_refused(harness: Harness) -> None:
+    """Of one lane only one settlement goes at a time: the second met a store that was away."""
+    queue = harness.name("orders")
+    for number in range(2):
+        await harness.broker.push(queue, number)
+    batch = await harness.broker.pop(queue, batch=2)
+    requests = [
+        AckRequest(
+            DEFAULT_TENANT,
+            QUEUE_MODE,
+            [AckItem(transaction_id=one.transaction_id, partition=one.partition_id, lease=one.lease)],
+        )
+        for one in batch
+    ]
+    real = harness.store.messages.ack
+
+    async def then_away(settlements: Any) -> Any:
+        fails(harness.store.messages, "ack", AWAY)
+        return await real(settlements)
+
+    harness.store.messages.ack = then_away  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown):
+        await harness.broker.engine._acker.flush(requests)
+    harness.store.messages.ack = real  # type: ignore[method-assign]
+    assert [lane.committed for lane in await harness.broker.lanes(queue, QUEUE_MODE)] == [1]

@@ -1,0 +1,86 @@
+"""What a broker with a journal does with calls that its store does not take."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.engine.draft import PushRequest
+from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.model.outcome import AckItem
+from tests.lost_answers import APPLIED, AWAY, fails
+
+QUEUE = "orders"
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """Whose drain is at rest: what is in its journal stays there."""
+    async with Broker.open("sqlite:///:memory:", journal=str(tmp_path)) as broker:
+        await broker.engine._stop_draining()
+        yield broker
+
+
+def kept(broker: Broker) -> int:
+    assert broker.journal is not None
+    return broker.journal.state().messages
+
+
+def requests(count: int) -> list[PushRequest]:
+    return [
+        PushRequest(DEFAULT_TENANT, [PushItem(queue=QUEUE, payload=b"1", transaction_id="the id")])
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("fault", [APPLIED, AWAY], ids=["unknown", "away"])
+async def test_producers_of_one_id_in_one_flush_are_all_kept_when_the_store_fails(
+    broker: Broker, fault: StoreUnavailable
+) -> None:
+    await broker.configure(QUEUE)
+    fails(broker.store.messages, "push", *[fault] * 4)
+    shelter = broker.engine.shelter
+    assert shelter is not None
+    answers = await shelter.push(requests(3), broker.engine._pusher.run)
+    assert [[one.status for one in answer] for answer in answers if isinstance(answer, list)] == [["buffered"]] * 3
+    assert kept(broker) == 3
+
+
+async def test_producers_of_one_id_in_one_flush_all_get_the_error(broker: Broker) -> None:
+    await broker.configure(QUEUE)
+    fails(broker.store.messages, "push", AWAY)
+    assert await broker.engine._pusher.flush(requests(3)) == [AWAY] * 3
+
+
+@pytest.mark.parametrize("lease", [True, False], ids=["leased", "unleased"])
+async def test_a_nack_that_no_lease_fences_is_never_kept_for_it_could_be_charged_twice(
+    broker: Broker, lease: bool
+) -> None:
+    await broker.push(QUEUE, 1)
+    [one] = await broker.pop(QUEUE)
+    nack = AckItem(
+        transaction_id=one.transaction_id,
+        partition=one.partition_id,
+        status="failed",
+        lease=one.lease if lease else None,
+    )
+    shelter = broker.engine.shelter
+    assert shelter is not None
+    shelter.watch.lost("the disk is full")
+    if lease:
+        [outcome] = await broker.ack_many([nack])
+        assert outcome.durability == "journal"
+        return
+    with pytest.raises(StoreUnavailable, match="without a lease"):
+        await broker.ack_many([nack])
+    assert kept(broker) == 0
+    shelter.watch.back()
+    fails(broker.store.messages, "ack", APPLIED)
+    with pytest.raises(OutcomeUnknown):
+        await broker.ack_many([nack])
+    assert kept(broker) == 0
