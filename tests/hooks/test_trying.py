@@ -44,7 +44,7 @@ def test_a_sample_is_signed_sent_and_followed(
         assert (code, "`fairlane spec apply FILE`" in err) == (2, True)
         assert run("spec", "apply", "hooks.fairlane")[0] == 0
         code, out, _ = run("hook", "test", "Push", "--delivery-id", "d-1")
-        assert (code, 'answer   202 {"queued":true,"idempotency_key":"d-1"' in out) == (0, True)
+        assert (code, 'answer   202 {"queued":true,"idempotency_key":' in out) == (0, True)
         assert 'command  Move {"id":"6113728f27ae82c7b1a177c8d03f9e96e0adf246"}' in out
         assert 'result   {"queue":"Out","partition":"Default"}' in out
         code, out, _ = run("hook", "test", "Push", "--delivery-id", "d-1", "--json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ import pytest
 from fairlane.hooks.rate import REFUSED_MAX
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
+from fairlane.http.routes import hooks
 from fairlane.runtime.clock import wall_clock
 from tests.http.test_specs import document
 from tests.http.wire import Answer, Wire
@@ -76,18 +78,22 @@ async def test_a_webhook_becomes_one_message_with_the_bytes_that_came(wire: Wire
     inbox = await Inbox(wire).apply(QUEUE + hook)
     headers = headers_of("github", BODY) | {"X-GitHub-Event": "push", "X-Other": "no"}
     answer = (await inbox.send("W", BODY, headers)).ok(202)
-    assert (answer["queued"], answer["idempotency_key"]) == (True, "id-1")
+    assert (answer["queued"], answer["idempotency_key"]) == (True, hashlib.sha256(BODY).hexdigest())
     again = (await inbox.send("W", BODY, headers)).ok(202)
     assert again == answer, "a redelivery is told the same, and nothing is stored"
     [message] = await wire.pop(inbox.queue)
     assert (message["id"], message["partition"]) == (answer["message_id"], "i-1")
-    assert message["transactionId"] == f"W{inbox.tag}:id-1"
+    assert message["transactionId"] == f"W{inbox.tag}:{answer['idempotency_key']}"
     assert message["data"]["payload"] == msgspec.json.decode(BODY)
     assert (message["data"]["headers"], message["data"]["source_ip"]) == ({"X-GitHub-Event": "push"}, "127.0.0.1")
     await wire.ack([message], result={"incident": 7})
     done = (await inbox.send("W", BODY, headers)).ok()
-    assert done == {"idempotency_key": "id-1", "message_id": answer["message_id"], "processed": True,
-                    "result": {"incident": 7}}  # fmt: skip
+    assert done == {
+        "idempotency_key": answer["idempotency_key"],
+        "message_id": answer["message_id"],
+        "processed": True,
+        "result": {"incident": 7},
+    }
     assert inbox.counted("W") == {"queued": 1, "duplicate": 1, "processed": 1}
     metrics = (await wire.get("/metrics/prometheus")).body.decode()
     assert f'fairlane_hook_requests_total{{hook="W{inbox.tag}",outcome="queued"}} 1' in metrics
@@ -198,7 +204,10 @@ async def test_redeliveries_are_told_by_header_expression_body_or_what_the_sende
     assert long.ok(202)["idempotency_key"] == hashlib.sha256(b"x" * 500).hexdigest()
 
 
-async def test_a_webhook_has_a_rate_and_an_address_that_guesses_is_not_listened_to(wire: Wire) -> None:
+async def test_a_webhook_has_a_rate_and_an_address_that_guesses_is_told_to_slow_down(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: 1000.5))  # all within one second
     inbox = await Inbox(wire).apply("""
     queue Q% {}
     webhook Slow% { queue: Q%  max_per_second: 2 }
@@ -208,8 +217,8 @@ async def test_a_webhook_has_a_rate_and_an_address_that_guesses_is_not_listened_
     assert [answer.status for answer in found[:2]] == [202, 202]
     assert found[-1].status == 429
     assert found[-1].headers["Retry-After"] == "1"
-    statuses = [(await inbox.send("W", BODY, {})).status for _ in range(REFUSED_MAX * 2)]
-    assert set(statuses) == {401, 429}
+    statuses = [(await inbox.send("W", BODY, {})).status for _ in range(REFUSED_MAX + 2)]
+    assert statuses == [401] * REFUSED_MAX + [429] * 2
 
 
 class Echo:
@@ -247,3 +256,24 @@ async def test_a_secret_that_is_missing_or_short_refuses_the_apply_and_a_broker_
     programs._apps.clear()
     await programs.reload()
     (await inbox.send("W", BODY, headers_of("github", BODY))).refused(503)
+
+
+async def test_a_recorded_request_is_known_whatever_its_unsigned_delivery_id_says(wire: Wire) -> None:
+    inbox = await Inbox(wire).apply(QUEUE + 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }')
+    signed = headers_of("github", BODY)
+    first = (await inbox.send("W", BODY, signed)).ok(202)
+    without = {name: value for name, value in signed.items() if name != "x-github-delivery"}
+    for headers in (signed, {**signed, "x-github-delivery": "another"}, without):
+        again = (await inbox.send("W", BODY, headers)).ok(202)
+        assert again["message_id"] == first["message_id"]
+    other = BODY.replace(b"high", b"low")
+    assert (await inbox.send("W", other, headers_of("github", other))).ok(202)["message_id"] != first["message_id"]
+
+
+async def test_wrong_signatures_do_not_hold_up_right_ones_from_the_same_address(wire: Wire) -> None:
+    hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" }  max_per_second: 2 }'
+    inbox = await Inbox(wire).apply(QUEUE + hook)
+    wrong = {"Content-Type": "application/json", "x-hub-signature-256": "sha256=" + "0" * 64}
+    statuses = [(await inbox.send("W", BODY, wrong)).status for _ in range(REFUSED_MAX + 20)]
+    assert set(statuses) <= {401, 429}
+    (await inbox.send("W", BODY, headers_of("github", BODY))).ok(202)

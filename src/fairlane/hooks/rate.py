@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 REFUSED_MAX = 50
-"""Wrong signatures from one address in a second, past which it is not even listened to."""
+"""Wrong signatures from one address in a second, past which it is told to slow down."""
 _ADDRESSES_MAX = 10_000
 
 
@@ -39,10 +39,8 @@ class Refusals:
             self._counts[address] = self._counts.get(address, 0) + 1
 
     def too_many(self, address: str, now: float) -> bool:
-        if not self._counts:
-            return False
         self._turn(now)
-        return self._counts.get(address, 0) >= REFUSED_MAX
+        return self._counts.get(address, 0) > REFUSED_MAX
 
     def _turn(self, now: float) -> None:
         if int(now) != self._second:

@@ -66,25 +66,32 @@ async def receive(app: App, request: Request) -> Response:
 
 def _refused(app: App, hook: Hook, received: Received) -> Response | None:
     """The answer to what is not taken whatever it says, decided before anything of it is read."""
-    now = time.monotonic()
-    if hook.refusals.too_many(received.source_ip, now) or (hook.rate is not None and not hook.rate.allows(now)):
-        limited = error_response(
-            429, "too_many_requests", "too many requests; try again soon", headers=((b"retry-after", b"1"),)
-        )
-        return _counted(app, hook.name, "limited", limited)
     if len(received.body) > hook.spec.max_body_bytes:
         large = error_response(413, "body_too_large", f"the body may have {hook.spec.max_body_bytes} bytes")
         return _counted(app, hook.name, "too_large", large)
+    # The signature first, and nothing limited but what fails it: others share an address, or know the URL.
     why = hook.refusal(received)
+    now = time.monotonic()
     if why is not None:
         hook.refusals.add(received.source_ip, now)
+        if hook.refusals.too_many(received.source_ip, now):
+            return _limited(app, hook)
         return _counted(
             app, hook.name, why, error_response(401, "unauthenticated", "the signature is missing or not good")
         )
+    if hook.rate is not None and not hook.rate.allows(now):
+        return _limited(app, hook)
     if not _is_json(received.headers.get(b"content-type", b"")):
         other = error_response(415, "unsupported_media_type", "a webhook is JSON, and its content-type must say so")
         return _counted(app, hook.name, "malformed", other)
     return None
+
+
+def _limited(app: App, hook: Hook) -> Response:
+    limited = error_response(
+        429, "too_many_requests", "too many requests; try again soon", headers=((b"retry-after", b"1"),)
+    )
+    return _counted(app, hook.name, "limited", limited)
 
 
 def _is_json(content_type: bytes) -> bool:
