@@ -20,7 +20,7 @@ from fairlane.engine.pop import PopRequest
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
-from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX
+from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
 from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, Saying, check_acks
@@ -232,7 +232,11 @@ class Broker(Administration):
     ) -> Sequence[AckOutcome]:
         return await self.ack(deliveries, "failed", error=error, delay_ms=delay_ms)
 
-    async def renew(self, lease: str | Batch, seconds: int = 60) -> RenewOutcome:
+    async def renew(self, lease: str | Batch, seconds: int | None = None) -> RenewOutcome:
+        """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was
+        given it, and otherwise for a minute, unless they are given."""
+        if seconds is None:
+            seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
         return await self.engine.renew(_lease(lease), seconds=seconds)
 

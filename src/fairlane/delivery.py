@@ -78,6 +78,8 @@ class Batch(Sequence[Delivery]):
 
     def __init__(self, popped: Popped) -> None:
         self._lease = popped.lease
+        self.lease_seconds = popped.lease_seconds
+        """How long the lease is, from the pop and from each renewal that does not say."""
         self._taken = popped.lanes
         self._deliveries: list[Delivery] = []
         self.lanes: list[tuple[Lane, Sequence[int]]] = []

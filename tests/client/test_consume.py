@@ -13,7 +13,7 @@ from fairlane import Client, InvalidRequest, Message, PushItem
 from fairlane.client import Batch, Batched, Bury, Done, Fail, Retry, Verdict
 from tests.client.rogue import Answer, Drop, Rogue
 
-RENEW = "/api/v1/lease"
+RENEW = "/api/v1/lease/"
 AWAY = Answer(503, {"error": "away", "code": "store_unavailable"})
 
 
@@ -227,6 +227,23 @@ async def test_a_lease_is_kept_while_its_handler_runs(rogue: Rogue, queue: str) 
             await rogue.until(RENEW, 5)  # a lease of one second, renewed about every quarter of it
 
         assert await client.consume(queue, handle, lease_seconds=1, limit=1) == 1
+        assert not await client.pop(queue)
+
+
+async def test_a_lease_and_its_renewals_are_as_long_as_the_queue_says(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        await client.configure(queue, lease_seconds=2)
+        await fill(client, queue, 1)
+        left: list[float] = []
+
+        async def handle(message: Message[int]) -> None:
+            left.append((await client.leases(queue))[0].seconds_remaining)
+            await rogue.until(RENEW, 2)
+            left.append((await client.leases(queue))[0].seconds_remaining)
+
+        assert await client.consume(queue, handle, limit=1) == 1
+        assert 0 < max(left) <= 2
+        assert {seen.body["seconds"] for seen in rogue.requests(RENEW)} == {2}
         assert not await client.pop(queue)
 
 

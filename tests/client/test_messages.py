@@ -137,6 +137,20 @@ async def test_a_result_is_kept_with_the_ack(client: Client, queue: str) -> None
     assert msgspec.json.decode(again.result) == {"sum": 3}
 
 
+async def test_a_batch_knows_how_long_its_lease_is_and_is_renewed_for_as_long(client: Client, queue: str) -> None:
+    await client.configure(queue, lease_seconds=40)
+    await client.push(queue, 1)
+    batch = await client.pop(queue)
+    assert batch.lease_seconds == 40
+    await client.release(batch)
+    batch = await client.pop(queue, lease_seconds=5)
+    assert batch.lease_seconds == 5
+    before = (await client.leases(queue))[0].expires_at
+    renewed = await client.renew(batch)
+    assert renewed.expires_at is not None
+    assert before <= renewed.expires_at < before + 30_000_000, "not for a minute"
+
+
 async def test_a_lease_is_renewed_and_then_released(client: Client, queue: str) -> None:
     await client.push(queue, 1)
     batch = await client.pop(queue, lease_seconds=10)

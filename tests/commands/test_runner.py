@@ -17,6 +17,7 @@ from fairlane.commands.chaining import Chaining
 from fairlane.commands.claim import Carrier
 from fairlane.commands.runner import Runner
 from fairlane.errors import CommandFailed
+from fairlane.model.limits import NEVER_AT
 from fairlane.model.names import COMMANDS
 from fairlane.spec import ir
 from fairlane.spec.check import problems
@@ -255,6 +256,21 @@ async def test_a_runner_that_stops_ends_what_runs_and_gives_back_the_rest_withou
     batch = await broker.pop("Orders", group=COMMANDS, batch=10)
     assert [message.json()["id"] for message in batch] == [1, 2, 3, 4]
     assert batch[0].attempts == 0
+
+
+async def test_commands_are_leased_for_as_long_as_their_queue_says(broker: Broker, spec: ir.Spec) -> None:
+    gate = asyncio.Event()
+    recorder = Recorder(lambda input: gate.wait())
+    queue = await broker.engine.catalogue.queue(broker.tenant, "Orders", make=False)
+    assert queue is not None
+    options = msgspec.structs.replace(queue.options, lease_seconds=7)
+    await broker.configure("Orders", **msgspec.structs.asdict(options))
+    await push(broker, "Orders", 1)
+    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+        await until(lambda: recorder.running)
+        found = await broker.store.statistics.leases([queue.id], group=COMMANDS, ends_before=NEVER_AT, limit=9)
+        assert [lease.ends_at - lease.leased_at for lease in found] == [7_000_000]
+        gate.set()
 
 
 async def test_a_call_that_outlasts_the_grace_is_given_back(broker: Broker, spec: ir.Spec) -> None:

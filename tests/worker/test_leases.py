@@ -32,6 +32,38 @@ async def test_a_handler_that_blocks_its_loop_keeps_its_lease(client: Client, qu
     assert attempts == [1]
 
 
+async def test_a_queues_lease_time_rules_unless_a_handler_names_one(
+    client: Client, queue: str, running: Running
+) -> None:
+    """So that the lanes of a worker that was killed are free when the queue says. Renewals are for as long."""
+    app = App()
+    go_on = threading.Event()
+
+    @app.handler(queue)
+    def handle(number: int) -> None:
+        go_on.wait(30)
+
+    @app.handler(f"{queue}.named", lease_seconds=500)
+    def handle_long(number: int) -> None:
+        go_on.wait(30)
+
+    for name in (queue, f"{queue}.named"):
+        await client.configure(name, lease_seconds=3)
+        await client.push(name, 1)
+    async with running(app) as worker:
+        await until(lambda: bool(worker.feeds) and all(feed.in_hand for feed in worker.feeds))
+        [lease] = await client.leases(queue)
+        assert lease.seconds_remaining <= 3
+        async with asyncio.timeout(30):
+            while (renewed := await client.leases(queue))[0].expires_at == lease.expires_at:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert 0 < renewed[0].seconds_remaining <= 3
+        assert (await client.leases(f"{queue}.named"))[0].seconds_remaining > 300
+        go_on.set()
+        await until_drained(client, queue)
+        await until_drained(client, f"{queue}.named")
+
+
 async def test_a_lost_lease_cancels_the_handler_and_says_so(
     client: Client, queue: str, running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

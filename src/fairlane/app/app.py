@@ -15,7 +15,6 @@ from fairlane.model.recurring import Missed
 from fairlane.runtime.durations import seconds_in
 
 CONCURRENCY = 10
-LEASE_SECONDS = 60
 
 F = TypeVar("F", bound=Callable[..., Any])
 Next = Callable[[], Awaitable[Any]]
@@ -33,14 +32,16 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 1
     """Messages of one call."""
     concurrency: int | None = None
-    lease_seconds: int = LEASE_SECONDS
+    lease_seconds: int | None = None
+    """None: as long as the queue says."""
     processes: bool = False
 
     def check(self) -> Handler:
         check_name("queue", self.queue)
         check_name("group", self.group)
         check_count("size", self.size, least=1, most=BATCH_ITEMS_MAX)
-        check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
+        if self.lease_seconds is not None:
+            check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
         if self.concurrency is not None:
             check_count("concurrency", self.concurrency, least=1, most=BATCH_ITEMS_MAX)
         if not callable(self.function):
@@ -81,8 +82,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         return any(handler.kind == "batch" for handler in self.handlers.values())
 
     @property
-    def lease_seconds(self) -> int:
-        return max(handler.lease_seconds for handler in self.handlers.values())
+    def lease_seconds(self) -> int | None:
+        """The longest that a handler names; None if none does, so that the queue's setting holds."""
+        return max((one.lease_seconds for one in self.handlers.values() if one.lease_seconds), default=None)
 
     def concurrency(self, otherwise: int | None = None) -> int:
         """What the handlers ask for, or else `otherwise`."""
@@ -117,7 +119,7 @@ class App:
         group: str = QUEUE_MODE,
         type: str | None = None,
         concurrency: int | None = None,
-        lease_seconds: int = LEASE_SECONDS,
+        lease_seconds: int | None = None,
         processes: bool = False,
     ) -> Callable[[F], F]:
         """The function handles the messages of a queue, or those of one `type`, each by itself."""
@@ -144,7 +146,7 @@ class App:
         name: str,
         *,
         concurrency: int | None = None,
-        lease_seconds: int = LEASE_SECONDS,
+        lease_seconds: int | None = None,
         processes: bool = False,
     ) -> Callable[[F], F]:
         """The function carries out a command: a message in the queue of that name, and every message of the queues that
@@ -173,7 +175,7 @@ class App:
         size: int = 100,
         group: str = QUEUE_MODE,
         concurrency: int | None = None,
-        lease_seconds: int = LEASE_SECONDS,
+        lease_seconds: int | None = None,
         processes: bool = False,
     ) -> Callable[[F], F]:
         """The function handles up to `size` messages at once. Its first parameter is a list of payloads; it returns
@@ -204,7 +206,7 @@ class App:
         timezone: str = "UTC",
         missed: Missed = "once",
         name: str | None = None,
-        lease_seconds: int = LEASE_SECONDS,
+        lease_seconds: int | None = None,
     ) -> Callable[[F], F]:
         """The function is called at every tick of a schedule: an interval like `5m`, or cron by the clocks of a time
         zone; once, however many workers there are. The schedule, and the queue that its ticks go through, have the

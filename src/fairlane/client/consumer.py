@@ -41,7 +41,7 @@ class Consumer:
         self._how = how
         self._handling = handling
         self._poller = Poller(verbs, how)
-        self._keeper = Keeper(verbs, how.lease_seconds)
+        self._keeper = Keeper(verbs)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: asyncio.Task[int] | None = None
 
@@ -98,7 +98,7 @@ class Consumer:
     async def _handle(self, batch: Batch[Any]) -> None:
         """Every message of a batch: handled and acked, or given back."""
         lease, unhandled = batch.lease, len(batch)
-        self._keeper.hold(lease)
+        self._keeper.hold(lease, batch.lease_seconds)
         said: list[AckItem] = []
         saying: asyncio.Task[None] | None = None
         whole = False

@@ -21,7 +21,7 @@ class ConsumeOptions(TypedDict, total=False):
     batch: int
     partitions: int
     concurrency: int
-    lease_seconds: int
+    lease_seconds: int | None
     auto_renew: bool
     subscription: Subscription
     limit: int | None

@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from fairlane.client.leases import Leases
 from fairlane.errors import FairlaneError
 
 RENEW_SECONDS_MAX = 30.0
+_NEVER = float("inf")
 
 log = logging.getLogger("fairlane.client")
 
 
+class _Held(NamedTuple):
+    seconds: int
+    due_at: float
+
+    @property
+    def beat(self) -> float:
+        """A lease is renewed after two of them, or after one if another is renewed then."""
+        return min(self.seconds / 8, RENEW_SECONDS_MAX / 2)
+
+
 class Keeper:
-    """One heartbeat for all leases of a consumer: each is renewed well before half its time has passed.
+    """One heartbeat for all leases of a consumer: each is renewed well before half its time has passed, for as long as
+    it was given.
 
     `ended` is called for a lease that went to somebody else, while it is held."""
 
-    def __init__(self, verbs: Leases, lease_seconds: int, ended: Callable[[str], None] | None = None) -> None:
+    def __init__(self, verbs: Leases, ended: Callable[[str], None] | None = None) -> None:
         self._verbs = verbs
-        self._lease_seconds = lease_seconds
         self._ended = ended
-        self._beat = min(lease_seconds / 8, RENEW_SECONDS_MAX / 2)
-        self._due: dict[str, float] = {}
+        self._held: dict[str, _Held] = {}
         self._lost: set[str] = set()
+        self._wakes_at = _NEVER
+        self._earlier = asyncio.Event()
 
-    def hold(self, lease: str) -> None:
-        self._due[lease] = asyncio.get_running_loop().time() + 2 * self._beat
+    def hold(self, lease: str, seconds: int) -> None:
+        self._wait(lease, seconds, beats=2)
 
     def lose(self, lease: str) -> None:
         """It went to somebody else: work under it is in vain."""
-        if self._due.pop(lease, None) is not None:
+        if self._held.pop(lease, None) is not None:
             self._lost.add(lease)
             if self._ended is not None:
                 self._ended(lease)
@@ -41,25 +55,44 @@ class Keeper:
         return lease in self._lost
 
     def let_go(self, lease: str) -> None:
-        self._due.pop(lease, None)
+        self._held.pop(lease, None)
         self._lost.discard(lease)
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(self._beat)
+            await self._sleep()
             now = asyncio.get_running_loop().time()
-            await asyncio.gather(*[self._renew(lease) for lease, due_at in self._due.items() if due_at <= now])
+            due = [(lease, held) for lease, held in self._held.items() if held.due_at - held.beat <= now]
+            await asyncio.gather(*[self._renew(lease, held.seconds) for lease, held in due])
 
-    async def _renew(self, lease: str) -> None:
+    async def _sleep(self) -> None:
+        """Until a lease is due."""
+        self._wakes_at = min((held.due_at for held in self._held.values()), default=_NEVER)
+        self._earlier.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._wakes_at if self._held else None):
+                await self._earlier.wait()
+
+    def _wait(self, lease: str, seconds: int, *, beats: int) -> None:
+        held = _Held(seconds, 0.0)
+        due_at = asyncio.get_running_loop().time() + beats * held.beat
+        self._held[lease] = held._replace(due_at=due_at)
+        if due_at < self._wakes_at:
+            self._wakes_at = due_at
+            self._earlier.set()
+
+    async def _renew(self, lease: str, seconds: int) -> None:
         try:
-            outcome = await self._verbs.renew(lease, self._lease_seconds)
+            outcome = await self._verbs.renew(lease, seconds)
         except FairlaneError as error:
             log.warning("cannot renew lease %s: %s", lease, error)
-            return  # due still: the next beat tries again
-        if lease not in self._due:
+            if lease in self._held:
+                self._wait(lease, seconds, beats=1)
+            return
+        if lease not in self._held:
             return  # its messages were finished meanwhile
         if outcome.renewed:
-            self.hold(lease)
+            self.hold(lease, seconds)
         else:
             log.warning("lease %s ended while its messages were handled; they are delivered again", lease)
             self.lose(lease)

@@ -8,7 +8,7 @@ from fairlane.client.family import Family
 from fairlane.client.message import Batch, Message
 from fairlane.client.transport import path_of
 from fairlane.client.wire import ReleaseAnswer, RenewAnswer, decode, encode, micros
-from fairlane.model.limits import LEASE_SECONDS_MAX
+from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.names import check_count, check_name
 from fairlane.model.outcome import RenewOutcome
 
@@ -17,8 +17,11 @@ Held = str | Batch[Any] | Message[Any]
 
 
 class Leases(Family):
-    async def renew(self, lease: Held, seconds: int = 60) -> RenewOutcome:
-        """Keep a lease for `seconds` from now, or longer if it had more left. `renewed` is 0 if it ended."""
+    async def renew(self, lease: Held, seconds: int | None = None) -> RenewOutcome:
+        """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was
+        given it, and otherwise for a minute, unless they are given. `renewed` is 0 if it ended."""
+        if seconds is None:
+            seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
         body = await self._transport.ask("POST", _path(lease, "extend"), body=encode({"seconds": seconds}))
         answer = decode(body, RenewAnswer)

@@ -10,6 +10,7 @@ import msgspec
 from fairlane.client.wire import PopAnswer, Popped, micros
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
+from fairlane.model.limits import RENEW_SECONDS
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -81,10 +82,13 @@ class Message(Generic[T_co]):
 
 class Batch(Sequence[Message[T]]):
     """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack. `ordered`: an
-    ack of a message finishes those before it in its partition."""
+    ack of a message finishes those before it in its partition. `lease_seconds`: how long the lease is."""
 
-    def __init__(self, lease: str, messages: list[Message[T]], *, ordered: bool = False) -> None:
+    def __init__(
+        self, lease: str, messages: list[Message[T]], *, ordered: bool = False, lease_seconds: int = RENEW_SECONDS
+    ) -> None:
         self.lease = lease
+        self.lease_seconds = lease_seconds
         self.ordered = ordered
         self._messages = messages
 
@@ -116,7 +120,7 @@ def batch_of(answer: PopAnswer, queue: str, decode: Decode) -> Batch[Any]:
     for index, count in answer.failed_attempts.items():
         if index < len(messages):
             messages[index].failed_attempts = count
-    return Batch(answer.lease_id or "", messages, ordered=answer.ordered)
+    return Batch(answer.lease_id or "", messages, ordered=answer.ordered, lease_seconds=answer.lease_seconds)
 
 
 def decoder_of(type: Any) -> Decode:

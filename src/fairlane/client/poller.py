@@ -36,7 +36,8 @@ class Consuming(msgspec.Struct, frozen=True, kw_only=True):
     """Lanes of one pop. Their messages are handled by one worker, one after another."""
     concurrency: int = 1
     """Workers: batches that are handled at the same time. Two are never of the same lane."""
-    lease_seconds: int = 60
+    lease_seconds: int | None = None
+    """How long a lease is, and each renewal; None: as long as the queue says."""
     auto_renew: bool = True
     """Keep leases while a handler runs, however long."""
     subscription: Subscription = Subscription()
@@ -48,7 +49,8 @@ class Consuming(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> Consuming:
         check_count("batch", self.batch, least=1, most=BATCH_ITEMS_MAX)
         check_count("concurrency", self.concurrency, least=1, most=BATCH_ITEMS_MAX)
-        check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
+        if self.lease_seconds is not None:
+            check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
         if self.limit is not None:
             check_count("limit", self.limit, least=0, most=COUNT_MAX)
         if self.idle_seconds is not None and self.idle_seconds < 0:

@@ -10,6 +10,7 @@ import msgspec
 
 from fairlane.client.problems import Problem
 from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.limits import RENEW_SECONDS
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import AckItem
@@ -147,6 +148,8 @@ class PopAnswer(msgspec.Struct, rename="camel"):
     """An ack of a message finishes those before it in its partition."""
     failed_attempts: dict[int, int] = {}
     """By the number of the message; of those that have any."""
+    lease_seconds: int = RENEW_SECONDS
+    """How long the lease is."""
 
 
 class RenewAnswer(msgspec.Struct, rename="camel"):

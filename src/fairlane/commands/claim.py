@@ -12,8 +12,7 @@ from fairlane.errors import FairlaneError
 from fairlane.model.outcome import AckItem
 from fairlane.runtime.backoff import backoff
 
-LEASE_SECONDS = 30
-_BEAT_SECONDS = LEASE_SECONDS / 3
+_BEAT_SECONDS_MAX = 30.0
 _FIRST_SECONDS = 0.1
 
 
@@ -35,10 +34,11 @@ class Claim:
 
     async def keep(self) -> None:
         """Renew the lease until cancelled, or until it is lost."""
+        beat = min(self.batch.lease_seconds / 3, _BEAT_SECONDS_MAX)
         while not self._lost:
-            await asyncio.sleep(_BEAT_SECONDS)
+            await asyncio.sleep(beat)
             try:
-                renewed = await self._broker.renew(self.batch, LEASE_SECONDS)
+                renewed = await self._broker.renew(self.batch)
             except FairlaneError:
                 continue  # the lease lasts for two more tries
             self._lost = not renewed.renewed

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from fairlane.broker import Broker
-from fairlane.commands.claim import LEASE_SECONDS, Carrier, Claim
+from fairlane.commands.claim import Carrier, Claim
 from fairlane.delivery import Batch, Delivery
 from fairlane.errors import FairlaneError, ShuttingDown
 from fairlane.model.names import COMMANDS
@@ -89,7 +89,6 @@ class Runner:
             batch=messages,
             partitions=lanes,
             wait=POLL_SECONDS,
-            lease_seconds=LEASE_SECONDS,
         )
         self._polling = asyncio.create_task(popping)
         await asyncio.wait([self._polling])

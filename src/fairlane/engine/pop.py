@@ -82,7 +82,7 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Home = tuple[Queue, Group, PartitionId | None]
-_Key = tuple[int, int, bool, int | None, PartitionId | None]
+_Key = tuple[int, int, bool, int, PartitionId | None]
 
 
 class Popper:
@@ -226,7 +226,9 @@ class Popper:
         self, request: PopRequest, queue: Queue, group: Group, partition: PartitionId | None
     ) -> Popped | None:
         """What can be claimed at once; None if the queue or group went meanwhile."""
-        key = (queue.id, group.id, request.auto_ack, request.lease_seconds, partition)
+        # Named here rather than left to the store, so that the answer tells how long the lease really is.
+        lease_seconds = request.lease_seconds or queue.options.lease_seconds
+        key = (queue.id, group.id, request.auto_ack, lease_seconds, partition)
         batcher = self._batchers.get(key)
         if batcher is None:
             batcher = self._batchers[key] = Batcher(
@@ -250,7 +252,8 @@ class Popper:
         taken = [self._open(lane, lease) for lane in lanes]
         opened = [one for one in taken if one is not None]
         ordered = queue.options.ordering != "unordered"
-        return Popped(request.queue, request.group, lease, opened, group.subscription.conflation, ordered)
+        conflation = group.subscription.conflation
+        return Popped(request.queue, request.group, lease, opened, conflation, ordered, lease_seconds)
 
     async def _flush(self, key: _Key, claims: list[Claim], *, forgiving: bool) -> Sequence[list[Lane] | Exception]:
         queue_id, group_id, auto_ack, lease_seconds, partition = key

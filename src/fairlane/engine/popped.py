@@ -56,3 +56,5 @@ class Popped(msgspec.Struct):
     """What the group was begun with, not what this pop asked for."""
     ordered: bool = False
     """The messages of a lane come in order, so that an ack of one finishes those before it."""
+    lease_seconds: int = 0
+    """How long the lease is: what the pop asked for, or else the queue's setting. A renewal should ask for as much."""

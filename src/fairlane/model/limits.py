@@ -12,6 +12,8 @@ BATCH_ITEMS_MAX = 10_000
 REQUEST_BYTES_MAX = 32 * 1024 * 1024
 JSON_DEPTH_MAX = 128
 LEASE_SECONDS_MAX = 7 * 24 * 3600
+RENEW_SECONDS = 60
+"""Of a renewal that names nothing but a lease."""
 WAIT_SECONDS_MAX = 3600
 POLLS_MAX = 8_000  # that wait at once; fewer than connections, so that pushes and acks find one
 POP_BYTES_MAX = 32 * 1024 * 1024  # one pop's messages; at least one message is always delivered

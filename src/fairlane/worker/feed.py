@@ -46,7 +46,7 @@ class Feed:
         self._client = client
         self._stage = stage
         self._lanes = Lanes(app, subscription, stage, concurrency, self._hear)
-        self._keeper = Keeper(client, subscription.lease_seconds, self._lease_ended)
+        self._keeper = Keeper(client, self._lease_ended)
         self.settling = Settling(client, subscription, self._lose, self._look)
         self._heard: deque[Said] = deque()
         self._told = False
@@ -221,7 +221,7 @@ class Feed:
         claim.stopped = self.stopped
         self.claims.add(claim)
         self._idle.clear()
-        self._keeper.hold(claim.lease)
+        self._keeper.hold(claim.lease, batch.lease_seconds)
         self._stage.soon(lambda: self._lanes.begin(claim, ordered=batch.ordered or self._ordered))
 
     def _hear(self, said: Said) -> None:

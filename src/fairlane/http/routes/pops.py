@@ -135,6 +135,8 @@ def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> bytes:
                 suffix = f',"createdAt":"{timestamp(created_at)}{where}'.encode()
                 parts.append((suffix + b",").join(taken.fragments[start : start + count]) + suffix)
                 start += count
+    if lease:
+        more += f',"leaseSeconds":{popped.lease_seconds}'
     if popped.ordered:
         more += ',"ordered":true'
     if any(taken.lane.attempts for taken in popped.lanes):
