@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from fairlane.model.operation import Operation
 from fairlane.model.queue import Queue
-from fairlane.store.operations import Application, NewOperation, Waits
+from fairlane.store.operations import Application, AppliedOperation, NewOperation, Waits
 from fairlane.store.values import Full, Gone, Settled, Stored
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.operation_driver import (
@@ -201,6 +202,42 @@ async def test_a_discarded_operation_is_never_applied_and_holds_nobody_up(harnes
     assert await operations.discard(queue.tenant, last.id)
     assert isinstance(await harness.try_push(queue, [4]), Stored), "the last one that waited is gone"
     assert await harness.drain(queue) == [0, 2, 4]
+
+
+async def test_what_was_applied_from_a_journal_is_looked_up_like_any_other(harness: Harness) -> None:
+    queue = await harness.queue()
+    await harness.push(queue, [0])
+    lane = await harness.partition(queue)
+    operations, now = harness.store.operations, await harness.store.now()
+    waiting = await keep(harness, queue, [1])
+    applied = [
+        AppliedOperation(
+            id=UUID(harness.mint()),
+            type="PUSH",
+            partition=lane.id,
+            tenant=queue.tenant,
+            queue=queue.name,
+            partition_name=lane.name,
+            messages=2,
+            created_at=created_at,
+            result=b'{"items":[]}',
+        )
+        for created_at in (now - 3_000_000, now + 3_000_000)
+    ]
+    taken = msgspec.structs.replace(applied[0], id=waiting.id)
+    for _ in range(2):
+        await operations.record([*applied, taken])
+    found = [await operations.get(queue.tenant, one.id) for one in applied]
+    assert [(one.status, one.messages, one.result) for one in found if one] == [("completed", 2, b'{"items":[]}')] * 2
+    assert [(one.processed_at or 0) - one.created_at for one in found if one] == [3_000_000, 0]
+    assert await status(harness, queue, waiting) == "pending", "an id that is there is left as it is"
+    assert not await operations.discard(queue.tenant, applied[0].id)
+    assert await operations.depth() == 1
+    await work_off(harness, queue)
+    assert await harness.drain(queue) == [0, 1]
+    harness.clock.advance(3601)
+    await operations.clean(older_than_seconds=3600)
+    assert await operations.get(queue.tenant, applied[0].id) is None
 
 
 async def test_operations_are_counted_and_looked_up(harness: Harness) -> None:

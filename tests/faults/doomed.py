@@ -1,6 +1,7 @@
 """A broker that kills itself with SIGKILL at one point: `python -m tests.faults.doomed URL JOURNAL POINT`.
 
-It says which numbers it answered. The real parts run; only the call beside the point is wrapped."""
+It says which numbers it answered, and the operations they wait as. The real parts run; only the call beside the
+point is wrapped."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 from fairlane.broker import Broker
 from fairlane.engine.kept import push_entry, push_lane
 from fairlane.engine.switchboard import PUSH_ASIDE
+from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.store.sqlite.journal import SqliteJournal
 from fairlane.store.sqlite.journal_files import Leftover
@@ -27,6 +30,7 @@ POINTS = {
     "appended": "the journal has committed what is not answered yet",
     "draining": "what the journal holds is about to go to the store",
     "drained": "the store has it, and the journal too",
+    "recorded": "the store knows their operations too, and the journal still has them",
     "removed": "the journal does not have it any more",
     "adopted": "two journals have what a dead process left",
 }
@@ -53,15 +57,15 @@ def dying(call: Callable[..., Awaitable[Any]], *, before: bool, after_calls: int
     return run
 
 
-def tell(number: int) -> None:
-    sys.stdout.write(f"{number}\n")
+def tell(number: int, operation: str | None) -> None:
+    sys.stdout.write(f"{number} {operation or ''}\n")
     sys.stdout.flush()
 
 
 async def push(broker: Broker, point: str) -> None:
     for number in range(COUNT):
-        await broker.push(QUEUE, number, partition=point)
-        tell(number)
+        outcome = await broker.push(QUEUE, number, partition=point)
+        tell(number, outcome.operation_id)
 
 
 async def adopt(journal: SqliteJournal, directory: str) -> None:
@@ -70,8 +74,9 @@ async def adopt(journal: SqliteJournal, directory: str) -> None:
     for number in range(COUNT):
         item = PushItem(queue=QUEUE, partition="adopted", payload=str(number).encode())
         lane = push_lane("default", item)
-        await other.append([push_entry(lane, [(item, f"left behind {number}")])])
-        tell(number)
+        id = uuid7()
+        await other.append([push_entry(lane, [(item, f"left behind {number}")], UUID(id))])
+        tell(number, id)
     await other.close()
     Leftover.drop = lambda *_: die()  # type: ignore[method-assign]
     await journal.adopt()
@@ -93,6 +98,9 @@ async def main(url: str, directory: str, point: str) -> None:
         pusher: Any = broker.engine._pusher
         if point in ("draining", "drained"):
             pusher.run = dying(pusher.run, before=point == "draining")
+        elif point == "recorded":
+            operations: Any = broker.store.operations
+            operations.record = dying(operations.record, before=False)
         else:
             journal.remove = dying(journal.remove, before=False)
         await broker.engine.switches.turn(PUSH_ASIDE, False)

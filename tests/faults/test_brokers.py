@@ -69,6 +69,7 @@ async def test_a_broker_killed_with_a_full_journal_applies_it_when_it_is_back(
     """Without its database from the first moment, killed in between, and never a word lost."""
     url = await fresh_database(server)
     broker = BrokerProcess(url, data_dir=tmp_path)
+    operations = []
     async with crashed(server):
         await asyncio.to_thread(broker.start)
         assert (await get(http, broker, "/livez"))[0] == 200
@@ -77,11 +78,14 @@ async def test_a_broker_killed_with_a_full_journal_applies_it_when_it_is_back(
         for number in range(20):
             status, element = await push(http, broker, number)
             assert (status, element["status"], element["durability"]) == (202, "buffered", "journal")
+            operations.append(element["operationId"])
         assert (await get(http, broker, f"/api/v1/pop/queue/{QUEUE}"))[0] == 503
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
         status, buffers = await get(http, broker, "/api/v1/status/buffers")
         assert (status, buffers["pending"], buffers["journal"]["storeUp"]) == (200, 20, False)
+        status, waiting = await get(http, broker, f"/api/v1/operations/{operations[0]}")
+        assert (status, waiting["status"], waiting["durability"]) == (200, "pending", "journal")
         for number in range(20, 30):
             assert (await push(http, broker, number))[0] == 202
     try:
@@ -94,6 +98,9 @@ async def test_a_broker_killed_with_a_full_journal_applies_it_when_it_is_back(
         assert "fairlane_journal_messages 0" in metrics
         assert "fairlane_store_up 1" in metrics
         await until_stored(url, {"a": list(range(31))})
+        for id in operations:
+            status, ended = await get(http, broker, f"/api/v1/operations/{id}")
+            assert (status, ended["status"], ended["durability"]) == (200, "completed", "store")
     finally:
         await asyncio.to_thread(broker.stop)
 

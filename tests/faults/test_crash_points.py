@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -27,14 +28,16 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
-async def killed(url: str, journal: Path, point: str) -> list[int]:
-    """The numbers that a broker answered before it died at the point."""
+async def killed(url: str, journal: Path, point: str, operations: list[str]) -> list[int]:
+    """The numbers that a broker answered before it died at the point. The operations they wait as are added."""
     command = [sys.executable, "-m", "tests.faults.doomed", url, str(journal), point]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     async with asyncio.timeout(60):
         said, _ = await process.communicate()
     assert process.returncode == -9, f"it did not come to {point!r}: {POINTS[point]}"
-    return [int(line) for line in said.split()]
+    lines = [line.split() for line in said.decode().splitlines()]
+    operations += [id for _, *ids in lines for id in ids]
+    return [int(number) for number, *_ in lines]
 
 
 @pytest.mark.timeout(180)
@@ -43,7 +46,8 @@ async def test_a_broker_killed_at_any_point_leaves_each_message_once_and_in_orde
 ) -> None:
     """Each broker after a killed one finds its journal, and goes on with it until it dies itself."""
     url = await fresh_database(server)
-    answered = {point: await killed(url, tmp_path, point) for point in POINTS}
+    operations: list[str] = []
+    answered = {point: await killed(url, tmp_path, point, operations) for point in POINTS}
     every = list(range(COUNT))
     early = {"sending", "stored", "appending", "appended"}
     assert answered == {point: every[:-1] if point in early else every for point in POINTS}
@@ -52,4 +56,8 @@ async def test_a_broker_killed_at_any_point_leaves_each_message_once_and_in_orde
         assert heir.engine.shelter is not None
         heir.engine.shelter.held.added.set()
         await drained(heir)
+        assert len(operations) == 6 + 5 * COUNT
+        for id in operations:
+            found = await heir.engine.operations.get(heir.tenant, UUID(id))
+            assert (found.status, found.durability) == ("completed", "store"), (id, found)
     assert await stored(url) == {point: every[:-1] if point in LOST else every for point in POINTS}

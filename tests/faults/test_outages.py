@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -115,7 +116,14 @@ async def test_acks_are_kept_and_applied(server: PostgresServer, url: str, tmp_p
         async with crashed(server):
             outcomes = await broker.ack(list(batch))
             assert [(outcome.success, outcome.durability) for outcome in outcomes] == [(True, "journal")] * 2
+            assert {(outcome.queue_position, outcome.reason) for outcome in outcomes} == {(1, "store_unavailable")}
+            assert (outcomes[0].estimated_wait or 0) >= 1
+            [id] = {UUID(outcome.operation_id or "") for outcome in outcomes}
+            assert (await broker.engine.operations.get(broker.tenant, id)).status == "pending"
         await drained(broker)
+        ended = await broker.engine.operations.get(broker.tenant, id)
+        assert (ended.status, ended.type, ended.queue, ended.messages) == ("completed", "ACK_BATCH", QUEUE, 2)
+        assert (ended.result or b"").count(b'"success":true') == 2
         rest = await broker.pop(QUEUE, batch=10, wait=10)
         assert [int(bytes(message.data)) for message in rest] == [2, 3]
         assert broker.engine.journal_drain is not None

@@ -21,6 +21,7 @@ from fairlane.http.app import App
 from fairlane.http.server import Server
 from fairlane.model.limits import POLLS_MAX
 from fairlane.store.base import Store
+from fairlane.store.journal import Journal
 
 _numbers = itertools.count(1)
 AWKWARD = "a/b %2F %zz ?x=1&y #\"'\\ \U0001f680 é"
@@ -119,8 +120,9 @@ class Wire:
 
 
 @asynccontextmanager
-async def serving(store: Store, *, polls_max: int = POLLS_MAX) -> AsyncIterator[Wire]:
-    broker = Broker(store, polls_max=polls_max, limits=LIMITS)
+async def serving(store: Store, *, polls_max: int = POLLS_MAX, journal: Journal | None = None) -> AsyncIterator[Wire]:
+    broker = Broker(store, polls_max=polls_max, limits=LIMITS, journal=journal)
+    await broker.engine.start()
     app = App(broker)
     server = app.server = Server(app.handle)
     port = await server.start("127.0.0.1", 0)

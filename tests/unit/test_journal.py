@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from fairlane.errors import JournalFull
+from fairlane.model.ids import uuid7
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.store.journal import Entry, Lane, NewEntry
 from fairlane.store.sqlite.journal import SqliteJournal
@@ -84,6 +87,23 @@ async def test_an_entry_that_failed_is_kept_apart_and_can_be_tried_again(tmp_pat
         assert not await journal.retry(failed)
         assert [entry.body for entry in await read(journal)] == [b"2", b"1"]
         assert (journal.state().failed, journal.state().entries, journal.state().messages) == (0, 2, 4)
+
+
+async def test_a_file_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "journal-0.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(
+            "CREATE TABLE entries (seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, tenant TEXT NOT NULL, "
+            "name TEXT NOT NULL, partition TEXT NOT NULL, messages INTEGER NOT NULL, body BLOB NOT NULL, "
+            "created_at INTEGER NOT NULL, error TEXT) STRICT"
+        )
+        db.execute("INSERT INTO entries VALUES (7, 'push', 't', 'q', 'a', 1, x'31', 5, NULL)")
+        db.commit()
+    async with opened(tmp_path) as journal:
+        id = UUID(uuid7())
+        await journal.append([NewEntry(A, 1, b"2", id)])
+        assert [(entry.body, entry.id) for entry in await read(journal)] == [(b"1", None), (b"2", id)]
+        assert [entry.id for entry in await journal.page(UUID(int=0), failed=None, limit=5)] == [id]
 
 
 async def test_the_next_owner_finds_everything(tmp_path: Path) -> None:

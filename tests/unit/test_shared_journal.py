@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from fairlane.engine.held_lanes import HeldLanes
 from fairlane.errors import JournalFull, OutcomeUnknown
+from fairlane.model.ids import uuid7
 from fairlane.store.journal import Entry, Lane, NewEntry
 from fairlane.store.sqlite.shared_journal import SharedJournal
 
@@ -142,6 +144,25 @@ async def test_nothing_is_drained_while_a_process_has_work_under_way_that_may_ye
         other.left_behind = False
         await other.journal.quiet()
         await quiet
+
+
+async def test_an_operation_is_found_from_any_process_until_it_is_applied(tmp_path: Path) -> None:
+    ids = sorted(UUID(uuid7()) for _ in range(3))
+    async with processes(tmp_path, 2) as (owner, other):
+        await other.held.append([NewEntry(A, 1, b"body", id) for id in ids])
+        for one in (owner, other):
+            found = await one.journal.find(ids[1])
+            assert found is not None
+            assert (found.id, found.body, found.error) == (ids[1], b"body", None)
+            assert await one.journal.find(UUID(uuid7())) is None
+            listed = await one.journal.page(ids[0], failed=None, limit=5)
+            assert [(entry.id, entry.body) for entry in listed] == [(ids[1], b""), (ids[2], b"")]
+        await owner.journal.fail(found, "no")
+        for failed, expected in ((True, [ids[1]]), (False, [ids[0], ids[2]])):
+            listed = await other.journal.page(UUID(int=0), failed=failed, limit=5)
+            assert [entry.id for entry in listed] == expected
+        await owner.journal.remove(await owner.entries())
+        assert [await other.journal.find(id) is not None for id in ids] == [False, True, False]
 
 
 async def test_what_was_set_aside_is_seen_and_tried_again_from_any_process(tmp_path: Path) -> None:

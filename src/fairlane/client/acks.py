@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -128,4 +128,9 @@ def _outcome(element: AckElement) -> AckOutcome:
         code=element.code,
         error=element.error,
         result=bytes(element.result) or None,
+        operation_id=element.operation_id,
+        durability=cast(Any, element.durability),
+        queue_position=element.queue_position,
+        reason=cast(Any, element.reason),
+        estimated_wait=element.estimated_wait,
     )

@@ -9,13 +9,14 @@ from typing import Literal
 import msgspec
 
 from fairlane.client.family import Family
-from fairlane.client.transport import path_of
+from fairlane.client.transport import Transport, path_of
 from fairlane.client.wire import Micros, decode
 from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
-from fairlane.model.ids import is_uuid
+from fairlane.model.ids import is_uuid, uuid7
 from fairlane.model.outcome import PushOutcome
 
 QueuedOperation = Literal["return", "wait"]
+OperationStatus = Literal["pending", "processing", "completed", "failed", "discarded"]
 WAIT_SECONDS = 30.0
 _FIRST_LOOK_SECONDS, _LOOK_SECONDS_MAX = 0.1, 1.0
 
@@ -38,14 +39,18 @@ class OperationState(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     operation_type: str
-    status: Literal["pending", "processing", "completed", "failed", "discarded"]
+    status: OperationStatus
     queue: str = ""
     partition: str = ""
+    consumer_group: str | None = None
     created_at: Micros
     processed_at: Micros | None = None
     retry_count: int = 0
     error_message: str | None = None
+    failed_at: Micros | None = None
     latency_seconds: float | None = None
+    messages: int = 0
+    durability: Literal["store", "journal"] = "store"
     result: OperationResult | None = None
 
 
@@ -61,30 +66,38 @@ class QueuedPush(PushOutcome, kw_only=True, gc=True):
 
 
 class Operations(Family):
+    def __init__(self, transport: Transport, *, batching: bool) -> None:
+        super().__init__(transport, batching=batching)
+        self._home = uuid7()  # clients spread over the servers, and each keeps to one
+
     async def operation(self, id: str) -> OperationState:
         """What became of an operation. Raises NotFound; completed ones are kept for an hour."""
         if not is_uuid(id):
             raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
-        return decode(await self._transport.ask("GET", path_of("operations", id)), OperationState)
+        path = path_of("operations", id)
+        return decode(await self._transport.ask("GET", path, key=self._home), OperationState)
 
     async def _ended(self, outcome: PushOutcome, seconds: float) -> OperationState:
         """The operation of a push, when it is over."""
         id, pause = outcome.operation_id or "", _FIRST_LOOK_SECONDS
+        unknown: NotFound | None = None
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     try:
-                        found = await self.operation(id)
+                        found, unknown = await self.operation(id), None
                         if found.status not in ("pending", "processing"):
                             return found
-                    except NotFound:
+                    except NotFound as error:
                         if outcome.durability != "journal":
                             raise
-                        # What a broker keeps for itself is not in the store yet.
+                        unknown = error  # another broker may have answered, which does not know this journal
+                    except Unavailable:
+                        pass  # it waits for the store as well
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LOOK_SECONDS_MAX)
         except TimeoutError:
-            raise Unavailable(
+            raise unknown or Unavailable(
                 f"operation {id} still waits after {seconds:g} s; it is durable and will be applied"
             ) from None
 

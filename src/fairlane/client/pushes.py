@@ -30,7 +30,6 @@ class Pushes(Operations):
     def __init__(self, transport: Transport, *, batching: bool, queued_operation: QueuedOperation = "return") -> None:
         super().__init__(transport, batching=batching)
         self._queued_operation = queued_operation
-        self._home = uuid7()  # clients spread over the servers, and each keeps to one
         self._push = Batcher(self._send, _weigh, together=batching)
 
     async def push(

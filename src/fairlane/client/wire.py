@@ -82,6 +82,9 @@ class AckElement(msgspec.Struct, rename="camel"):
     dlq: bool = False
     lease_released: bool | None = None
     operation_id: str | None = None
+    queue_position: int | None = None
+    reason: str | None = None
+    estimated_wait: float | None = None
     durability: str | None = None
     result: msgspec.Raw = msgspec.Raw()  # an optional Raw is not `Raw | None`: that takes nothing but null
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
 
 import msgspec
 
@@ -25,7 +26,7 @@ from fairlane.engine.waiters import Waiters
 from fairlane.errors import Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, BufferReason, Outcomes
 from fairlane.store.base import Store
 from fairlane.store.values import Settled, Settlement, Verdicts
 from fairlane.telemetry import Telemetry
@@ -37,6 +38,8 @@ class AckRequest(msgspec.Struct):
     tenant: str
     group: str
     items: Sequence[AckItem]
+    operation_id: UUID | None = None
+    """Under which it was accepted before, and waits again if it must; then all its items are of one lease and lane."""
 
 
 class Acker:
@@ -47,7 +50,7 @@ class Acker:
         leases: Leases,
         waiters: Waiters,
         telemetry: Telemetry,
-        wait: Callable[[list[AckRequest]], Awaitable[list[Sequence[AckOutcome] | Exception]]],
+        wait: Callable[[list[AckRequest], BufferReason], Awaitable[list[Sequence[AckOutcome] | Exception]]],
     ) -> None:
         """`wait` keeps acks as operations."""
         self._wait = wait
@@ -107,7 +110,7 @@ class Acker:
             msgspec.structs.replace(requests[number], items=[requests[number].items[index] for index in plan.indexes])
             for number, plan in plans
         ]
-        for (number, plan), kept in zip(plans, await self._wait(parts), strict=True):
+        for (number, plan), kept in zip(plans, await self._wait(parts, "maintaining_order"), strict=True):
             known = answers[number]
             if isinstance(kept, Exception):
                 answers[number] = kept

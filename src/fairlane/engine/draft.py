@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, groupby, repeat
+from uuid import UUID
 
 import msgspec
 
@@ -27,6 +28,8 @@ class PushRequest(msgspec.Struct):
     """Some items have a traceId, to be found by."""
     queues: set[str] | None = None
     """Those that the items name, if somebody has looked."""
+    operation_id: UUID | None = None
+    """Under which it was accepted before, and waits again if it must; then all its items are of one partition."""
 
 
 class Draft:

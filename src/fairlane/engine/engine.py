@@ -23,6 +23,7 @@ from fairlane.engine.inbox import Inbox
 from fairlane.engine.intake import Intake
 from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.journal_drain import JournalDrain
+from fairlane.engine.journal_operations import JournalOperations
 from fairlane.engine.kept import push_lane
 from fairlane.engine.leases import Leases
 from fairlane.engine.operations import Operations
@@ -56,7 +57,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.limits import POLLS_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
+from fairlane.model.outcome import AckOutcome, BufferReason, PushOutcome, RenewOutcome
 from fairlane.model.stream import StateChange
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.store.base import Store
@@ -109,8 +110,8 @@ class Engine:
             store, self.catalogue, leases, self.waiters, telemetry=self.telemetry, switches=self.switches
         )
 
-        async def keep_acks(requests: list[AckRequest]) -> AckAnswers:
-            return await enqueue_acks(requests, self.catalogue, enqueuer)
+        async def keep_acks(requests: list[AckRequest], reason: BufferReason = "system_busy") -> AckAnswers:
+            return await enqueue_acks(requests, self.catalogue, enqueuer, reason)
 
         self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, keep_acks)
         self.forwarder = Forwarder(store, announcer.appended)
@@ -170,6 +171,8 @@ class Engine:
             clock_ms=self.store.id_time,
             patience_seconds=patience_seconds,
         )
+        operations = JournalOperations(self.shelter.set_aside, self.store, self.catalogue)
+        self.operations.journal = operations
         self.journal_drain = JournalDrain(
             self.shelter,
             self.store,
@@ -178,6 +181,7 @@ class Engine:
             tenant=tenant,
             applied=self._announcer.flushed,
             programs=self.programs,
+            operations=operations,
         )
 
     async def start(self) -> None:

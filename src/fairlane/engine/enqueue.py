@@ -32,14 +32,14 @@ class Enqueuer:
         """`kept(count)` is called when operations are durable; `estimate(position)` says how long one waits."""
         self._store = store
         self._kept = kept
-        self._estimate = estimate
+        self.estimate = estimate
         self._capacity = capacity
         self._ids = Uuid7(store.id_time)
 
     async def push(self, flush: Flush, drafts: Sequence[Draft], reason: BufferReason) -> list[Draft]:
         """Keep what these drafts hold and answer it; those drafts that are not what they were are given back."""
         parts = [(draft, start, end) for draft in drafts for start, end in _requests(draft)]
-        results = await self.keep([self._operation(*part) for part in parts])
+        results = await self.keep([self._operation(flush, *part) for part in parts])
         moved: dict[int, Draft] = {}
         # From the end, so that dropping some leaves the others of their draft in their places.
         for (draft, start, end), (new, result) in reversed(list(zip(parts, results, strict=True))):
@@ -49,13 +49,13 @@ class Enqueuer:
                 moved[id(draft)] = draft
         return list(moved.values())
 
-    def _operation(self, draft: Draft, start: int, end: int) -> NewOperation:
+    def _operation(self, flush: Flush, draft: Draft, start: int, end: int) -> NewOperation:
         part = draft.slice
         tenant, queue, partition = draft.address
         minted = zip(part.given[start:end], part.transaction_ids[start:end], draft.message_ids[start:end], strict=True)
         doubt = any(given and transaction_id == message_id for given, transaction_id, message_id in minted)
         return NewOperation(
-            id=UUID(self._ids()),
+            id=flush.requests[draft.owners[start][0]].operation_id or UUID(self._ids()),
             type="PUSH",
             partition=part.partition,
             queue_id=part.queue_id,
@@ -78,7 +78,7 @@ class Enqueuer:
         queue, _ = await catalogue.names(partition)
         known = await catalogue.queue(request.tenant, queue, make=False) if queue else None
         return NewOperation(
-            id=UUID(self._ids()),
+            id=request.operation_id or UUID(self._ids()),
             type="ACK_BATCH",
             partition=partition,
             queue_id=home.queue_id,
@@ -124,7 +124,7 @@ class Enqueuer:
                 self._capacity.saw(new.queue_id, result.depth, new.messages)
             outcome.partition, outcome.operation_id, outcome.durability = new.partition, str(new.id), "store"
             outcome.queue_position, outcome.reason = result.position, reason
-            outcome.estimated_wait = self._estimate(result.position)
+            outcome.estimated_wait = self.estimate(result.position)
         else:
             outcome.status, outcome.error = "refused", self._capacity.refusal(new.queue_id, result, new.messages)
         for index in reversed(where):
@@ -134,7 +134,7 @@ class Enqueuer:
 
 
 async def enqueue_acks(
-    requests: Sequence[AckRequest], catalogue: Catalogue, enqueuer: Enqueuer
+    requests: Sequence[AckRequest], catalogue: Catalogue, enqueuer: Enqueuer, reason: BufferReason = "system_busy"
 ) -> list[Sequence[AckOutcome] | Exception]:
     """Keep acks as operations, one for what a request says of a lane under one lease. What names no lane is answered
     at once."""
@@ -150,8 +150,13 @@ async def enqueue_acks(
                 operations.append(new)
                 owners.append((number, indexes))
     for (number, indexes), (new, result) in zip(owners, await enqueuer.keep(operations), strict=True):
+        if not isinstance(result, Waits):
+            outcomes[number].say(indexes, UNRESOLVABLE)
+            continue
         kept = AckOutcome(True, "", operation_id=str(new.id), durability="store")
-        outcomes[number].say(indexes, kept if isinstance(result, Waits) else UNRESOLVABLE)
+        kept.queue_position, kept.reason = result.position, reason
+        kept.estimated_wait = enqueuer.estimate(result.position)
+        outcomes[number].say(indexes, kept)
     return list(outcomes)
 
 

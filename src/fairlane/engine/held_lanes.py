@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from fairlane.errors import FairlaneError, JournalFull
+from fairlane.runtime.clock import wall_clock
 from fairlane.store.journal import Journal, Lane, NewEntry
 
 
@@ -16,6 +18,7 @@ class HeldLanes:
         self._counts: Counter[Lane] = Counter()
         self.added = asyncio.Event()
         """Set when there is something to drain."""
+        self._left: deque[tuple[float, int]] = deque(maxlen=100)
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -57,6 +60,24 @@ class HeldLanes:
             return error
         self.added.set()
         return None
+
+    def estimate(self) -> float:
+        """Seconds that what comes now will wait: as long as the oldest has, or as what is there takes to drain."""
+        state = self.journal.state()
+        waited = 0.0 if state.oldest_at is None else (wall_clock() - state.oldest_at) / 1e6
+        rate = self.rate()
+        return round(max(1.0, waited, state.messages / rate if rate else 0.0), 2)
+
+    def left(self, messages: int) -> None:
+        """So many went from the journal into the store."""
+        self._left.append((time.monotonic(), messages))
+
+    def rate(self) -> float:
+        """Messages that left the journal a second, lately; 0 when unknown."""
+        now = time.monotonic()
+        lately = [(at, count) for at, count in self._left if now - at < 10]
+        span = now - lately[0][0] if lately else 0.0
+        return sum(count for _, count in lately) / max(span, 0.1) if lately else 0.0
 
     def full(self) -> JournalFull:
         state = self.journal.state()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from uuid import UUID
 
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.held_lanes import HeldLanes
 from fairlane.engine.kept import ack_entry, ack_lane
+from fairlane.engine.settlement import lanes_of
 from fairlane.errors import FairlaneError, StoreUnavailable
-from fairlane.model.outcome import AckItem, AckOutcome
+from fairlane.model.ids import Uuid7
+from fairlane.model.outcome import AckOutcome, BufferReason, Outcomes
 from fairlane.store.journal import Lane, NewEntry
 
 AckAnswers = list[Sequence[AckOutcome] | Exception]
@@ -24,17 +27,28 @@ def unfenced(request: AckRequest) -> bool:
     return any(item.lease is None and item.status not in ("completed", "success") for item in request.items)
 
 
-async def keep_acks(requests: list[AckRequest], held: HeldLanes, error: FairlaneError, *, doubtful: bool) -> AckAnswers:
+async def keep_acks(
+    requests: list[AckRequest],
+    held: HeldLanes,
+    ids: Uuid7,
+    error: FairlaneError,
+    *,
+    doubtful: bool,
+    reason: BufferReason = "store_unavailable",
+) -> AckAnswers:
     """What the journal holds may be applied twice. An ack changes nothing then, and a nack neither while its lease
     fences it; a nack without a lease would count twice, so that it is not kept."""
     answers: AckAnswers = []
     entries: list[NewEntry] = []
-    room = held.journal.room()
+    room, wait = held.journal.room(), held.estimate()
+    waiting: Counter[Lane] = Counter()
     for request in requests:
-        lanes: dict[Lane, list[AckItem]] = defaultdict(list)
-        for item in request.items:
-            lanes[ack_lane(request, item)].append(item)
-        mine = [ack_entry(lane, items) for lane, items in lanes.items()]
+        items = request.items
+        parts = list(lanes_of(items).values())  # by lease as well, as operations are
+        mine = [
+            ack_entry(ack_lane(request, items[some[0]]), [items[index] for index in some], UUID(ids()))
+            for some in parts
+        ]
         size = sum(entry.size for entry in mine)
         if unfenced(request):
             answers.append(error if doubtful else StoreUnavailable(_UNFENCED))
@@ -43,8 +57,15 @@ async def keep_acks(requests: list[AckRequest], held: HeldLanes, error: Fairlane
         else:
             room -= size
             entries += mine
-            answers.append([AckOutcome(True, item.transaction_id, durability="journal") for item in request.items])
+            outcomes = Outcomes(items)
+            for some, entry in zip(parts, mine, strict=True):
+                waiting[entry.lane] += 1
+                kept = AckOutcome(True, "", operation_id=str(entry.id), durability="journal")
+                kept.queue_position = held.count(entry.lane) + waiting[entry.lane]
+                kept.reason, kept.estimated_wait = reason, wait
+                outcomes.say(some, kept)
+            answers.append(outcomes)
     failure = await held.append(entries) if entries else None
     if failure is not None:
-        return [failure if isinstance(answer, list) else answer for answer in answers]
+        return [failure if isinstance(answer, Outcomes) else answer for answer in answers]
     return answers

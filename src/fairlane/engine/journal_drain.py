@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.draft import Flush
 from fairlane.engine.journal_acks import AckAnswers
+from fairlane.engine.journal_operations import JournalOperations
 from fairlane.engine.kept import ack_request, push_request
 from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
@@ -50,6 +51,7 @@ class JournalDrain:
         tenant: str,
         applied: Callable[[], None],
         programs: Programs,
+        operations: JournalOperations,
     ) -> None:
         """`applied` is called after messages went into the store."""
         self._shelter = shelter
@@ -60,6 +62,7 @@ class JournalDrain:
         self._tenant = tenant
         self._applied = applied
         self._programs = programs
+        self._operations = operations
         self._strikes: Counter[int] = Counter()
         self._single = 0
         """So many entries go one by one: after a failure, so that one that can never be applied fails alone."""
@@ -68,14 +71,6 @@ class JournalDrain:
         self.drained = 0
         self.acks_lost = 0
         """Acks whose lease had ended; their messages are delivered again."""
-        self._rates: deque[tuple[float, int]] = deque(maxlen=100)
-
-    def rate(self) -> float:
-        """Messages that left the journal a second, lately; 0 when unknown."""
-        now = time.monotonic()
-        lately = [(at, count) for at, count in self._rates if now - at < 10]
-        span = now - lately[0][0] if lately else 0.0
-        return sum(count for _, count in lately) / max(span, 0.1) if lately else 0.0
 
     def save_soon(self) -> None:
         """What is known of queues and specs has changed."""
@@ -170,29 +165,31 @@ class JournalDrain:
         flush = Flush([push_request(entry) for entry in entries], in_order=True, dedup_least=age_seconds)
         outcomes = await self._pusher.run(flush)
         self._applied()
-        done: list[Entry] = []
+        done: list[tuple[Entry, Sequence[PushOutcome]]] = []
         away: Unavailable | None = None
         for entry, outcome in zip(entries, outcomes, strict=True):
             error = outcome if isinstance(outcome, FairlaneError) else _refused(outcome)
             if error is None:
-                done.append(entry)
+                done.append((entry, cast(list[PushOutcome], outcome)))
             elif isinstance(error, Overloaded):
                 stuck.add(entry.lane)
             elif isinstance(error, Unavailable):
                 away = error
             else:
                 await self._set_aside(entry, error)
-        await self._remove(done)
+        await self._end(done)
         if away is not None:
             raise away
 
     async def _ack(self, entries: list[Entry]) -> None:
         outcomes = await self._acks([ack_request(entry) for entry in entries])
+        done: list[tuple[Entry, Sequence[AckOutcome]]] = []
         for entry, outcome in zip(entries, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 raise outcome
             self._count_lost(entry, outcome)
-        await self._remove(entries)
+            done.append((entry, outcome))
+        await self._end(done)
 
     def _count_lost(self, entry: Entry, outcomes: Sequence[AckOutcome]) -> None:
         lost = [outcome for outcome in outcomes if not outcome.success]
@@ -206,13 +203,16 @@ class JournalDrain:
                 lost[0].error,
             )
 
-    async def _remove(self, entries: list[Entry]) -> None:
-        if entries:
+    async def _end(self, done: Sequence[tuple[Entry, Sequence[PushOutcome] | Sequence[AckOutcome]]]) -> None:
+        """Entries that are applied can be looked up in the store before they are gone from the journal."""
+        if done:
+            await self._operations.record(done)
+            entries = [entry for entry, _ in done]
             await self._journal.remove(entries)
             self._shelter.held.let_go(entry.lane for entry in entries)
             count = sum(entry.messages for entry in entries)
             self.drained += count
-            self._rates.append((time.monotonic(), count))
+            self._shelter.held.left(count)
 
     async def _set_aside(self, entry: Entry, error: FairlaneError) -> None:
         log.error(

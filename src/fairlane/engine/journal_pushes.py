@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import UNDECIDED, Flush, PushRequest
@@ -35,6 +36,7 @@ class _Kept(NamedTuple):
     lane: Lane
     shares: list[Share]
     ids: list[str]
+    operation_id: UUID
 
 
 class JournalPushes:
@@ -73,22 +75,31 @@ class JournalPushes:
             share.transaction_id or item.transaction_id or anew
             for share, item, anew in zip(some, items, made, strict=True)
         ]
-        return _Kept(number, lane, some, ids), push_entry(lane, list(zip(items, ids, strict=True)))
+        operation_id = UUID(self._ids())
+        entry = push_entry(lane, list(zip(items, ids, strict=True)), operation_id)
+        return _Kept(number, lane, some, ids, operation_id), entry
 
     def _answer(
         self, kept: list[_Kept], failure: FairlaneError | None, answers: PushAnswers, reason: BufferReason
     ) -> None:
-        for number, lane, some, ids in kept:
+        wait = self._held.estimate()
+        for number, lane, some, ids, operation_id in kept:
             outcomes = answers[number]
             if not isinstance(outcomes, list):
                 continue
             if failure is not None:
                 answers[number] = _not_kept(failure, some)
                 continue
-            position = self._held.count(lane)
+            position = max(1, self._held.count(lane))
             for share, transaction_id in zip(some, ids, strict=True):
                 outcomes[share.item] = PushOutcome(
-                    "buffered", transaction_id, reason=reason, durability="journal", queue_position=position
+                    "buffered",
+                    transaction_id,
+                    operation_id=str(operation_id),
+                    queue_position=position,
+                    reason=reason,
+                    estimated_wait=wait,
+                    durability="journal",
                 )
 
     def _refusal(self, lanes: dict[Lane, list[Share]]) -> FairlaneError | None:

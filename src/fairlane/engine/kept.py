@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 import msgspec
 
@@ -45,21 +46,21 @@ def ack_lane(request: AckRequest, item: AckItem) -> Lane:
     return Lane("ack", request.tenant, request.group, str(item.partition))
 
 
-def push_entry(lane: Lane, messages: Sequence[tuple[PushItem, str]]) -> NewEntry:
+def push_entry(lane: Lane, messages: Sequence[tuple[PushItem, str]], id: UUID) -> NewEntry:
     """Messages of one partition, each with its transactionId."""
     kept = [
         _Message(bytes(item.payload), transaction_id, item.trace_id, item.type, item.headers)
         for item, transaction_id in messages
     ]
-    return NewEntry(lane, len(kept), _encode(kept))
+    return NewEntry(lane, len(kept), _encode(kept), id)
 
 
-def ack_entry(lane: Lane, items: Sequence[AckItem]) -> NewEntry:
+def ack_entry(lane: Lane, items: Sequence[AckItem], id: UUID) -> NewEntry:
     kept = [
         _Ack(item.transaction_id, item.status, item.lease, item.error, item.delay_ms, item.result, item.position)
         for item in items
     ]
-    return NewEntry(lane, len(kept), _encode(kept))
+    return NewEntry(lane, len(kept), _encode(kept), id)
 
 
 def push_request(entry: Entry) -> PushRequest:
@@ -76,7 +77,7 @@ def push_request(entry: Entry) -> PushRequest:
         )
         for message in _decode_messages(entry.body)
     ]
-    return PushRequest(lane.tenant, items, traced=True)
+    return PushRequest(lane.tenant, items, traced=True, operation_id=entry.id)
 
 
 def ack_request(entry: Entry) -> AckRequest:
@@ -95,4 +96,4 @@ def ack_request(entry: Entry) -> AckRequest:
         )
         for ack in _decode_acks(entry.body)
     ]
-    return AckRequest(lane.tenant, lane.name, items)
+    return AckRequest(lane.tenant, lane.name, items, entry.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
 from fairlane.engine.held_lanes import HeldLanes
 from fairlane.errors import InvalidRequest, NotFound, StoreUnavailable
@@ -14,22 +15,29 @@ class SetAside:
 
     def __init__(self, held: HeldLanes) -> None:
         self._held = held
-        self._journal = held.journal
+        self.journal = held.journal
         self._one_by_one = asyncio.Lock()
 
     async def list(self, *, limit: int) -> list[Entry]:
         """Oldest first."""
-        return await self._journal.failed(limit=limit)
+        return await self.journal.failed(limit=limit)
 
     def id_of(self, entry: Entry) -> str:
-        return f"{self._journal.number}-{entry.seq}"
+        return f"{self.journal.number}-{entry.seq}"
+
+    async def named(self, operation: UUID) -> str:
+        """The id of the entry in which an operation was set aside."""
+        entry = await self.journal.find(operation)
+        if entry is None or entry.error is None:
+            raise _gone(str(operation))
+        return self.id_of(entry)
 
     async def retry(self, id: str) -> Entry:
         """Let it wait again, behind what waits of its lane now."""
         async with self._one_by_one:
             entry = await self._find(id)
             self._held.hold({entry.lane: 1})
-            if not await self._journal.retry(entry):
+            if not await self.journal.retry(entry):
                 self._held.let_go([entry.lane])
                 raise _gone(id)
             return entry
@@ -38,18 +46,18 @@ class SetAside:
         """Give it up for good."""
         async with self._one_by_one:
             entry = await self._find(id)
-            await self._journal.remove([entry])
+            await self.journal.remove([entry])
             return entry
 
     async def _find(self, id: str) -> Entry:
         number, _, seq = id.partition("-")
         if not (number.isascii() and number.isdigit() and seq.isascii() and seq.isdigit() and len(id) < 20):
             raise InvalidRequest(f"{id!r:.80} is not the id of an entry that was set aside; they look like 0-17")
-        if int(number) != self._journal.number:
+        if int(number) != self.journal.number:
             raise StoreUnavailable(
                 f"entry {id} is in the journal of another process of this broker; try again, another may answer"
             )
-        entry = await self._journal.failed_entry(int(seq))
+        entry = await self.journal.failed_entry(int(seq))
         if entry is None:
             raise _gone(id)
         return entry

@@ -47,7 +47,8 @@ class Shelter:
         journal.attach(self.held, lambda: bool(self.patience.left_behind))
         self.set_aside = SetAside(self.held)
         self._maintenance = maintenance
-        self._pushes = JournalPushes(self.held, catalogue, Uuid7(clock_ms))
+        self._ids = Uuid7(clock_ms)
+        self._pushes = JournalPushes(self.held, catalogue, self._ids)
 
     def diverted(self) -> BufferReason | None:
         """Why every push goes to the journal now, if so."""
@@ -126,7 +127,9 @@ class Shelter:
         return answers
 
     async def _keep_acks(self, requests: list[AckRequest]) -> AckAnswers:
-        return await keep_acks(requests, self.held, StoreUnavailable(self.watch.why), doubtful=False)
+        reason: BufferReason = "maintaining_order" if self.watch.up else "store_unavailable"
+        error = StoreUnavailable(self.watch.why)
+        return await keep_acks(requests, self.held, self._ids, error, doubtful=False, reason=reason)
 
     async def _ack(self, requests: list[AckRequest], run: AckRun) -> AckAnswers:
         outcomes: AckAnswers = []
@@ -141,4 +144,4 @@ class Shelter:
         except (StoreUnavailable, OutcomeUnknown) as lost:
             error = lost
         self.watch.lost(str(error))
-        return await keep_acks(requests, self.held, error, doubtful=isinstance(error, OutcomeUnknown))
+        return await keep_acks(requests, self.held, self._ids, error, doubtful=isinstance(error, OutcomeUnknown))

@@ -6,9 +6,8 @@ import msgspec
 
 from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.settlement import Plan
-from fairlane.model.operation import read_ack
-from fairlane.model.outcome import AckItem, AckOutcome, Outcomes
-from fairlane.model.segment import encode
+from fairlane.model.operation import ack_result, read_ack
+from fairlane.model.outcome import AckItem, Outcomes
 from fairlane.store.operations import Application, ApplyResult, ClaimedLane
 from fairlane.store.values import Settled, Stored
 
@@ -54,19 +53,4 @@ class WaitingAcks:
         outcomes = self._outcomes.copy()
         if isinstance(result, Settled) and self._plan is not None:
             self._acker.resolve(self._plan, result, self._items, outcomes)
-        return [encode({"items": [_told(outcome) for outcome in outcomes]})]
-
-
-def _told(outcome: AckOutcome) -> dict[str, object]:
-    told: dict[str, object] = {
-        "transactionId": outcome.transaction_id,
-        "success": outcome.success,
-        "error": outcome.error,
-        "leaseReleased": outcome.lease_released,
-        "dlq": outcome.dead_lettered,
-    }
-    if outcome.code is not None:
-        told["code"] = outcome.code
-    if outcome.noop:
-        told["noop"] = True
-    return told
+        return [ack_result(outcomes)]

@@ -24,8 +24,13 @@ class OperationOut(msgspec.Struct, kw_only=True):
     worker: str | None
     retry_count: int
     error_message: str | None
+    failed_at: str | None
+    """When it met its last error."""
     latency_seconds: float | None
     """From acceptance to its end."""
+    messages: int
+    durability: str
+    """Where it is: in the `store`, or in the `journal` of the broker that answers."""
     result: msgspec.Raw
     """What became of each item, once it is completed."""
 
@@ -108,7 +113,10 @@ def operation_out(one: Operation) -> OperationOut:
         worker=one.worker,
         retry_count=one.retries,
         error_message=one.error,
+        failed_at=timestamp_or_none(one.failed_at),
         latency_seconds=None if ended is None else (ended - one.created_at) / 1e6,
+        messages=one.messages,
+        durability=one.durability,
         result=msgspec.Raw(one.result or b"null"),
     )
 

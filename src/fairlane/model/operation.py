@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 from uuid import UUID
 
 import msgspec
 
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
-from fairlane.model.outcome import AckItem
+from fairlane.model.outcome import AckItem, AckOutcome, Durability, PushOutcome
 from fairlane.model.segment import ids_of
 
 OperationType = Literal["PUSH", "ACK_BATCH"]
@@ -60,6 +61,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     failed_at: int | None
     result: bytes | None
+    durability: Durability = "store"
+    """Where it is: in the store, or in this broker's journal."""
 
 
 class OperationCount(msgspec.Struct, frozen=True):
@@ -141,3 +144,37 @@ def ack_payload(group: str, items: list[AckItem]) -> bytes:
 
 def read_ack(payload: bytes) -> AckPayload:
     return _decode_ack(payload)
+
+
+def push_result(outcomes: Iterable[PushOutcome]) -> bytes:
+    """What became of each message. One that waits is another operation's, so that here it is a duplicate."""
+    items = [
+        {
+            "transaction_id": one.transaction_id,
+            "status": "duplicate" if one.status == "buffered" else one.status,
+            "message_id": one.message_id,
+            "position": one.position,
+        }
+        for one in outcomes
+    ]
+    return _encode({"items": items})
+
+
+def ack_result(outcomes: Iterable[AckOutcome]) -> bytes:
+    """What became of each ack."""
+    return _encode({"items": [_told(one) for one in outcomes]})
+
+
+def _told(outcome: AckOutcome) -> dict[str, object]:
+    told: dict[str, object] = {
+        "transactionId": outcome.transaction_id,
+        "success": outcome.success,
+        "error": outcome.error,
+        "leaseReleased": outcome.lease_released,
+        "dlq": outcome.dead_lettered,
+    }
+    if outcome.code is not None:
+        told["code"] = outcome.code
+    if outcome.noop:
+        told["noop"] = True
+    return told

@@ -38,7 +38,7 @@ class PushOutcome(msgspec.Struct, gc=False):
     deliver_at: int | None = None
     operation_id: str | None = None
     queue_position: int | None = None
-    """Of what waits before it, in its lane."""
+    """Among what waits of its partition: 1 is next."""
     reason: BufferReason | None = None
     estimated_wait: float | None = None
     """Seconds, when the drain rate is known."""
@@ -186,6 +186,9 @@ class AckOutcome(msgspec.Struct, gc=False):
     operation_id: str | None = None
     durability: Durability | None = None
     """Set when the ack is kept and applied soon; if its lease ends before that, its messages are delivered again."""
+    queue_position: int | None = None
+    reason: BufferReason | None = None
+    estimated_wait: float | None = None
 
 
 class Outcomes(Sequence[AckOutcome]):

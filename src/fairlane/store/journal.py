@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol
+from uuid import UUID
 
 import msgspec
 
@@ -31,6 +32,8 @@ class NewEntry(NamedTuple):
     lane: Lane
     messages: int
     body: bytes
+    id: UUID | None = None
+    """The operation that its caller was told; entries of earlier versions have none."""
 
     @property
     def size(self) -> int:
@@ -47,6 +50,7 @@ class Entry(msgspec.Struct, frozen=True):
     created_at: int
     error: str | None = None
     """Why it was given up on; such an entry is kept until somebody decides."""
+    id: UUID | None = None
 
 
 class JournalState(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +123,15 @@ class Journal(Protocol):
 
     async def failed_entry(self, seq: int) -> Entry | None:
         """One that was set aside; None if it is not there."""
+        ...
+
+    async def find(self, id: UUID) -> Entry | None:
+        """The entry of an operation, waiting or set aside; None if it is not there (any more)."""
+        ...
+
+    async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
+        """Entries whose operation is greater than `after`, by it, without their bodies: those that were set aside,
+        those that wait, or both."""
         ...
 
     async def retry(self, entry: Entry) -> bool:

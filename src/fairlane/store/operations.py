@@ -43,6 +43,27 @@ class NewOperation(msgspec.Struct, kw_only=True):
     payload: bytes
 
 
+class AppliedOperation(msgspec.Struct, kw_only=True):
+    """One that waited in a broker's journal and was applied from there."""
+
+    id: UUID
+    type: OperationType
+    partition: PartitionId
+    tenant: str
+    queue: str
+    partition_name: str
+    group: str = ""
+    messages: int
+    created_at: int
+    result: bytes
+
+    @property
+    def sequence(self) -> int:
+        """Its place among the others of its partition: below zero, where no operation waits. The last half of a
+        UUIDv7 begins with a one."""
+        return int.from_bytes(self.id.bytes[8:], "big", signed=True)
+
+
 class Waits(msgspec.Struct, frozen=True):
     """It is durable and will be applied. `position` counts the open operations of its lane up to it; `depth` and
     `capacity` only with a `max_size`."""
@@ -137,6 +158,11 @@ class Operations(Protocol):
     async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
         """Charge a permanent error to the first operations of a claimed lane and give the lane back; how many were
         given up on. Those are `failed`, kept whole, give their places back, and the lane goes on behind them."""
+        ...
+
+    async def record(self, applied: Sequence[AppliedOperation]) -> None:
+        """Let operations that waited elsewhere be looked up here, as completed now. An id that is there already is
+        left as it is, so that the call may be repeated."""
         ...
 
     async def get(self, tenant: str, id: UUID) -> Operation | None: ...

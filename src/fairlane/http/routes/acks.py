@@ -98,7 +98,14 @@ def ack_element(index: int, item: AckItem, outcome: AckOutcome, lane: str) -> st
     if outcome.noop:
         more["noop"] = True
     if outcome.durability is not None:
-        more |= {"status": "buffered", "operationId": outcome.operation_id, "durability": outcome.durability}
+        more |= {
+            "status": "buffered",
+            "operationId": outcome.operation_id,
+            "queuePosition": outcome.queue_position,
+            "reason": outcome.reason,
+            "estimatedWait": outcome.estimated_wait,
+            "durability": outcome.durability,
+        }
     if outcome.result is not None:
         more["result"] = msgspec.Raw(outcome.result)
     return f"{head}{lane},{encode(more).decode()[1:]}"

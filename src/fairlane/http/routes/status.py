@@ -63,7 +63,7 @@ def journal_status(app: App) -> JournalStatus | None:
         bytes_max=state.bytes_max,
         failed=state.failed,
         oldest_seconds=None if state.oldest_at is None else max(0.0, (wall_clock() - state.oldest_at) / 1e6),
-        drain_rate=round(drain.rate(), 1),
+        drain_rate=round(shelter.held.rate(), 1),
         acks_lost=drain.acks_lost,
     )
 

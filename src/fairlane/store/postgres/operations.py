@@ -25,6 +25,7 @@ from fairlane.store.operations import (
     LANES_MAX,
     RUN_BYTES_MAX,
     RUN_MAX,
+    AppliedOperation,
     ClaimedLane,
     EnqueueResult,
     LaneClaim,
@@ -43,6 +44,14 @@ SQL = load("fairlane.store.postgres", "operations.sql")
 def _operation(row: asyncpg.Record) -> Operation:
     fields = dict(row)
     return Operation(partition=PartitionId(fields.pop("shard"), fields.pop("partition_id")), **fields)
+
+
+def _columns(one: AppliedOperation) -> tuple[Any, ...]:
+    return (
+        *(one.partition.id, one.sequence, one.id, one.type, PRIORITIES[one.type]),
+        *(one.tenant, one.queue, one.partition_name, one.group, one.messages),
+        *(one.created_at, one.result),
+    )
 
 
 def _enqueued(row: asyncpg.Record) -> EnqueueResult:
@@ -172,6 +181,14 @@ class Operations(Applying):
             return len(used_up)
 
         return await self._database.transact(work)
+
+    async def record(self, applied: Sequence[AppliedOperation]) -> None:
+        by_shard: dict[int, list[AppliedOperation]] = defaultdict(list)
+        for one in applied:
+            by_shard[one.partition.shard].append(one)
+        for shard, some in by_shard.items():
+            columns = zip(*map(_columns, some), strict=True)
+            await self._database.write(SQL["record"], shard, *map(list, columns), self._database.time())
 
     async def get(self, tenant: str, id: UUID) -> Operation | None:
         for shard in self._shards:

@@ -42,6 +42,17 @@ UPDATE fairlane.operations o SET retries = o.retries + 1, error = $5, failed_at 
 WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = ANY ($4)
 RETURNING o.sequence, o.retries;
 
+-- name: record
+INSERT INTO fairlane.operations (shard, partition_id, group_id, sequence, id, type, priority, tenant, queue, partition_name,
+                                 "group", queue_id, payload, size, messages, status, created_at, processed_at, result)
+SELECT $1, u.partition_id, 0, u.sequence, u.id, u.type, u.priority, u.tenant, u.queue, u.partition_name, u."group", 0, '', 0,
+       u.messages, 'completed', least(u.created_at, t.now), t.now, u.result
+FROM unnest($2::bigint[], $3::bigint[], $4::uuid[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[], $10::text[],
+            $11::int[], $12::timestamptz[], $13::bytea[])
+     u(partition_id, sequence, id, type, priority, tenant, queue, partition_name, "group", messages, created_at, result)
+CROSS JOIN (SELECT coalesce($14, clock_timestamp()) AS now) t
+ON CONFLICT DO NOTHING;
+
 -- name: get
 SELECT o.shard, o.partition_id, o.group_id, o.sequence, o.id, o.type, o.priority, o.tenant, o.queue, o.partition_name,
        o."group", o.queue_id, o.payload, o.size, o.messages, o.status, o.created_at, o.started_at, o.processed_at, o.worker,

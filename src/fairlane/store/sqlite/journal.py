@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import apsw
 import msgspec
@@ -86,7 +87,7 @@ class SqliteJournal:
         _log.info("adopted %d journal entries from %s", count, path)
 
     def _count_in(self, entries: Sequence[tuple[Any, ...]], adopted: Counter[Lane]) -> None:
-        for *lane, messages, body, created_at, error in entries:
+        for *lane, messages, body, created_at, error, _ in entries:
             self._bytes += len(body) + ROW_BYTES
             if error is not None:
                 self._failed += 1
@@ -142,6 +143,14 @@ class SqliteJournal:
     async def failed_entry(self, seq: int) -> Entry | None:
         found = await self._writer.run(lambda db, _: [_entry(row) for row in rows(db, SQL["failed_entry"], seq)])
         return found[0] if found else None
+
+    async def find(self, id: UUID) -> Entry | None:
+        found = await self._writer.run(lambda db, _: rows(db, SQL["find"], id.bytes))
+        return _entry(found[0]) if found else None
+
+    async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
+        found = await self._writer.run(lambda db, _: rows(db, SQL["page"], after.bytes, failed, limit))
+        return [_entry(row) for row in found]
 
     async def retry(self, entry: Entry) -> bool:
         if not await self._writer.run(lambda db, _: _retry(db, entry)):
@@ -209,7 +218,11 @@ def _append(db: apsw.Connection, entries: Sequence[NewEntry], now: int) -> int:
     insert, row = SQL["append"].split("VALUES")
     for first in range(0, len(entries), _ROWS_MAX):
         some = entries[first : first + _ROWS_MAX]
-        values = [value for lane, messages, body in some for value in (*lane, messages, body, now)]
+        values = [
+            value
+            for lane, messages, body, id in some
+            for value in (*lane, messages, body, None if id is None else id.bytes, now)
+        ]
         rows(db, f"{insert}VALUES{','.join([row] * len(some))}", *values)
     return now
 
@@ -225,8 +238,9 @@ def _read(db: apsw.Connection, kind: str, after: int, entries_max: int, bytes_ma
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    seq, kind, tenant, name, partition, messages, body, created_at, error = row
-    return Entry(seq, Lane(kind, tenant, name, partition), messages, body, created_at, error)
+    seq, kind, tenant, name, partition, messages, body, created_at, error, id = row
+    lane = Lane(kind, tenant, name, partition)
+    return Entry(seq, lane, messages, body, created_at, error, None if id is None else UUID(bytes=id))
 
 
 def _remove(db: apsw.Connection, entries: Sequence[Entry]) -> int | None:

@@ -11,29 +11,46 @@ CREATE TABLE IF NOT EXISTS entries (
     messages INTEGER NOT NULL,
     body BLOB NOT NULL,
     created_at INTEGER NOT NULL,
-    error TEXT                             -- set when it was given up on
+    error TEXT,                            -- set when it was given up on
+    id BLOB                                -- of the operation; not unique, as what was adopted twice is there twice
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_waiting ON entries (kind, seq) WHERE error IS NULL; -- sizes, waiting
 CREATE TABLE IF NOT EXISTS catalogue (id INTEGER PRIMARY KEY CHECK (id = 1), queues BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS specs (id INTEGER PRIMARY KEY CHECK (id = 1), versions BLOB NOT NULL) STRICT;
 
+-- name: has_ids
+SELECT EXISTS (SELECT 1 FROM pragma_table_info('entries') WHERE name = 'id');
+
+-- name: add_ids
+ALTER TABLE entries ADD COLUMN id BLOB;
+
+-- name: index_ids
+CREATE INDEX IF NOT EXISTS entries_id ON entries (id); -- find, page
+
 -- name: append
-INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO entries (kind, tenant, name, partition, messages, body, id, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: sizes
 SELECT seq, length(body) FROM entries WHERE kind = ? AND seq > ? AND error IS NULL ORDER BY seq LIMIT ?;
 
 -- name: waiting
-SELECT seq, kind, tenant, name, partition, messages, body, created_at, error
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error, id
 FROM entries WHERE kind = ? AND seq > ? AND seq <= ? AND error IS NULL ORDER BY seq;
 
 -- name: failed
-SELECT seq, kind, tenant, name, partition, messages, body, created_at, error
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error, id
 FROM entries WHERE error IS NOT NULL ORDER BY seq LIMIT ?;
 
 -- name: failed_entry
-SELECT seq, kind, tenant, name, partition, messages, body, created_at, error
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error, id
 FROM entries WHERE seq = ? AND error IS NOT NULL;
+
+-- name: find
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error, id FROM entries WHERE id = ? LIMIT 1;
+
+-- name: page
+SELECT seq, kind, tenant, name, partition, messages, x'' AS body, created_at, error, id
+FROM entries WHERE id > ?1 AND (?2 IS NULL OR (error IS NOT NULL) = ?2) ORDER BY id, seq LIMIT ?3;
 
 -- name: remove
 DELETE FROM entries WHERE seq IN (SELECT value FROM json_each(?));
@@ -42,8 +59,8 @@ DELETE FROM entries WHERE seq IN (SELECT value FROM json_each(?));
 UPDATE entries SET error = ? WHERE seq = ?;
 
 -- name: retry
-INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at)
-SELECT kind, tenant, name, partition, messages, body, created_at FROM entries WHERE seq = ? AND error IS NOT NULL
+INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at, id)
+SELECT kind, tenant, name, partition, messages, body, created_at, id FROM entries WHERE seq = ? AND error IS NOT NULL
 RETURNING kind, tenant, name, partition;
 
 -- name: lanes
@@ -62,10 +79,11 @@ SELECT created_at FROM entries WHERE error IS NULL ORDER BY seq LIMIT 1;
 SELECT EXISTS (SELECT 1 FROM entries);
 
 -- name: next
-SELECT seq, kind, tenant, name, partition, messages, body, created_at, error FROM entries ORDER BY seq LIMIT ?;
+SELECT seq, kind, tenant, name, partition, messages, body, created_at, error, id FROM entries ORDER BY seq LIMIT ?;
 
 -- name: adopt
-INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at, error, id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: drop
 DELETE FROM entries WHERE seq <= ?;

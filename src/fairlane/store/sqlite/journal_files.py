@@ -66,6 +66,9 @@ def _connect(path: Path) -> apsw.Connection:
         make_durable(db)
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         db.execute(SQL["schema"])
+        if not value(db, SQL["has_ids"]):  # a file of an earlier version
+            db.execute(SQL["add_ids"])
+        db.execute(SQL["index_ids"])
     except BaseException:
         db.close()
         raise

@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -56,6 +57,8 @@ class Keeper:
         self.read = local.read
         self.failed = local.failed
         self.failed_entry = local.failed_entry
+        self.find = local.find
+        self.page = local.page
         self.state = local.state
         self.save_catalogue = local.save_catalogue
         self.catalogue = local.catalogue
@@ -147,6 +150,11 @@ class Keeper:
             self._start(link, frame.number, self.failed(limit=_decode(frame.body, type=int)))
         elif frame.verb == "failed_entry":
             self._start(link, frame.number, self.failed_entry(_decode(frame.body, type=int)))
+        elif frame.verb == "find":
+            self._start(link, frame.number, self.find(_decode(frame.body, type=UUID)))
+        elif frame.verb == "page":
+            after, failed, limit = _decode(frame.body, type=tuple[UUID, bool | None, int])
+            self._start(link, frame.number, self.page(after, failed=failed, limit=limit))
         elif frame.verb == "remove":
             self._start(link, frame.number, self.remove(_decode(frame.body, type=list[Entry])))
 
@@ -248,6 +256,12 @@ class Sibling:
 
     async def failed_entry(self, seq: int) -> Entry | None:
         return await self._link.call("failed_entry", seq, Entry | None)
+
+    async def find(self, id: UUID) -> Entry | None:
+        return await self._link.call("find", id, Entry | None)
+
+    async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
+        return await self._link.call("page", (after, failed, limit), list[Entry])
 
     async def quiet(self) -> None:
         """Whether others are at work is the owner's concern."""

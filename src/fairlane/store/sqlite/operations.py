@@ -24,6 +24,7 @@ from fairlane.store.operations import (
     RUN_BYTES_MAX,
     RUN_MAX,
     Application,
+    AppliedOperation,
     ApplyResult,
     ClaimedLane,
     Closed,
@@ -69,6 +70,9 @@ class Operations:
 
     async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
         return await self._database.write(lambda db, now: _fail(db, now, claim, sequences, error, delay_ms))
+
+    async def record(self, applied: Sequence[AppliedOperation]) -> None:
+        await self._database.write(lambda db, now: db.executemany(SQL["record"], [_row(one, now) for one in applied]))
 
     async def get(self, tenant: str, id: UUID) -> Operation | None:
         return await self._database.read(lambda db, now: _get(db, tenant, id))
@@ -250,6 +254,14 @@ def _give_up_places(db: apsw.Connection, key: tuple[int, int], messages: int) ->
     open_now = value(db, SQL["open"], partition_id)
     if open_now and group_id == 0:
         db.execute(SQL["set_open"], (open_now - 1, partition_id))
+
+
+def _row(one: AppliedOperation, now: int) -> tuple[Any, ...]:
+    return (
+        *(one.partition.id, one.sequence, one.id.bytes, one.type, PRIORITIES[one.type]),
+        *(one.tenant, one.queue, one.partition_name, one.group, one.messages),
+        *(one.created_at, now, one.result),
+    )
 
 
 def _get(db: apsw.Connection, tenant: str, id: UUID) -> Operation | None:

@@ -11,6 +11,11 @@ insert into operations (partition_id, group_id, sequence, id, type, priority, te
     queue_id, payload, size, messages, created_at, timeout_seconds)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: record
+insert or ignore into operations (partition_id, group_id, sequence, id, type, priority, tenant, queue, partition_name, "group",
+    queue_id, payload, size, messages, status, created_at, processed_at, result)
+values (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, x'', 0, ?10, 'completed', min(?11, ?12), ?12, ?13)
+
 -- name: count_in
 update partitions
 set next_operation = next_operation + 1, open_operations = open_operations + iif(?2 = 0, 1, 0)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from uuid import UUID
 
 from fairlane.errors import ShuttingDown, StoreUnavailable
 from fairlane.model.queue import Queue
@@ -149,6 +150,12 @@ class SharedJournal:
 
     async def failed_entry(self, seq: int) -> Entry | None:
         return await (await self._joined_role()).failed_entry(seq)
+
+    async def find(self, id: UUID) -> Entry | None:
+        return await (await self._joined_role()).find(id)
+
+    async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
+        return await (await self._joined_role()).page(after, failed=failed, limit=limit)
 
     async def retry(self, entry: Entry) -> bool:
         return await (await self._joined_role()).retry(entry)

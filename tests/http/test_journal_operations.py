@@ -1,0 +1,159 @@
+"""Pushes and acks that wait in the journal: each 202 names an operation, found until it is applied and after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlane import Client
+from fairlane.client import QueuedPush
+from fairlane.model.ids import uuid7_ms
+from fairlane.opening import open_journal
+from tests.conformance.places import Place, until
+from tests.http.test_operations import make_busy, make_calm
+from tests.http.wire import Wire, serving
+
+
+@pytest.fixture
+async def wire(place: Place, tmp_path: Path) -> AsyncIterator[Wire]:
+    """A broker with a journal."""
+    await place.make()
+    journal = await open_journal(str(tmp_path / "journal"), 10**9, "test")
+    async with serving(await place.open(None), journal=journal) as wire:
+        yield wire
+        await maintain(wire, on=False)
+
+
+async def maintain(wire: Wire, *, on: bool) -> None:
+    (await wire.post("/api/v1/system/maintenance", body={"enabled": on})).ok()
+
+
+async def push(wire: Wire, queue: str, *payloads: Any, **more: Any) -> list[Any]:
+    items = [{"queue": queue, "payload": payload, **more} for payload in payloads]
+    found: list[Any] = (await wire.post("/api/v1/push", body={"items": items})).ok(202)
+    return found
+
+
+async def completed(wire: Wire, id: str) -> Any:
+    async def over() -> bool:
+        return bool((await wire.get("/api/v1/operations", id)).ok()["status"] == "completed")
+
+    await until(over)
+    return (await wire.get("/api/v1/operations", id)).ok()
+
+
+async def test_a_push_in_the_journal_is_an_operation_that_is_found_before_and_after_the_drain(wire: Wire) -> None:
+    queue = wire.name()
+    await maintain(wire, on=True)
+    first, second = await push(wire, queue, 1, 2)
+    [third] = await push(wire, queue, 3)
+    assert (first["status"], first["durability"], first["reason"]) == ("buffered", "journal", "maintenance")
+    assert first["operationId"] == second["operationId"] != third["operationId"]
+    assert uuid7_ms(first["operationId"]) is not None
+    assert (first["queuePosition"], third["queuePosition"]) == (1, 2)
+    assert first["estimatedWait"] > 0
+    waiting = (await wire.get("/api/v1/operations", first["operationId"])).ok()
+    assert (waiting["status"], waiting["durability"], waiting["operation_type"]) == ("pending", "journal", "PUSH")
+    assert (waiting["queue"], waiting["partition"], waiting["messages"]) == (queue, "Default", 2)
+    for verb in ("retry", "discard"):
+        (await wire.post(f"/api/v1/operations/{first['operationId']}/{verb}")).refused(409, "conflict")
+    await maintain(wire, on=False)
+    for one, ids in ((first, [first, second]), (third, [third])):
+        found = await completed(wire, one["operationId"])
+        assert (found["durability"], found["queue"]) == ("store", queue)
+        assert found["latency_seconds"] >= 0
+        items = found["result"]["items"]
+        assert [item["transaction_id"] for item in items] == [each["transaction_id"] for each in ids]
+        assert {item["status"] for item in items} == {"queued"}
+        assert all(item["message_id"] for item in items)
+
+
+async def test_the_client_waits_for_a_push_in_the_journal(wire: Wire) -> None:
+    queue = wire.name()
+    await maintain(wire, on=True)
+    async with Client(wire.base) as client, Client(wire.base, queued_operation="wait") as patient:
+        handle = await client.push(queue, 1)
+        assert isinstance(handle, QueuedPush)
+        waiting = [asyncio.create_task(handle.wait()), asyncio.create_task(patient.push(queue, 2))]
+        done, _ = await asyncio.wait(waiting, timeout=0.3)
+        assert not done
+        await maintain(wire, on=False)
+        outcomes = await asyncio.gather(*waiting)
+    assert [one.status for one in outcomes] == ["queued", "queued"]
+    popped = await wire.pop(queue)
+    assert [message["id"] for message in popped] == [one.message_id for one in outcomes]
+
+
+async def test_a_push_that_leaves_the_journal_for_a_lane_that_waits_keeps_its_operation(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 0)
+    await wire.app.engine.processor.stop()
+    make_busy(wire)
+    await push(wire, queue, 1)
+    await maintain(wire, on=True)
+    [kept, again] = [(await push(wire, queue, 2, transactionId="x"))[0] for _ in range(2)]
+    make_calm(wire)
+    await maintain(wire, on=False)
+
+    async def moved() -> bool:
+        return bool((await wire.get("/api/v1/operations", kept["operationId"])).ok()["durability"] == "store")
+
+    await until(moved)
+    found = (await wire.get("/api/v1/operations", kept["operationId"])).ok()
+    assert found["status"] == "pending"
+    wire.app.engine.processor.start()
+    assert (await completed(wire, kept["operationId"]))["result"]["items"][0]["status"] == "queued"
+    assert (await completed(wire, again["operationId"]))["result"]["items"][0]["status"] == "duplicate"
+    assert [message["data"] for message in await wire.pop(queue)] == [0, 1, 2]
+
+
+async def test_what_the_journal_set_aside_is_a_failed_operation(wire: Wire) -> None:
+    queue = wire.name()
+    await maintain(wire, on=True)
+    kept = [(await push(wire, queue, n, partition="a"))[0]["operationId"] for n in range(2)]
+    await wire.configure(queue, ordering="fifo")
+    await maintain(wire, on=False)
+
+    async def failed() -> bool:
+        states = [(await wire.get("/api/v1/operations", id)).ok()["status"] for id in kept]
+        return states == ["failed", "failed"]
+
+    await until(failed)
+    found = (await wire.get("/api/v1/operations", kept[0])).ok()
+    assert (found["durability"], found["partition"]) == ("journal", "a")
+    assert "fifo" in found["error_message"]
+    gone = (await wire.post(f"/api/v1/operations/{kept[0]}/discard")).ok()
+    assert (gone["id"], gone["status"]) == (kept[0], "discarded")
+    (await wire.get("/api/v1/operations", kept[0])).refused(404)
+    await wire.configure(queue, ordering="per_key")
+    assert (await wire.post(f"/api/v1/operations/{kept[1]}/retry")).ok()["status"] in ("pending", "completed")
+    await completed(wire, kept[1])
+    assert [message["data"] for message in await wire.pop(queue)] == [1]
+
+
+async def test_an_ack_that_waits_says_where_and_why(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 0, 1)
+    first, second = await wire.pop(queue)
+    await wire.app.engine.processor.stop()
+    make_busy(wire)
+
+    async def ack(message: Any) -> Any:
+        body = {key: message[key] for key in ("transactionId", "partitionId", "leaseId")}
+        [answer] = (await wire.post("/api/v1/ack", body=body)).ok(202)
+        return answer
+
+    one = await ack(first)
+    assert (one["status"], one["durability"], one["reason"]) == ("buffered", "store", "system_busy")
+    assert UUID(one["operationId"])
+    assert (one["queuePosition"], one["estimatedWait"] > 0) == (1, True)
+    make_calm(wire)
+    two = await ack(second)
+    assert (two["queuePosition"], two["reason"]) == (2, "maintaining_order")
+    wire.app.engine.processor.start()
+    assert (await completed(wire, two["operationId"]))["result"]["items"][0]["success"]
