@@ -5,6 +5,7 @@
     |   |- SpecError        a spec is wrong at a line and column
     |   |- PayloadInvalid   a message does not fit the type of its queue
     |   '- ExpressionFailed a message has not what an expression of a spec needs
+    |       '- ExpressionTooCostly   it would take too much work, or make too much of it, whenever it is tried
     |- NotFound             the queue, group, partition or message is not there
     |- Conflict             the state does not allow it
     |   |- LeaseLost        the lease ended, or was never this group's
@@ -78,6 +79,10 @@ class PayloadInvalid(InvalidRequest):
 
 class ExpressionFailed(InvalidRequest):
     code = "expression_failed"
+
+
+class ExpressionTooCostly(ExpressionFailed):
+    code = "expression_too_costly"
 
 
 class NotFound(FairlaneError):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlane.errors import ExpressionFailed
+from fairlane.errors import ExpressionFailed, ExpressionTooCostly
 from fairlane.spec import ir
+from fairlane.spec.check import check
 from fairlane.spec.evaluate import compile_expression, compile_mapping
 from fairlane.spec.infer import infer
 from fairlane.spec.parser import parse_expression
@@ -172,3 +174,47 @@ def test_a_mapping_takes_no_more_than_a_fiftieth_of_a_millisecond() -> None:
     for _ in range(10_000):
         mapped(MESSAGE)
     assert (time.process_time() - began) / 10_000 < 1 / 50_000
+
+
+LARGE = "x" * (3 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " + ".join(["p"] * 90),
+        " + ".join(["items"] * 90),
+        " || ".join(['p.contains("y")'] * 90),
+        " || ".join(["p == q"] * 90),
+        " || ".join(["-1 in items"] * 90),
+    ],
+    ids=["strings", "lists", "look into", "compare", "look for"],
+)
+def test_an_expression_that_takes_too_much_work_fails_for_its_message_before_it_is_done(text: str) -> None:
+    message = {"p": LARGE, "q": LARGE[:-1] + "z", "items": list(range(200_000))}
+    with pytest.raises(ExpressionTooCostly, match="too much work"):
+        compile_expression(text)(message)
+
+
+@pytest.mark.parametrize(
+    "text", ["p + p", "[p, p]", '{"a": p, "b": [p]}', "[" + ", ".join(["wide"] * 90) + "]"], ids=lambda text: text[:20]
+)
+def test_a_mapping_that_makes_too_much_of_a_message_fails(text: str) -> None:
+    message = {"p": LARGE, "wide": {str(number): number for number in range(10_000)}}
+    with pytest.raises(ExpressionTooCostly, match="x: "):
+        compile_mapping(ir.Mapping(command="C", fields={"x": text}))(message)
+    fields = {"x": "p", "y": "p"}
+    with pytest.raises(ExpressionTooCostly, match="more than"):
+        compile_mapping(ir.Mapping(command="C", fields=fields))(message)
+
+
+def test_the_work_of_one_message_is_not_charged_to_the_next() -> None:
+    expression = compile_expression('p.contains("y") || p.contains("z")')
+    assert [expression({"p": LARGE}) for _ in range(5)] == [False] * 5
+
+
+def test_an_expression_has_a_length() -> None:
+    spec = compiled("app A { queue Q { message_type { a: string } key: a } }").spec
+    queue = msgspec.structs.replace(spec.queues["Q"], key="a in [" + ", ".join(["a"] * 100_000) + "] ? a : a")
+    [finding] = check(msgspec.structs.replace(spec, queues={"Q": queue}))
+    assert "at most 10000" in finding.message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from fairlane.delivery import Delivery
-from fairlane.errors import CommandFailed, FairlaneError
+from fairlane.errors import CommandFailed, ExpressionTooCostly, FairlaneError
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.outcome import AckItem, AckStatus
 
@@ -28,6 +28,8 @@ def failed(delivery: Delivery, error: Exception) -> AckItem:
     if not isinstance(error, FairlaneError):
         log.error("a command of queue %r failed in a way nobody foresaw", delivery.queue, exc_info=error)
         return _item(delivery, "failed", error=f"{type(error).__name__}: {error}")
+    if isinstance(error, ExpressionTooCostly):  # it would be so at every attempt, at everybody's cost
+        return _item(delivery, "dlq", error=str(error))
     if not isinstance(error, CommandFailed):
         return _item(delivery, "failed", error=str(error))
     if not error.retryable:

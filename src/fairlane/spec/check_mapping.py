@@ -9,7 +9,7 @@ from fairlane.spec import ir, tree
 from fairlane.spec.finding import Finding
 from fairlane.spec.fits import JSON, misfit
 from fairlane.spec.infer import infer
-from fairlane.spec.parser import parse_expression
+from fairlane.spec.parser import EXPRESSION_CHARS_MAX, parse_expression
 from fairlane.spec.reading import Path
 from fairlane.spec.source import Source, suggestion
 
@@ -23,6 +23,10 @@ class Expressions:
 
     def type(self, path: Path, text: str, scope: ir.RecordType | None) -> ir.Type:
         """The type of an expression over messages of type `scope`."""
+        if len(text) > EXPRESSION_CHARS_MAX:
+            message = f"the expression has {len(text)} characters; at most {EXPRESSION_CHARS_MAX} are read"
+            self.findings.append(Finding(path, message))
+            return JSON
         node = self._trees.get(path)
         try:
             node = node or parse_expression(Source(".".join(path), text))

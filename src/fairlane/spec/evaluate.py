@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from fairlane.errors import ExpressionFailed
+from fairlane.errors import ExpressionFailed, ExpressionTooCostly
 from fairlane.spec import ir, tree
+from fairlane.spec.budget import TooCostly, begin, check_size
 from fairlane.spec.functions import FUNCTIONS, METHODS
 from fairlane.spec.operators import BINARY, Mismatch, element, kind, negative, truth
 from fairlane.spec.parser import parse_expression
@@ -24,15 +25,19 @@ _WRONG = (Mismatch, KeyError, OverflowError, ValueError, RecursionError)
 def compile_expression(text: str) -> Evaluate:
     """A function of a message, from an expression that `infer` found nothing wrong with.
 
-    It raises ExpressionFailed, with the expression's text, where a message has not what is needed.
+    It raises ExpressionFailed, with the expression's text, where a message has not what is needed, and
+    ExpressionTooCostly where it would take too much.
     """
     evaluate = _compile(parse_expression(Source("expression", text)))
 
     def expression(message: Message) -> Any:
+        begin()
         try:
             return evaluate(message)
         except _WRONG as error:
             raise ExpressionFailed(f"`{text}`: {_reason(error)}") from None
+        except TooCostly as error:
+            raise ExpressionTooCostly(f"`{text}`: {error}") from None
 
     return expression
 
@@ -44,9 +49,13 @@ def compile_mapping(mapping: ir.Mapping) -> Callable[[Message], dict[str, Any]]:
     def mapped(message: Message) -> dict[str, Any]:
         built = {}
         name = ""
+        begin()
         try:
             for name, evaluate in parts:
                 built[name] = evaluate(message)
+            check_size(built)
+        except TooCostly as error:
+            raise ExpressionTooCostly(f"{name}: `{mapping.fields[name]}`: {error}") from None
         except _WRONG as error:
             raise ExpressionFailed(f"{name}: `{mapping.fields[name]}`: {_reason(error)}") from None
         return built

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from fairlane.spec.budget import spend
 from fairlane.spec.operators import Mismatch, kind
 
 Taken = Literal["text", "sized", "scalar"]
@@ -66,6 +67,7 @@ def _on_text(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
         for text in texts:
             if type(text) is not str:
                 raise Mismatch(f"{name} is for strings, not {kind(text)}")
+            spend(len(text))
         return act(*texts)
 
     return call

@@ -11,6 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from fairlane.spec.budget import size_of, spend
+
 _INT_MAX = 2**63
 
 
@@ -31,6 +33,8 @@ _KINDS: dict[type, str] = {str: "string", bool: "bool", int: "int", float: "floa
 def equal(left: Any, right: Any) -> bool:
     if (type(left) is bool) is not (type(right) is bool):
         return False
+    if isinstance(left, str | list | dict) and type(left) is type(right):
+        spend(size_of(left))
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(equal, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
@@ -60,6 +64,7 @@ def _arithmetic(symbol: str, compute: Callable[[Any, Any], Any]) -> Callable[[An
         if _is_number(left) and _is_number(right):
             return _bounded(compute(left, right))
         if symbol == "+" and type(left) is type(right) and isinstance(left, str | list):
+            spend(size_of(left) + size_of(right))  # before it is made
             return left + right
         raise Mismatch(f"`{symbol}` is not for {kind(left)} and {kind(right)}")
 
@@ -92,6 +97,7 @@ def _remainder(left: Any, right: Any) -> Any:
 def contains(item: Any, container: Any) -> bool:
     """`item in container`: an item of a list, or a key of a map."""
     if isinstance(container, list):
+        spend(size_of(container))
         return any(equal(item, each) for each in container)
     if isinstance(container, dict):
         return type(item) is str and item in container

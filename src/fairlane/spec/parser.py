@@ -14,6 +14,7 @@ from fairlane.spec.builder import Misplaced, TreeBuilder
 from fairlane.spec.source import Source
 from fairlane.spec.tree import Expression, File
 
+EXPRESSION_CHARS_MAX = 10_000
 SOURCE_CHARS_MAX = 1024 * 1024  # a spec is written by people; more is a mistake, or an attack
 
 _READABLE = {
