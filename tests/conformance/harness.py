@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -256,6 +256,17 @@ class Harness:
         assert not result.gone
         [lanes] = result.lanes
         return Taken(group, claim.token, lanes, result.next_at)
+
+    @asynccontextmanager
+    async def stopped_pop(
+        self, queue: Queue, group: Group, *, batch: int = 10, partitions: int = 1, auto_ack: bool = False
+    ) -> AsyncIterator[tuple[Taken, Arrived]]:
+        """A pop that has done all it does and commits when the block is left, and what it got."""
+        claim = Claim(uuid4(), batch, partitions)
+        call = PopCall(queue_id=queue.id, group_id=group.id, claims=[claim], auto_ack=auto_ack)
+        async with self.place.stop_pop(self.store, call, self.clock) as (result, arrived):
+            [lanes] = result.lanes
+            yield Taken(group, claim.token, lanes, result.next_at), arrived
 
     def settlement(
         self,

@@ -18,9 +18,13 @@ from fairlane.model.ids import PartitionId
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
 from fairlane.store.postgres import groups as postgres_groups
+from fairlane.store.postgres.connection import Database, prepare
+from fairlane.store.postgres.messages import SQL as POSTGRES_MESSAGES
+from fairlane.store.postgres.pop import Popper
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.sqlite import seeding as sqlite_seeding
 from fairlane.store.sqlite.store import SqliteStore
+from fairlane.store.values import PopCall, PopResult
 from tests.conformance.configurations import Configuration
 from tests.postgres import PostgresServer
 
@@ -48,6 +52,12 @@ class Place(Protocol):
 
     def hold(self, store: Store, row: Row) -> AbstractAsyncContextManager[Arrived]:
         """Stop whoever comes to this row; where there is but one writer, whoever comes to write."""
+
+    def stop_pop(
+        self, store: Store, call: PopCall, clock: Clock
+    ) -> AbstractAsyncContextManager[tuple[PopResult, Arrived]]:
+        """A pop that has done all it does and commits when the block is left. Where there is but one writer, nobody
+        can come between: it is committed at once."""
 
     def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         """Let a new group get so few cursors at a time that a small test takes several steps."""
@@ -148,6 +158,13 @@ class SqlitePlace:
             leave.set()
             await holding
 
+    @contextlib.asynccontextmanager
+    async def stop_pop(self, store: Store, call: PopCall, clock: Clock) -> AsyncIterator[tuple[PopResult, Arrived]]:
+        async def arrived(*tasks: asyncio.Task[Any]) -> None:
+            await asyncio.wait(tasks)
+
+        yield await store.messages.pop(call), arrived
+
     def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         monkeypatch.setattr(sqlite_seeding, "SEED_STEP", count)
 
@@ -156,6 +173,17 @@ class SqlitePlace:
 
     def deadlocks(self) -> list[str]:
         return []
+
+
+class _OneTransaction:
+    """What a pop needs of a database, on a connection whose transaction another ends."""
+
+    def __init__(self, connection: asyncpg.Connection[Any], clock: Clock) -> None:
+        self._connection = connection
+        self.time = clock
+
+    async def write(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self._connection.fetch(statement, *arguments)
 
 
 class PostgresPlace:
@@ -188,7 +216,27 @@ class PostgresPlace:
 
     @contextlib.asynccontextmanager
     async def hold(self, store: Store, row: Row) -> AsyncIterator[Arrived]:
-        async with self._connect() as holder, self._connect() as observer:
+        async with self._connect() as holder, self._arrivals() as arrived:
+            holding = holder.transaction()
+            await holding.start()
+            assert await holder.fetch(row.statement, *row.values), "there is nothing to hold"
+            try:
+                yield arrived
+            finally:
+                await holding.rollback()
+
+    @contextlib.asynccontextmanager
+    async def stop_pop(self, store: Store, call: PopCall, clock: Clock) -> AsyncIterator[tuple[PopResult, Arrived]]:
+        async with self._connect() as connection, self._arrivals() as arrived:
+            await prepare(connection)
+            shards = [row["shard"] for row in await connection.fetch("SELECT shard FROM fairlane.shards ORDER BY 1")]
+            database = cast("Database", _OneTransaction(connection, clock))
+            async with connection.transaction():
+                yield await Popper(database, shards, POSTGRES_MESSAGES["pop"])(call), arrived
+
+    @contextlib.asynccontextmanager
+    async def _arrivals(self) -> AsyncIterator[Arrived]:
+        async with self._connect() as observer:
 
             async def arrived(*tasks: asyncio.Task[Any]) -> None:
                 async def all_wait() -> bool:
@@ -200,13 +248,7 @@ class PostgresPlace:
 
                 await until(all_wait)
 
-            holding = holder.transaction()
-            await holding.start()
-            assert await holder.fetch(row.statement, *row.values), "there is nothing to hold"
-            try:
-                yield arrived
-            finally:
-                await holding.rollback()
+            yield arrived
 
     def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         monkeypatch.setattr(postgres_groups, "_SEED_PARTITIONS", count)

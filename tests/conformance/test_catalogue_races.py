@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import pytest
+
 from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.values import Full, Gone, Stored
 from tests.conformance.harness import Harness
 from tests.conformance.places import Row, until
+from tests.conformance.test_schedules import fire, schedule
 
 
 async def no_rows(harness: Harness, partition_id: int) -> bool:
     """Whether all that belonged to a partition is gone; a store may take its time for it."""
-    tables = ("segments", "cursors", "message_keys", "failures", "dead_letters")
+    tables = ("segments", "cursors", "message_keys", "claims", "failures", "dead_letters", "bundles")
     counts = [f"(SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1)" for table in tables]
     rows = await harness.place.sql(f"SELECT {' + '.join(counts)}", partition_id)
     return bool(rows[0][0] == 0)
@@ -127,3 +130,43 @@ async def test_a_push_behind_a_limit_being_set_is_held_to_it(harness: Harness) -
         await arrived(limit, push)
     assert push.result() == [Gone()], "its caller did not know of the limit and must look again"
     assert await harness.store.queues.depth(queue.id) == 0
+
+
+@pytest.mark.parametrize("first", ["fire", "verb"])
+@pytest.mark.parametrize("verb", ["clear", "delete"])
+async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
+    harness: Harness, verb: str, first: str
+) -> None:
+    """One has its first locks when the other comes, and neither waits for what the other needs to go on."""
+    before = len(harness.place.deadlocks())
+    other, queue = await harness.queue("other"), await harness.queue()
+    group = await harness.group(queue)
+    gates = await harness.store.queues.born(other.id, [f"gate {n}" for n in range(64)])
+    lane = await harness.partition(queue)
+    gate = next(one for one in gates if one.id.shard == lane.id.shard)
+    await harness.push(queue, ["there"])
+    await schedule(harness, other, ["due"], seconds=1, lane=gate.name)
+    await schedule(harness, queue, ["due"], seconds=1, lane=lane.name)
+    harness.clock.advance(1)
+
+    async def empty() -> object:
+        if verb == "clear":
+            return await harness.store.contents.clear(queue.id)
+        return await harness.store.queues.delete(DEFAULT_TENANT, queue.name)
+
+    held = Row.partition(gate.id) if first == "fire" else Row.cursor(lane.id, group.id)
+    async with asyncio.TaskGroup() as tasks, harness.hold(held) as arrived:
+        calls = [fire(harness.store), empty()]
+        met: list[asyncio.Task[object]] = []
+        for call in calls if first == "fire" else calls[::-1]:
+            met.append(tasks.create_task(call))
+            await arrived(*met)
+    assert len(harness.place.deadlocks()) == before
+    assert await harness.store.schedules.list(queue.id) == []
+    assert await harness.drain(other) == ["due"]
+    if verb == "clear":
+        assert await harness.drain(queue, group) == []
+        await harness.push(queue, ["new"])
+        assert await harness.drain(queue, group) == ["new"]
+    else:
+        await until(partial(no_rows, harness, lane.id.id))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from tests.conformance.harness import Harness
 
 
@@ -85,6 +87,40 @@ async def test_an_option_taken_back_frees_what_it_held(harness: Harness) -> None
     assert not await harness.pop(queue)
     await harness.configure(queue)
     assert (await harness.pop(queue)).data == [0]
+
+
+@pytest.mark.parametrize("option", ["delay_seconds", "window_seconds"])
+@pytest.mark.parametrize("trouble", ["failed", "deleted"])
+async def test_an_option_taken_back_frees_a_lane_that_had_trouble(harness: Harness, option: str, trouble: str) -> None:
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    partition = await harness.partition(queue)
+    await harness.push(queue, [0, 1, 2])
+    if trouble == "failed":
+        await harness.nack(await harness.pop(queue, group))
+    else:
+        assert await harness.store.contents.delete(partition.id, 1)
+    await harness.configure(queue, **{option: 86_400})
+    assert not await harness.pop(queue, group)
+    await harness.configure(queue, **{option: 90_000})
+    await harness.configure(queue)
+    assert await harness.drain(queue, group) == ([0, 1, 2] if trouble == "failed" else [0, 2])
+
+
+@pytest.mark.parametrize("option", ["delay_seconds", "window_seconds"])
+@pytest.mark.parametrize("charge", [True, False], ids=["failed", "put_off"])
+async def test_an_option_taken_back_leaves_the_sleep_that_a_consumer_asked_for(
+    harness: Harness, option: str, charge: bool
+) -> None:
+    queue = await harness.queue(**{option: 60})
+    group = await harness.group(queue)
+    await harness.push(queue, [0])
+    harness.clock.advance(60)
+    await harness.nack(await harness.pop(queue, group), charge=charge, delay_ms=10_000)
+    await harness.configure(queue)
+    assert not await harness.pop(queue, group)
+    harness.clock.advance(10)
+    assert (await harness.pop(queue, group)).data == [0]
 
 
 async def test_a_long_poll_gets_a_delayed_message_when_it_is_due(harness: Harness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -208,6 +209,17 @@ async def test_a_parked_lane_stays_parked_whatever_becomes_of_its_message(harnes
     assert (await harness.lane(group)).halted == "parked"
     assert await harness.store.halts.resume_lanes(group.id) == 1
     assert await harness.drain(queue) == [2]
+
+
+@pytest.mark.parametrize(
+    "change", [{"retry_limit": 5}, {"on_exhausted": "dead_letter"}], ids=lambda change: next(iter(change))
+)
+async def test_a_blocked_lane_goes_on_when_its_queue_is_configured_to(harness: Harness, change: dict[str, Any]) -> None:
+    queue = await harness.queue(retry_limit=0, on_exhausted="block")
+    await harness.push(queue, ["poison", "behind"])
+    await exhaust(harness, queue, batch=1)
+    await harness.configure(queue, **{"retry_limit": 0, "on_exhausted": "block", **change})
+    assert await harness.drain(queue) == (["poison", "behind"] if "retry_limit" in change else ["behind"])
 
 
 async def test_a_lane_that_is_not_halted_is_not_resumed(harness: Harness) -> None:

@@ -195,6 +195,28 @@ async def test_a_lane_that_nobody_woke_is_found_and_no_other(harness: Harness, l
     assert (await rouse(harness, limit=limit))[queue.id] == 0
 
 
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_halted_lane_that_nobody_paused_is_found_and_no_other(harness: Harness, ordering: str) -> None:
+    """What a resume that was missed would leave."""
+    policy = {} if ordering == "unordered" else {"on_exhausted": "block", "retry_limit": 0}
+    queue = await harness.queue(ordering=ordering, **policy)
+    group = await harness.group(queue)
+    lost, paused, parked = [await harness.partition(queue, name) for name in ("lost", "paused", "parked")]
+    if policy:
+        await harness.push(queue, ["blocked"], partition="blocked")
+        await harness.nack(await harness.pop(queue, group))
+    for lane in (lost, paused, parked):
+        await harness.push(queue, [lane.name], partition=lane.name)
+        only = {"group_id": group.id} if lane is parked else {}
+        assert await harness.store.halts.pause(queue.id, partition=lane.id, **only)
+    assert not await harness.pop(queue, group, partitions=10)
+    await harness.place.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", lost.id.id)
+    assert not await harness.pop(queue, group, partitions=10), "nobody knows of it"
+    assert (await rouse(harness, limit=10_000))[queue.id] == 1
+    assert (await harness.pop(queue, group, partitions=10)).data == ["lost"]
+    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+
+
 async def test_a_poll_gets_what_a_missed_wake_left_behind(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reseed, "ROUND_SECONDS", 0.2)
     monkeypatch.setattr(reseed, "SHARE", 1)

@@ -132,6 +132,16 @@ def turns(before: QueueOptions, after: QueueOptions) -> bool:
     return (before.ordering == "unordered") != (after.ordering == "unordered")
 
 
+def eases(before: QueueOptions, after: QueueOptions) -> bool:
+    """Whether a lane that sleeps or is halted by the first options may be ready by the second."""
+    return (
+        before.delay_seconds > after.delay_seconds
+        or before.window_seconds > after.window_seconds
+        or before.retry_limit < after.retry_limit
+        or before.on_exhausted != after.on_exhausted
+    )
+
+
 def labels_of(name: str) -> tuple[str, str]:
     """(namespace, task) of a queue made by a push: the parts of its name around the first dots."""
     parts = name.split(".")

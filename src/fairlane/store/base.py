@@ -225,8 +225,9 @@ class Groups(Protocol):
 
     async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
         """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold
-        messages to read. There are none while every push wakes what it fills; beneath a wake that was missed this
-        makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop."""
+        messages to read, or are halted though nobody paused or parked them and their message has attempts left. There
+        are none while every push wakes what it fills and every resume what it frees; beneath a wake that was missed
+        this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop."""
         ...
 
     async def next_ready_at(self, group_id: int) -> int | None:

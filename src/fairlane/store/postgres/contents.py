@@ -93,14 +93,17 @@ class Contents:
 
     async def clear(self, queue_id: int, *, partition: PartitionId | None = None) -> int:
         shards = self._shards if partition is None else [partition.shard]
+        only = partition.id if partition else 0
 
         async def work(connection: asyncpg.Connection[Any]) -> int:
+            for shard in shards:
+                await connection.fetch(SQL["lock_bundles"], shard, queue_id, only)
             limit = await connection.fetchval(GROUPS["lock_queue"], queue_id)
             if limit is None:
                 raise NotFound(f"queue {queue_id} is not there (any more)")
             cleared = 0
             for shard in shards:
-                cleared += await connection.fetchval(SQL["clear"], shard, queue_id, partition.id if partition else 0)
+                cleared += await connection.fetchval(SQL["clear"], shard, queue_id, only)
             if limit:
                 await recount(connection, self._shards, queue_id)
             return cleared

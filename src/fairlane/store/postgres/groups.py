@@ -177,6 +177,7 @@ class Groups:
             deleted = 0
             for shard in self._shards:
                 ids = [row["id"] for row in await connection.fetch(SQL["partition_ids"], shard, queue_id)]
+                await connection.fetch(SQL["lock_cursors"], shard, ids, group_id)
                 answer = await connection.execute(SQL["delete_cursors"], shard, ids, group_id)
                 deleted += int(answer.split()[-1])
                 for table in ("failures", "claims", "skips", "dead_letters", "results"):

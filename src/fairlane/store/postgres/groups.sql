@@ -59,6 +59,10 @@ DELETE FROM fairlane.groups g WHERE g.id = $1;
 -- name: partition_ids
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id FOR NO KEY UPDATE;
 
+-- name: lock_cursors
+SELECT k.partition_id FROM fairlane.cursors k
+WHERE k.shard = $1 AND k.partition_id = ANY ($2) AND k.group_id = $3 ORDER BY k.partition_id FOR UPDATE;
+
 -- name: delete_cursors
 DELETE FROM fairlane.cursors x WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = $3;
 
@@ -102,14 +106,20 @@ SELECT max(x.id) AS last,
        coalesce(array_agg(x.id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}') AS ids,
        coalesce(array_agg(k.group_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}') AS groups,
        coalesce(array_agg(x.queue_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}') AS queues
-FROM (SELECT p.id, p.queue_id, p.head FROM fairlane.partitions p
+FROM (SELECT p.id, p.queue_id, p.head, p.paused_at FROM fairlane.partitions p
       WHERE p.shard = $1 AND p.id > $2 ORDER BY p.id LIMIT $3) x
-LEFT JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = x.id AND k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head;
+LEFT JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = x.id AND (
+    k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head
+    -- Or halted, and nobody paused or parked it, nor is its message out of attempts.
+    OR k.ready_at = fairlane.never() AND NOT k.parked AND x.paused_at IS NULL AND NOT EXISTS (
+        SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
+        WHERE f.shard = $1 AND f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed
+          AND f.attempts > (q.options ->> 'retry_limit')::int AND q.options ->> 'on_exhausted' <> 'dead_letter'));
 
 -- name: rouse
 -- Whoever holds a cursor is about to decide about it: it is looked at again in the next round.
 UPDATE fairlane.cursors k SET ready_at = coalesce($4, clock_timestamp())
 FROM (SELECT c.partition_id, c.group_id FROM fairlane.cursors c
       JOIN unnest($2::bigint[], $3::bigint[]) u(id, group_id) ON u.id = c.partition_id AND u.group_id = c.group_id
-      WHERE c.shard = $1 AND c.ready_at IS NULL FOR UPDATE OF c SKIP LOCKED) s
+      WHERE c.shard = $1 AND (c.ready_at IS NULL OR c.ready_at = fairlane.never()) FOR UPDATE OF c SKIP LOCKED) s
 WHERE k.shard = $1 AND k.partition_id = s.partition_id AND k.group_id = s.group_id;

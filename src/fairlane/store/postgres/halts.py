@@ -44,10 +44,13 @@ class Halts:
 
     async def _resume_partition(self, queue_id: int, partition: PartitionId) -> bool:
         async def work(connection: asyncpg.Connection[Any]) -> bool:
-            if not await connection.fetch(SQL["resume_partition"], queue_id, *partition):
-                return False
-            await connection.execute(SQL["wake_partition"], *partition, self._database.time())
-            return True
+            rows = await connection.fetch(SQL["lock_partition"], queue_id, *partition)
+            for row in rows:
+                await connection.fetch(SQL["lock_cursors"], *partition)
+                if row["paused_at"] is not None:
+                    await connection.execute(SQL["resume_partition"], *partition)
+                await connection.execute(SQL["wake_partition"], *partition, self._database.time())
+            return any(row["paused_at"] is not None for row in rows)
 
         return await self._database.transact(work)
 

@@ -20,6 +20,7 @@ from fairlane.model.queue import (
     PartitionState,
     Queue,
     QueueOptions,
+    eases,
     labels_of,
     turns,
     without_priority,
@@ -31,9 +32,8 @@ SQL = load("fairlane.store.postgres", "queues.sql")
 _PURGE_PARTITIONS = 200
 CHANGES_KEPT = 1000
 _TABLES = (
-    *("segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
-    *("traced", "traces", "trace_names", "stream_state", "trims", "expiries"),
-    *("bundle_messages", "bundle_keys", "bundles", "partitions"),
+    *("scheduled", "segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
+    *("traced", "traces", "trace_names", "stream_state", "trims", "expiries", "partitions"),
 )
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 
@@ -120,14 +120,18 @@ class Queues:
             text = msgspec.json.encode(one.options).decode()
             await connection.execute(SQL["configure"], id, text, one.namespace, one.task)
         limited = [one.row["id"] for one in some if one.options.max_size > 0 and one.before.max_size == 0]
-        await self._recount_all(connection, limited)
-        for one in some:
-            before, after = one.before, one.options
-            if before.delay_seconds > after.delay_seconds or before.window_seconds > after.window_seconds:
-                for shard in self._shards:
-                    await connection.fetch(SQL["wake"], shard, one.row["id"], time)
+        eased = {one.row["id"]: one.before for one in some if eases(one.before, one.options)}
+        await self._hold(connection, [*limited, *eased])
+        for queue_id in limited:
+            await recount(connection, self._shards, queue_id)
+        slept = [
+            [before.delay_seconds for before in eased.values()],
+            [before.window_seconds for before in eased.values()],
+        ]
+        for shard in self._shards if eased else ():
+            await connection.fetch(SQL["wake"], shard, list(eased), *slept, time)
 
-    async def _recount_all(self, connection: asyncpg.Connection[Any], queue_ids: List[int]) -> None:
+    async def _hold(self, connection: asyncpg.Connection[Any], queue_ids: List[int]) -> None:
         """Partitions of all of them before any cursor, as everybody takes them."""
         locked = {
             shard: [record[0] for record in await connection.fetch(SQL["lock_partitions"], shard, queue_ids)]
@@ -135,8 +139,6 @@ class Queues:
         }
         for shard, ids in locked.items():
             await connection.fetch(SQL["lock_cursors"], shard, ids)
-        for queue_id in queue_ids:
-            await recount(connection, self._shards, queue_id)
 
     async def delete(self, tenant: str, name: str) -> bool:
         async def work(connection: asyncpg.Connection[Any]) -> bool:
@@ -182,6 +184,8 @@ class Queues:
         async def work(connection: asyncpg.Connection[Any]) -> bool:
             rows = await connection.fetch(SQL["to_purge_partitions"], shard, queue_id, _PURGE_PARTITIONS)
             ids = [row["id"] for row in rows]
+            for lock in ("lock_bundles", "lock_to_purge", "lock_cursors"):
+                await connection.fetch(SQL[lock], shard, ids)
             for table in _TABLES:
                 await connection.execute(SQL[f"purge_{table}"], shard, ids)
             return bool(ids)

@@ -25,7 +25,7 @@ WHERE t.name = $1 AND q.name = ANY ($2) ORDER BY q.id FOR UPDATE OF q;
 SELECT fairlane.rank($1, $2, make_interval(secs => $3::int), $4);
 
 -- name: wake
-SELECT fairlane.wake($1, $2, $3);
+SELECT fairlane.wake($1, $2, $3, $4, $5);
 
 -- name: configure
 UPDATE fairlane.queues q SET options = $2, namespace = $3, task = $4 WHERE q.id = $1;
@@ -37,6 +37,10 @@ SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = ANY (
 -- A pop that moves cursors without holding their partitions is over when these locks are had.
 SELECT k.partition_id FROM fairlane.cursors k
 WHERE k.shard = $1 AND k.partition_id = ANY ($2) ORDER BY k.partition_id, k.group_id FOR UPDATE;
+
+-- name: lock_bundles
+-- Who appends what is due holds bundles before queues and partitions.
+SELECT b.id FROM fairlane.bundles b WHERE b.shard = $1 AND b.partition_id = ANY ($2) ORDER BY b.id FOR UPDATE;
 
 -- name: unfinished
 SELECT fairlane.unfinished($1, $2);
@@ -63,7 +67,10 @@ INSERT INTO fairlane.purges VALUES ($1, clock_timestamp());
 SELECT p.queue_id FROM fairlane.purges p ORDER BY p.deleted_at;
 
 -- name: to_purge_partitions
-SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id LIMIT $3 FOR UPDATE;
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id LIMIT $3;
+
+-- name: lock_to_purge
+SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR UPDATE;
 
 -- name: any_partition
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 LIMIT 1;
@@ -92,15 +99,8 @@ DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 -- name: purge_skips
 DELETE FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
--- name: purge_bundle_messages
-DELETE FROM fairlane.bundle_messages x USING fairlane.bundles b
-WHERE x.shard = $1 AND b.shard = $1 AND b.partition_id = ANY ($2) AND x.id = b.id;
-
--- name: purge_bundle_keys
-DELETE FROM fairlane.bundle_keys x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
-
--- name: purge_bundles
-DELETE FROM fairlane.bundles x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+-- name: purge_scheduled
+SELECT fairlane.clear_scheduled($1, $2);
 
 -- name: purge_traced
 DELETE FROM fairlane.traced x WHERE x.shard = $1 AND x.partition_id = ANY ($2);

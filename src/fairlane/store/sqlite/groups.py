@@ -81,7 +81,7 @@ class Groups:
         last, asleep = await self._database.read(lambda db, now: _asleep(db, after.id if after else 0, limit))
         if asleep:
             await self._database.write(
-                lambda db, now: db.executemany(SQL["rouse"], [(now, id, group) for id, group, _ in asleep])
+                lambda db, now: db.executemany(SQL["rouse"], [(now, id, group, NEVER_AT) for id, group, _ in asleep])
             )
         return Roused(
             dict(Counter(queue_id for _, _, queue_id in asleep)), None if last is None else PartitionId(0, last)
@@ -101,7 +101,7 @@ def _asleep(db: apsw.Connection, after: int, limit: int) -> tuple[int | None, Li
     if not page:
         return None, []
     last: int = page[-1][0]
-    return last, rows(db, SQL["asleep"], after, last)
+    return last, rows(db, SQL["asleep"], after, last, NEVER_AT)
 
 
 def _get(db: apsw.Connection, queue_id: int, name: str) -> Group | None:

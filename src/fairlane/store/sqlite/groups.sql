@@ -146,7 +146,13 @@ select id from partitions where id > ? order by id limit ?
 -- name: asleep
 select c.partition_id, c.group_id, p.queue_id
 from partitions p cross join cursors c on c.partition_id = p.id
-where p.id > ? and p.id <= ? and c.ready_at is null and max(c.committed, c.claimed) < p.head
+where p.id > ?1 and p.id <= ?2 and (
+    c.ready_at is null and max(c.committed, c.claimed) < p.head
+    -- Or halted, and nobody paused or parked it, nor is its message out of attempts.
+    or c.ready_at = ?3 and not c.parked and p.paused_at is null and not exists (
+        select 1 from failures f join queues q on q.id = p.queue_id
+        where f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed
+            and f.attempts > q.options ->> '$.retry_limit' and q.options ->> '$.on_exhausted' <> 'dead_letter'))
 
 -- name: rouse
-update cursors set ready_at = ? where partition_id = ? and group_id = ? and ready_at is null
+update cursors set ready_at = ?1 where partition_id = ?2 and group_id = ?3 and (ready_at is null or ready_at = ?4)

@@ -12,6 +12,7 @@ import msgspec
 
 from fairlane.errors import Conflict, NotFound, Unavailable
 from fairlane.model.ids import PartitionId
+from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import (
     PRIORITY_SECONDS,
     TURNED,
@@ -19,6 +20,7 @@ from fairlane.model.queue import (
     PartitionState,
     Queue,
     QueueOptions,
+    eases,
     labels_of,
     turns,
 )
@@ -151,8 +153,9 @@ def reconfigure(db: apsw.Connection, now: int, before: Queue, after: Queue) -> N
     db.execute(SQL["configure"], (_text(new), after.namespace, after.task, before.id))
     if new.max_size and not old.max_size:
         recount_depth(db, before.id)
-    if old.delay_seconds > new.delay_seconds or old.window_seconds > new.window_seconds:
-        db.execute(SQL["wake"], (before.id, now))
+    if eases(old, new):
+        slept = (old.delay_seconds * 1_000_000, old.window_seconds * 1_000_000)
+        db.execute(SQL["wake"], (before.id, now, *slept, NEVER_AT))
     note_change(db, before.id)
 
 

@@ -24,9 +24,15 @@ returning id
 update queues set options = ?, namespace = ?, task = ? where id = ?
 
 -- name: wake
+-- Halted lanes, and those that sleep no longer than the delay and window that the queue had so far could let them: the pop that
+-- meets them decides by what holds now. Longer sleeps are those that a failure asked for.
 update cursors set ready_at = ?2
-where ready_at > ?2 and lease is null and not failing
+where ready_at > ?2 and lease is null
     and partition_id in (select id from partitions where queue_id = ?1)
+    and (ready_at = ?5
+        or ready_at <= ?4 + (select p.last_at from partitions p where p.id = partition_id)
+        or ready_at <= ?3 + (select s.created_at from segments s
+            where s.partition_id = cursors.partition_id and s.first_pos <= committed order by s.first_pos desc limit 1))
 
 -- name: any_partition
 select exists (select 1 from partitions where queue_id = ?)

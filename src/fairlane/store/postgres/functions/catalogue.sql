@@ -37,6 +37,7 @@ BEGIN
     SELECT p.boost INTO v_before FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition FOR NO KEY UPDATE;
     IF v_before IS DISTINCT FROM p_boost AND v_before IS NOT NULL THEN
         UPDATE fairlane.partitions p SET boost = p_boost WHERE p.shard = p_shard AND p.id = p_partition;
+        PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition ORDER BY k.group_id FOR UPDATE;
         UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_boost
         WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.lease IS NULL
           AND k.ready_at <= least(coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()) - v_before + p_boost);
@@ -102,6 +103,9 @@ BEGIN
     IF v_ids IS NULL THEN
         RETURN 0;
     END IF;
+    -- In a statement of its own: pops and acks in flight are over then, and the statements behind it see all that they left.
+    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.group_id = p_group
+    ORDER BY k.partition_id FOR UPDATE;
     t := coalesce(p_now, clock_timestamp());
     IF p_to = 'time' THEN
         FOR i IN 1 .. cardinality(v_ids) LOOP

@@ -165,15 +165,7 @@ BEGIN
                     v_upto := least(p.head, v_front + v_batch, CASE WHEN v_failing THEN
                                     fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) END);
                     IF (v_upto - v_front) * p.message_bytes_max > v_bytes THEN
-                        -- Messages may be large: take whole segments while they fit, and one message at least.
-                        SELECT coalesce(max(x.last), v_front + 1) INTO v_upto
-                        FROM (SELECT least(g.first_pos + g.n, v_upto) AS last,
-                                     sum(octet_length(g.body)) OVER (ORDER BY g.first_pos) AS bytes
-                              FROM fairlane.segments g
-                              WHERE g.shard = p_shard AND g.partition_id = c.partition_id AND g.first_pos < v_upto
-                                AND g.first_pos >= (SELECT max(y.first_pos) FROM fairlane.segments y WHERE y.shard = p_shard
-                                                    AND y.partition_id = c.partition_id AND y.first_pos <= v_front)) x
-                        WHERE x.bytes <= v_bytes;
+                        v_upto := fairlane.fitting(p_shard, c.partition_id, v_front, v_upto, v_bytes);
                     END IF;
                     IF p_auto_ack THEN
                         f_first := f_first || v_front;

@@ -58,17 +58,16 @@ LANGUAGE sql AS $$
     WHERE s.shard = p_shard AND s.partition_id = p_partition AND s.first_pos <= p_position ORDER BY s.first_pos DESC LIMIT 1;
 $$;
 
--- Lanes of a queue in one shard that sleep without having failed are ready at once: what they slept for does not hold any more.
-CREATE OR REPLACE FUNCTION fairlane.wake(p_shard int, p_queue bigint, p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
-#variable_conflict use_column
-DECLARE
-    t timestamptz := coalesce(p_now, clock_timestamp());
-    v_ids bigint[] := ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.queue_id = p_queue);
-BEGIN
-    PERFORM 1 FROM fairlane.cursors k
-    WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.lease IS NULL AND k.ready_at > t AND NOT k.failing
-    ORDER BY k.partition_id, k.group_id FOR UPDATE;
-    UPDATE fairlane.cursors k SET ready_at = t
-    WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.lease IS NULL AND k.ready_at > t AND NOT k.failing;
-END $$;
+-- Lanes of queues in one shard are ready at once if they are halted, or sleep no longer than the delay and window that their queue
+-- had so far could let them: the pop that meets them decides by what holds now. Longer sleeps are those that a failure asked for.
+-- The caller holds the cursors, since before this statement: a pop in flight that puts a lane off is over, and seen here.
+CREATE OR REPLACE FUNCTION fairlane.wake(p_shard int, p_queues bigint[], p_delays int[], p_windows int[], p_now timestamptz) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE fairlane.cursors k SET ready_at = t.now
+    FROM (SELECT coalesce(p_now, clock_timestamp()) AS now) t, fairlane.partitions p
+    JOIN unnest(p_queues, p_delays, p_windows) u(queue_id, delay, quiet) ON u.queue_id = p.queue_id
+    WHERE p.shard = p_shard AND k.shard = p_shard AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t.now
+      AND (k.ready_at = fairlane.never()
+           OR k.ready_at <= greatest(p.last_at + make_interval(secs => u.quiet),
+                                     fairlane.due_at(p_shard, p.id, k.committed, make_interval(secs => u.delay))));
+$$;

@@ -91,6 +91,7 @@ DECLARE
     e_dead int[] := '{}';
     e_dropped bigint[] := '{}';
     e_epoch bigint[] := '{}';
+    v_halted bigint[] := '{}';     -- lanes put off because their partition is paused
     v_held bigint[] := '{}';
     v_moved bigint[] := '{}';
     v_before bigint;
@@ -247,6 +248,7 @@ BEGIN
             IF v_park OR c.paused_at IS NOT NULL THEN
                 v_later := fairlane.never();
             END IF;
+            v_halted := CASE WHEN c.paused_at IS NULL THEN v_halted ELSE v_halted || c.partition_id END;
             IF c.last_at + v_window > t THEN
                 v_later := greatest(v_later, c.last_at + v_window);
             END IF;
@@ -274,15 +276,7 @@ BEGIN
         END IF;
         v_upto := CASE WHEN v_conflating OR v_first < v_probe THEN v_first + 1 ELSE least(v_stop, v_first + v_batch) END;
         IF (v_upto - v_first) * c.message_bytes_max > v_bytes THEN
-            -- Messages may be large: take whole segments while they fit, and one message at least.
-            SELECT coalesce(max(x.last), v_first + 1) INTO v_upto
-            FROM (SELECT least(s.first_pos + s.n, v_upto) AS last,
-                         sum(octet_length(s.body)) OVER (ORDER BY s.first_pos) AS bytes
-                  FROM fairlane.segments s
-                  WHERE s.shard = p_shard AND s.partition_id = c.partition_id AND s.first_pos < v_upto
-                    AND s.first_pos >= (SELECT max(f.first_pos) FROM fairlane.segments f WHERE f.shard = p_shard
-                                        AND f.partition_id = c.partition_id AND f.first_pos <= v_first)) x
-            WHERE x.bytes <= v_bytes;
+            v_upto := fairlane.fitting(p_shard, c.partition_id, v_first, v_upto, v_bytes);
         END IF;
         l_claim := l_claim || v_claim;
         l_partition := l_partition || c.partition_id;
@@ -334,6 +328,13 @@ BEGIN
         WHERE k.shard = p_shard AND k.partition_id = e_partition[i] AND k.group_id = p_group AND k.epoch = e_epoch[i];
         v_saved := v_saved + FOUND::int;
     END LOOP;
+    -- Who takes a delay, a window or a halt back wakes the lanes, holding their cursors: it may have done so after we read what we
+    -- go by, and before the cursors were ours.
+    IF d_partition <> '{}' AND (o IS DISTINCT FROM (SELECT q.options FROM fairlane.queues q WHERE q.id = p_queue)
+                                OR EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_halted)
+                                           AND x.paused_at IS NULL)) THEN
+        RAISE EXCEPTION 'lanes are put off for what does not hold any more' USING ERRCODE = 'serialization_failure';
+    END IF;
     FOR i IN 1 .. cardinality(d_partition) LOOP
         UPDATE fairlane.cursors k
         SET committed = d_first[i], lease = NULL, ready_at = d_at[i], probe_until = d_probe[i],

@@ -22,3 +22,15 @@ BEGIN
     END LOOP;
     RETURN lo;
 END $$;
+
+-- Where a batch of large messages ends: after the whole segments that fit into so many bytes, and after one message at least.
+CREATE OR REPLACE FUNCTION fairlane.fitting(p_shard int, p_partition bigint, p_first bigint, p_upto bigint, p_bytes bigint) RETURNS bigint
+LANGUAGE sql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT coalesce(max(x.last), p_first + 1)
+    FROM (SELECT least(s.first_pos + s.n, p_upto) AS last, sum(octet_length(s.body)) OVER (ORDER BY s.first_pos) AS bytes
+          FROM fairlane.segments s
+          WHERE s.shard = p_shard AND s.partition_id = p_partition AND s.first_pos < p_upto
+            AND s.first_pos >= (SELECT max(f.first_pos) FROM fairlane.segments f WHERE f.shard = p_shard
+                                AND f.partition_id = p_partition AND f.first_pos <= p_first)) x
+    WHERE x.bytes <= p_bytes;
+$$;

@@ -142,8 +142,23 @@ BEGIN
     RETURN 'd';
 END $$;
 
+-- Takes out the scheduled messages of partitions. The caller held their bundles before it held anything else, as who appends what is
+-- due does. One that was scheduled meanwhile may be in the hands of who waits for a partition: it came after the caller, and stays.
+CREATE OR REPLACE FUNCTION fairlane.clear_scheduled(p_shard int, p_partitions bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids uuid[] := ARRAY(SELECT b.id FROM fairlane.bundles b WHERE b.shard = p_shard AND b.partition_id = ANY (p_partitions)
+                          FOR UPDATE SKIP LOCKED);
+BEGIN
+    DELETE FROM fairlane.bundle_messages x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
+    DELETE FROM fairlane.bundle_keys x
+    WHERE x.shard = p_shard AND x.partition_id = ANY (p_partitions) AND x.bundle_id = ANY (v_ids);
+    DELETE FROM fairlane.bundles x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
+END $$;
+
 -- Takes out all messages of a queue's partitions in one shard; how many. p_partition 0 means all partitions. The caller holds
--- the queue and counts its depth anew.
+-- their bundles, then the queue, and counts its depth anew.
 CREATE OR REPLACE FUNCTION fairlane.clear(p_shard int, p_queue bigint, p_partition bigint) RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
@@ -170,10 +185,7 @@ BEGIN
         SELECT count(*) FROM fairlane.skips x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
         WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = 0 AND x.position >= p.start);
     DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.bundle_messages x USING fairlane.bundles b
-    WHERE x.shard = p_shard AND b.shard = p_shard AND b.partition_id = ANY (v_ids) AND x.id = b.id;
-    DELETE FROM fairlane.bundle_keys x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.bundles x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    PERFORM fairlane.clear_scheduled(p_shard, v_ids);
     INSERT INTO fairlane.trims (shard, partition_id)
     SELECT p.shard, p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) AND p.start < p.head
     ON CONFLICT DO NOTHING;

@@ -1,0 +1,297 @@
+"""Verbs of operators beside a pop that has done its work and not committed it: each comes wholly after it.
+
+On PostgreSQL the verb meets the locks of the pop, and rows that nobody else can see yet. On SQLite there is one writer:
+the same calls come one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+
+from fairlane.model.group import Group, Seek
+from fairlane.model.ids import PartitionId
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.model.queue import Queue
+from fairlane.store.values import Nack, Settled, Verdicts
+from tests.conformance.harness import Harness, Taken
+from tests.conformance.places import Row, until
+from tests.conformance.test_retention import run as run_retention
+
+T = TypeVar("T")
+ORDERINGS = pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+DAY = 86_400
+
+
+@dataclass
+class Scene:
+    """A queue with one lane, whose pops another meets."""
+
+    harness: Harness
+    queue: Queue
+    group: Group
+    partition: PartitionId
+
+    async def meet(self, verb: Coroutine[Any, Any, T], **popped: Any) -> tuple[Taken, T]:
+        """What a pop got that a verb met before its commit, and what the verb answered."""
+        stopped = self.harness.stopped_pop(self.queue, self.group, **popped)
+        async with asyncio.TaskGroup() as tasks, stopped as (taken, arrived):
+            met = tasks.create_task(verb)
+            await arrived(met)
+        return taken, met.result()
+
+    async def settle(self, taken: Taken, *, nack: Nack | None = None) -> Settled:
+        """Ack what was taken of the lane, or fail one message of it."""
+        if self.queue.options.ordering != "unordered":
+            return await (self.harness.nack(taken, nack.position) if nack else self.harness.ack(taken))
+        done = [] if nack else [(lane.first, lane.upto) for lane in taken.lanes]
+        said = Verdicts(
+            partition=self.partition,
+            group_id=self.group.id,
+            token=taken.token,
+            done=done,
+            nacks=[nack] if nack else [],
+        )
+        [settled] = await self.harness.store.messages.ack([said])
+        return settled
+
+    async def drain(self) -> list[Any]:
+        """Pop and ack until nothing is ready, each message by itself and at its first attempt."""
+        seen: list[Any] = []
+        while taken := await self.harness.pop(self.queue, self.group, batch=1):
+            assert taken.lane.attempts == 0
+            seen += taken.data
+            assert (await self.settle(taken)).state == "ok"
+        return seen
+
+    async def later(self) -> list[Any]:
+        """What comes when every lease has run out and something was pushed."""
+        self.harness.clock.advance(DAY)
+        await self.harness.push(self.queue, ["later"])
+        return await self.drain()
+
+    async def rows(self, table: str) -> int:
+        """Of the lane, in a table that belongs to it."""
+        statement = f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1 AND group_id = $2"
+        [row] = await self.harness.place.sql(statement, self.partition.id, self.group.id)
+        return int(row[0])
+
+
+async def scene(harness: Harness, ordering: str, messages: int = 4, **options: Any) -> Scene:
+    queue = await harness.queue("beside", ordering=ordering, **options)
+    group = await harness.group(queue)
+    partition = await harness.partition(queue)
+    await harness.push(queue, list(range(messages)))
+    return Scene(harness, queue, group, partition.id)
+
+
+def what(it: Scene, kind: str) -> dict[str, Any]:
+    """What is paused or resumed, by its kind."""
+    group = {"group_id": it.group.id} if kind in ("group", "lane") else {}
+    return {**group, **({"partition": it.partition} if kind in ("partition", "lane") else {})}
+
+
+KINDS = pytest.mark.parametrize("kind", ["queue", "group", "partition", "lane"])
+
+
+@ORDERINGS
+@KINDS
+async def test_what_is_resumed_beside_a_pop_that_met_the_pause_goes_on(
+    harness: Harness, ordering: str, kind: str
+) -> None:
+    it = await scene(harness, ordering)
+    halts = harness.store.halts
+    assert await halts.pause(it.queue.id, **what(it, kind))
+    taken, resumed = await it.meet(halts.resume(it.queue.id, **what(it, kind)))
+    assert not taken
+    assert resumed
+    assert await it.drain() == [0, 1, 2, 3]
+
+
+@ORDERINGS
+async def test_a_resume_wakes_a_lane_that_is_halted_though_nothing_is_paused(harness: Harness, ordering: str) -> None:
+    it = await scene(harness, ordering)
+    await halted_for_nothing(it)
+    assert not await harness.pop(it.queue, it.group)
+    assert not await harness.store.halts.resume(it.queue.id, partition=it.partition), "nothing was paused"
+    assert await it.drain() == [0, 1, 2, 3]
+
+
+async def halted_for_nothing(it: Scene) -> None:
+    """What a wake that was missed would leave: a lane that waits for somebody to resume it, and nobody paused it."""
+    await it.harness.store.halts.pause(it.queue.id, partition=it.partition)
+    assert not await it.harness.pop(it.queue, it.group)
+    await it.harness.place.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", it.partition.id)
+
+
+@ORDERINGS
+@KINDS
+async def test_what_is_paused_beside_a_pop_is_paused_behind_it(harness: Harness, ordering: str, kind: str) -> None:
+    it = await scene(harness, ordering)
+    halts = harness.store.halts
+    taken, paused = await it.meet(halts.pause(it.queue.id, **what(it, kind)), batch=2)
+    assert (paused, taken.data) == (True, [0, 1])
+    assert not await harness.pop(it.queue, it.group)
+    assert (await it.settle(taken)).state == "ok", "who holds a lease may finish"
+    assert not await harness.pop(it.queue, it.group)
+    assert await halts.resume(it.queue.id, **what(it, kind))
+    assert await it.drain() == [2, 3]
+
+
+@pytest.mark.parametrize("policy", ["block", "park"])
+async def test_lanes_resumed_beside_a_pop_that_halts_one_can_be_resumed(harness: Harness, policy: str) -> None:
+    it = await scene(harness, "per_key", 2, retry_limit=0, on_exhausted=policy, lease_seconds=5)
+    await harness.pop(it.queue, it.group)
+    harness.clock.advance(5)
+    taken, resumed = await it.meet(harness.store.halts.resume_lanes(it.group.id))
+    assert not taken, "its message is out of attempts"
+    resumed += await harness.store.halts.resume_lanes(it.group.id)
+    assert resumed == 1
+    assert await it.drain() == [0, 1]
+
+
+@ORDERINGS
+@pytest.mark.parametrize(("to", "named"), [("beginning", False), ("end", True)], ids=["all_back", "one_to_the_end"])
+@pytest.mark.parametrize("before", ["nothing", "lost", "failed"])
+async def test_a_seek_beside_a_pop_leaves_nothing_of_it(
+    harness: Harness, ordering: str, named: bool, to: str, before: str
+) -> None:
+    """Neither its lease, nor the attempt that it charges for an earlier one."""
+    it = await scene(harness, ordering, retry_limit=2, lease_seconds=5)
+    if before == "failed":
+        await it.settle(await harness.pop(it.queue, it.group), nack=Nack(0, charge=True, error="boom"))
+    if before == "lost":
+        await harness.pop(it.queue, it.group)
+        harness.clock.advance(5)
+    seek = Seek("beginning" if to == "beginning" else "end")
+    only = it.partition if named else None
+    taken, moved = await it.meet(harness.store.groups.seek(it.group.id, seek, partition=only), batch=3)
+    assert moved == 1
+    assert taken
+    assert [await it.rows(table) for table in ("claims", "failures")] == [0, 0]
+    assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
+    assert (await it.settle(taken)).state != "ok" or ordering == "unordered"
+    assert await it.drain() == ([0, 1, 2, 3] if to == "beginning" else [])
+    assert await it.later() == ["later"]
+    assert await harness.store.queues.depth(it.queue.id) == 0
+
+
+@pytest.mark.parametrize("option", ["delay_seconds", "window_seconds"])
+async def test_an_option_taken_back_beside_a_pop_that_goes_by_it_frees_the_lane(harness: Harness, option: str) -> None:
+    it = await scene(harness, "per_key", **{option: DAY})
+    taken, _ = await it.meet(harness.configure(it.queue))
+    assert not taken
+    assert await it.drain() == [0, 1, 2, 3]
+
+
+async def test_a_pop_that_waits_behind_an_option_taken_back_goes_by_what_holds_now(harness: Harness) -> None:
+    """Of a limited queue: it knows the options, and waits for the queue's row."""
+    queue = await harness.queue(delay_seconds=DAY, max_size=100)
+    group = await harness.group(queue)
+    asleep, lane = await harness.neighbours(queue, 2)
+    await harness.push(queue, ["asleep"], partition=asleep.name)
+    assert not await harness.pop(queue, group)
+    await harness.push(queue, ["first"], partition=lane.name)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(asleep.id, group.id)) as arrived:
+        configured = tasks.create_task(harness.configure(queue, max_size=100))
+        await arrived(configured)
+        pop = tasks.create_task(harness.pop(queue, group, partition=lane.id))
+        await arrived(configured, pop)
+    seen = pop.result().data
+    if pop.result():
+        await harness.ack(pop.result())
+    assert sorted(seen + await harness.drain(queue, group)) == ["asleep", "first"]
+
+
+@ORDERINGS
+@pytest.mark.parametrize("named", [False, True], ids=["all", "one"])
+async def test_what_is_cleared_beside_a_pop_is_gone_from_its_hands_too(
+    harness: Harness, ordering: str, named: bool
+) -> None:
+    it = await scene(harness, ordering, max_size=0)
+    only = it.partition if named else None
+    taken, cleared = await it.meet(harness.store.contents.clear(it.queue.id, partition=only), batch=3)
+    assert (taken.data, cleared) == ([0, 1, 2], 4)
+    assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
+    assert [await it.rows(table) for table in ("claims", "failures")] == [0, 0]
+    assert await harness.store.queues.depth(it.queue.id) == 0
+    assert await it.drain() == []
+    assert await it.later() == ["later"]
+
+
+@ORDERINGS
+@pytest.mark.parametrize("keep", [False, True], ids=["whole", "begun_anew"])
+async def test_a_group_deleted_beside_its_pop_leaves_nothing(harness: Harness, ordering: str, keep: bool) -> None:
+    it = await scene(harness, ordering, lease_seconds=5)
+    await harness.pop(it.queue, it.group, batch=1)
+    harness.clock.advance(5)
+    taken, deleted = await it.meet(harness.store.groups.delete(it.group.id, keep_subscription=keep), batch=3)
+    assert taken
+    assert deleted == 1
+    assert [await it.rows(table) for table in ("cursors", "claims", "failures")] == [0, 0, 0]
+    assert (await it.settle(taken)).state in ("lost", "gone")
+    it.group = await harness.group(it.queue)
+    assert await it.drain() == [0, 1, 2, 3]
+
+
+@ORDERINGS
+async def test_a_queue_deleted_beside_its_pop_leaves_nothing(harness: Harness, ordering: str) -> None:
+    it = await scene(harness, ordering, lease_seconds=5)
+    await harness.pop(it.queue, it.group, batch=1)
+    harness.clock.advance(5)
+    taken, deleted = await it.meet(harness.store.queues.delete(DEFAULT_TENANT, it.queue.name), batch=3)
+    assert taken
+    assert deleted
+    assert (await it.settle(taken)).state in ("lost", "gone")
+
+    async def gone() -> bool:
+        return sum([await it.rows(table) for table in ("cursors", "claims", "failures")]) == 0
+
+    await until(gone)
+
+
+@ORDERINGS
+async def test_retention_beside_a_pop_spares_what_it_took(harness: Harness, ordering: str) -> None:
+    it = await scene(harness, ordering, retention_enabled=True, retention_seconds=10)
+    taken = await harness.pop(it.queue, it.group, batch=1)
+    await it.settle(taken)
+    harness.clock.advance(10)
+    taken, _ = await it.meet(run_retention(harness), batch=2)
+    assert taken.data == [1, 2]
+    [state] = await harness.store.queues.partitions(it.queue.id)
+    assert state.start == 1
+    assert (await it.settle(taken)).state == "ok"
+    assert await it.drain() == [3]
+
+
+@ORDERINGS
+@pytest.mark.parametrize("verb", ["delete", "bury"])
+async def test_a_message_taken_out_beside_the_pop_of_it_comes_no_more(
+    harness: Harness, ordering: str, verb: str
+) -> None:
+    it = await scene(harness, ordering, max_size=10, lease_seconds=5)
+    contents = harness.store.contents
+    call = contents.delete(it.partition, 1) if verb == "delete" else contents.bury(it.partition, it.group.id, 1, "no")
+    taken, _ = await it.meet(call, batch=3)
+    assert taken.data == [0, 1, 2]
+    await harness.store.messages.release(taken.lease)
+    assert await it.drain() == [0, 2, 3]
+    assert await harness.store.queues.depth(it.queue.id) == 0
+    assert await it.later() == ["later"]
+
+
+@ORDERINGS
+async def test_a_lease_released_beside_the_pop_that_took_it_over_releases_nothing(
+    harness: Harness, ordering: str
+) -> None:
+    it = await scene(harness, ordering, 1, lease_seconds=5)
+    first = await harness.pop(it.queue, it.group)
+    harness.clock.advance(5)
+    taken, released = await it.meet(harness.store.messages.release(first.lease))
+    assert released == 0
+    assert not await harness.pop(it.queue, it.group)
+    assert (await it.settle(taken)).state == "ok"
