@@ -115,6 +115,12 @@ class TransactionRefused(Conflict):
         self.index = index
 
 
+class AlreadyApplied(TransactionRefused):
+    """The acks of the transaction were applied by an earlier try, and with them what that one pushed."""
+
+    code = "already_applied"
+
+
 class OperationFailed(Conflict):
     code = "operation_failed"
 

@@ -26,6 +26,7 @@ from fairlane.spec.program import QueueProgram
 from fairlane.spec.source import Source
 from fairlane.telemetry import CommandCounts
 from fairlane.testing import FrozenClock
+from tests.lost_answers import APPLIED, AWAY, fails
 
 SPEC = """
 app Shop {
@@ -313,6 +314,29 @@ async def test_a_command_that_is_a_push_moves_messages_once_and_in_order(broker:
     for who in ("ANN", "BOB"):  # the key of the other queue
         assert [bill.json()["order"] for bill in bills if bill.partition == who] == list(range(150))
     assert not await broker.dead_letters("Orders")
+
+
+async def test_messages_that_were_moved_are_not_moved_again_when_the_answer_is_lost(
+    broker: Broker, spec: ir.Spec
+) -> None:
+    """And the store is away when it is asked again."""
+    await push(broker, "Orders", *range(3))
+    orders = await broker.pop("Orders", group="others", batch=10)
+    fails(broker.store.messages, "transact", APPLIED, AWAY)
+    async with running(broker, "Orders", chaining(broker, spec, "Orders")):
+        await until(lambda: broker.store.messages.transact.__name__ == "transact")
+        await drained(broker, "Orders")
+    bills = await broker.pop("Bills", batch=10)
+    assert [bill.json()["order"] for bill in bills] == [0, 1, 2]
+    assert [bill.transaction_id for bill in bills] == [f"Orders/ann/{order.id}" for order in orders]
+
+
+async def test_a_message_of_a_queue_with_a_long_name_is_moved_under_a_short_id(broker: Broker, spec: ir.Spec) -> None:
+    await push(broker, "Orders", 1, customer="c" * 255)
+    async with running(broker, "Orders", chaining(broker, spec, "Orders")):
+        await drained(broker, "Orders")
+    [bill] = await broker.pop("Bills", batch=10)
+    assert len(bill.transaction_id) == 64
 
 
 async def test_a_full_queue_behind_lets_messages_wait_without_a_charge(broker: Broker, spec: ir.Spec) -> None:

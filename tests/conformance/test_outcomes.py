@@ -10,7 +10,7 @@ import pytest
 from fairlane.broker import Broker
 from fairlane.delivery import Delivery
 from fairlane.engine.transact import AckStep
-from fairlane.errors import InvalidRequest, QueueFull, TransactionRefused
+from fairlane.errors import AlreadyApplied, InvalidRequest, QueueFull, TransactionRefused
 from fairlane.model.group import Subscription
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem
@@ -283,6 +283,20 @@ async def test_a_whole_transaction_may_be_repeated(harness: Harness) -> None:
             transaction.ack(delivery)
             transaction.push(target, "out", transaction_id="out")
     assert [one.json() for one in await harness.broker.pop(target, batch=9)] == ["out"]
+
+
+async def test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_applied(harness: Harness) -> None:
+    source, target = harness.name("source"), harness.name("target")
+    for n in range(2):
+        await harness.broker.push(source, n)
+    first, second = await harness.broker.pop(source, batch=2)
+    for delivery in (first, second):  # the lease lives on after the first, and ends with the second
+        await forward(harness.broker, delivery, target)
+        for _ in range(2):
+            with pytest.raises(AlreadyApplied, match="applied by an earlier try") as refused:
+                await forward(harness.broker, delivery, target)
+            assert refused.value.index == 0
+    assert [one.json() for one in await harness.broker.pop(target, batch=9)] == ["out", "out"]
 
 
 async def test_a_failure_inside_a_transaction_is_dead_lettered_at_once(harness: Harness) -> None:

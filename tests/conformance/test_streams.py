@@ -140,6 +140,19 @@ async def test_a_cycle_commits_state_push_and_ack_together(harness: Harness) -> 
     assert not await harness.pop(source)
 
 
+async def test_a_cycle_that_is_repeated_leaves_the_state_as_it_is(harness: Harness) -> None:
+    """The one behind it has changed that meanwhile."""
+    source = await harness.queue()
+    lane, query = await harness.partition(source), await register(harness)
+    await harness.push(source, [1, 2])
+    taken = await harness.pop(source)
+    cycle = harness.store.streams.cycle
+    for upto in (1, 2, 1):
+        change = StateChange(query.id, lane.id, [StateOp("sum", b"%d" % upto)])
+        await cycle(change, [harness.settlement(taken, upto)], [])
+    assert await state(harness, query.id, lane.id) == {"sum": b"2"}
+
+
 async def test_a_cycle_that_is_refused_changes_nothing(harness: Harness) -> None:
     source, sink = await harness.queue(lease_seconds=5), await harness.queue()
     lane, out = await harness.partition(source), await harness.partition(sink)

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.values import Bury, DeadFilter, Duplicates, Full, Gone, Nack, Settlement, Slice, Stored
+from fairlane.store.values import (
+    Bury,
+    DeadFilter,
+    Duplicates,
+    Full,
+    Gone,
+    Nack,
+    Settlement,
+    Slice,
+    Stored,
+    Verdicts,
+    only_repeats,
+)
 from tests.conformance.harness import Harness, Taken
 
 
@@ -147,6 +162,41 @@ async def test_a_repeated_transaction_is_told_from_a_stale_one(harness: Harness)
     assert all(isinstance(one, Duplicates) for one in pushed)
     settled, _ = await harness.store.messages.transact(settlements, [])
     assert settled[0].repeated
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_transaction_whose_acks_are_only_repeats_pushes_nothing_that_is_not_known(
+    harness: Harness, ordering: str
+) -> None:
+    """Its answer was lost, it comes again, and what it pushes has a new id each time. The lease of the first ends with
+    it, that of the second lives on."""
+    transact = harness.store.messages.transact
+    for leased in (True, False):
+        source, target = await harness.queue("source", ordering=ordering), await harness.queue("target")
+        out = await harness.partition(target)
+        await harness.push(source, [0, 1, 2])
+        for upto in (1, 2):
+            taken = await harness.pop(source, batch=upto)
+            said = finishing(taken, upto, leased=leased, shared=ordering == "unordered")
+            _, [pushed] = await transact([said], [harness.slice(target, out, [upto])])
+            assert isinstance(pushed, Stored)
+            for slices in ([harness.slice(target, out, [upto])], []):
+                settled, _ = await transact([said], slices)
+                assert only_repeats([said], settled)
+            assert await harness.drain(target) == [upto]
+        said = finishing(taken, 3, leased=leased, shared=ordering == "unordered")
+        settled, _ = await transact([said], [harness.slice(target, out, ["new"])])
+        assert not only_repeats([said], settled), "what is new makes it another transaction"
+        assert await harness.drain(target) == ["new"]
+
+
+def finishing(taken: Taken, upto: int, *, leased: bool, shared: bool) -> Settlement | Verdicts:
+    """What is below `upto`, of the only lane taken."""
+    where: dict[str, Any] = {"partition": taken.lane.partition, "group_id": taken.group.id}
+    where["token"] = taken.token if leased else None
+    if shared:
+        return Verdicts(**where, done=[(taken.lane.first, upto)])
+    return Settlement(**where, upto=upto)
 
 
 async def test_a_consumer_may_push_into_the_lane_it_acks(harness: Harness) -> None:

@@ -66,6 +66,8 @@ class Bundles(Consuming):
             expected.update(zip(mine, stored, strict=True))
         refused = [at for at, word in enumerate(words) if answers[at].code or word.status == "retry"]
         refused += [len(words) + at for at, (status, *_) in expected.items() if status == "refused"]
+        if answers and all(answer.noop for answer in answers):  # an earlier try was applied, and pushed its own
+            refused += [len(words) + at for at, (status, *_) in expected.items() if status == "queued"]
         if not refused:
             assert [answer_of(o) for o in outcomes if isinstance(o, AckOutcome)] == answers
             assert [as_told(outcome) for outcome in pushed] == [expected[at] for at in range(len(items))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from time import perf_counter
 
@@ -15,6 +16,7 @@ from fairlane.engine.transact import AckStep, Step
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown
 from fairlane.model.idempotency import KEY_HEADER
 from fairlane.model.ids import PartitionId
+from fairlane.model.limits import NAME_CHARS_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem
 from fairlane.spec.program import QueueProgram, decoded
@@ -85,6 +87,7 @@ class Chaining:
             queue=self._queue,
             payload=payload,
             partition=partition,
+            transaction_id=_id_of(message),
             trace_id=message.trace_id,
             type=command.name,
             headers={KEY_HEADER: key_of(message)},
@@ -125,3 +128,10 @@ class Chaining:
             if not claim.unordered:
                 ended.add(message.partition_id)
         return refused
+
+
+def _id_of(message: Delivery) -> str:
+    """The transactionId of what a message becomes: the same whenever it is moved, so that it is known when that is done
+    again."""
+    named = f"{message.queue}/{message.partition}/{message.id}"
+    return named if len(named) <= NAME_CHARS_MAX else hashlib.sha256(named.encode()).hexdigest()

@@ -15,6 +15,7 @@ from fairlane.engine.push import Pusher
 from fairlane.engine.settlement import Plan
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import (
+    AlreadyApplied,
     FairlaneError,
     InvalidRequest,
     LaneWaiting,
@@ -25,7 +26,18 @@ from fairlane.errors import (
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, PushOutcome
 from fairlane.store.base import Store
-from fairlane.store.values import Behind, Full, Nack, PushResult, Settled, Settlement, Slice, Stored, Verdicts
+from fairlane.store.values import (
+    Behind,
+    Full,
+    Nack,
+    PushResult,
+    Settled,
+    Settlement,
+    Slice,
+    Stored,
+    Verdicts,
+    only_repeats,
+)
 
 _ROUNDS_MAX = 100
 
@@ -53,7 +65,8 @@ class Transactor:
     ) -> list[Outcome]:
         """One outcome per step, in order. TransactionRefused, and nothing applied, if a step is refused.
 
-        A push whose transactionId is known is a repeat of this transaction, or of a part of it, and counts as done.
+        A push whose transactionId is known is a repeat of this transaction, or of a part of it, and counts as done; one
+        that is not known is refused (AlreadyApplied) if all the acks are repeats.
         `commit` is the store's verb, if it is not the plain one; with `release` what the acks leave of their leases
         is given back.
         """
@@ -125,6 +138,8 @@ class Transactor:
                 )
                 _check_acks(plans, settled, ack_indexes)
                 if all(isinstance(result, Stored) for result in pushed):
+                    if drafts and only_repeats([plan.settlement for _, plan in plans], settled):
+                        raise _applied_before(push_indexes[drafts[0].owners[0][1]])
                     await self._pusher.apply(flush, drafts, pushed)
                     return settled
                 await self._mend(flush, drafts, pushed, push_indexes)
@@ -160,6 +175,14 @@ class Transactor:
             (draft, result) for draft, result in zip(drafts, pushed, strict=True) if not isinstance(result, Stored)
         ]
         await self._pusher.apply(flush, [draft for draft, _ in undecided], [result for _, result in undecided])
+
+
+def _applied_before(index: int) -> AlreadyApplied:
+    return AlreadyApplied(
+        f"rolled back: step {index}: the acks of this transaction were applied by an earlier try, and this push is not "
+        "known from it; a transaction whose pushes have a transactionId may be repeated",
+        index=index,
+    )
 
 
 def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_indexes: dict[str, list[int]]) -> None:

@@ -173,7 +173,8 @@ class Messages(Protocol):
         """All settlements, then all slices, in one transaction: every one applied, or none.
 
         Nothing is applied when a settlement is not `ok` (or `repeated`), a settlement's nack or bury lies below the
-        cursor, or a slice is not `Stored`; the results then say which, and are those of the attempt."""
+        cursor, or a slice is not `Stored`; the results then say which, and are those of the attempt. Nor is a slice
+        stored beside settlements that are `only_repeats`: an earlier try was applied, and stored its own."""
         ...
 
 

@@ -257,6 +257,20 @@ def wholly(verdicts: Verdicts, settled: Settled) -> bool:
     return settled.state == "ok" and not settled.lost and late.isdisjoint(settled.finished)
 
 
+def only_repeats(said: Sequence[Settlement | Verdicts], settled: Sequence[Settled]) -> bool:
+    """Whether there are settlements, and all that they say had been done before."""
+    return bool(said) and all(map(_is_repeat, said, settled))
+
+
+def _is_repeat(said: Settlement | Verdicts, settled: Settled) -> bool:
+    if isinstance(said, Verdicts):
+        done = sum(upto - first for first, upto in said.done)
+        return not (said.nacks or said.bury or said.release) and len(settled.finished) == done
+    if settled.state != "ok":
+        return settled.repeated
+    return said.nack is None and not said.bury and settled.after == settled.before
+
+
 class Renewal(msgspec.Struct, frozen=True):
     lease: LeaseId
     seconds: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlane.engine.transact import AckStep, Step
-from fairlane.errors import InvalidRequest, TransactionRefused
+from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
 from fairlane.http.message import Request, Response, json_response
 from fairlane.http.router import Route
 from fairlane.http.routes.acks import ack_items
@@ -31,7 +31,7 @@ async def transaction(app: App, request: Request) -> Response:
         outcomes = await app.engine.transact(app.tenant, steps)
     except TransactionRefused as error:
         answer |= {"success": False, "error": str(error), "code": error.code, "failedIndex": error.index, "results": []}
-        return json_response(answer)
+        return json_response(answer, 409 if isinstance(error, AlreadyApplied) else 200)
     answer["results"] = [
         _push_result(index, step, outcome) if isinstance(outcome, PushOutcome) else _ack_result(index, outcome)
         for index, (step, outcome) in enumerate(zip(steps, outcomes, strict=True))
@@ -126,5 +126,6 @@ ROUTES = [
         summary="Acks and pushes over any queues, all or nothing.",
         tag="messages",
         body=TransactionBody,
+        statuses=(200, 409),
     )
 ]

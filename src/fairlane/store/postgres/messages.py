@@ -35,6 +35,7 @@ from fairlane.store.values import (
     Slice,
     Stored,
     Verdicts,
+    only_repeats,
 )
 
 SQL = load("fairlane.store.postgres", "messages.sql")
@@ -249,9 +250,10 @@ class Messages:
             if not all(map(ack.applied, settlements, settled)):
                 raise _Refused
             pushed = await _by_shard(slices, _partition, append, at_once=False)
-            if not all(isinstance(result, Stored) for result in pushed):
+            again = only_repeats(settlements, settled)
+            if not all(isinstance(result, Stored) for result in pushed) or (again and slices):
                 raise _Refused
-            if also is not None:
+            if also is not None and not again:
                 await also(connection)
 
         with contextlib.suppress(_Refused):

@@ -29,6 +29,7 @@ from fairlane.store.values import (
     Slice,
     Stored,
     Verdicts,
+    only_repeats,
     wholly,
 )
 
@@ -105,10 +106,11 @@ def transact(
     settled = settle_all(db, now, settlements)
     pushed = push(db, now, slices)
     applied = all(map(_applied, settlements, settled)) and all(isinstance(each, Stored) for each in pushed)
-    if applied:
-        also()
-    else:
+    again = only_repeats(settlements, settled)
+    if not applied or (again and slices):
         db.execute("rollback to bundle")
+    elif not again:
+        also()
     db.execute("release bundle")
     return settled, pushed
 
