@@ -25,6 +25,7 @@
         |- StoreCorrupt     stored bytes do not match their checksum
         |   '- SealError    a message cannot be sealed or opened: no key, another key, or changed bytes
         |- LaneWaiting      operations wait in a partition that a transaction or a sealed replay would append to
+        |- LaneLocked       somebody else holds the partition for too long; nothing was applied
         |- ShuttingDown
         |- TooManyPolls     as many long polls wait as the broker lets
         '- OutcomeUnknown   the commit's fate is not known; retry with the same transactionId
@@ -194,6 +195,10 @@ class SealError(StoreCorrupt):
 
 class LaneWaiting(Unavailable):
     code = "lane_waiting"
+
+
+class LaneLocked(Unavailable):
+    code = "lane_locked"
 
 
 class ShuttingDown(Unavailable):

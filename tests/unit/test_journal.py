@@ -34,8 +34,9 @@ async def opened(directory: Path, bytes_max: int = 10**9) -> AsyncIterator[Sqlit
         await journal.close()
 
 
-async def read(journal: SqliteJournal, kind: str = "push", after: int = 0) -> list[Entry]:
-    return await journal.read(kind, after, entries_max=100, bytes_max=10**9)
+async def read(journal: SqliteJournal, kind: str = "push", entries_max: int = 100) -> list[Entry]:
+    lanes = [lane for lane in await journal.lanes() if lane.kind == kind]
+    return await journal.read(lanes, entries_max=entries_max * max(1, len(lanes)), bytes_max=10**9)
 
 
 async def test_entries_come_back_in_the_order_they_were_accepted(tmp_path: Path) -> None:
@@ -56,9 +57,23 @@ async def test_entries_come_back_in_the_order_they_were_accepted(tmp_path: Path)
 async def test_a_read_is_bounded_by_bytes_but_never_empty_while_something_waits(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         await journal.append([NewEntry(A, 1, bytes(100)) for _ in range(5)])
-        assert len(await journal.read("push", 0, entries_max=10, bytes_max=250)) == 2
-        assert len(await journal.read("push", 0, entries_max=10, bytes_max=1)) == 1
-        assert len(await journal.read("push", 0, entries_max=3, bytes_max=10**6)) == 3
+        assert len(await journal.read([A], entries_max=10, bytes_max=250)) == 2
+        assert len(await journal.read([A], entries_max=10, bytes_max=1)) == 1
+        assert len(await journal.read([A], entries_max=3, bytes_max=10**6)) == 3
+
+
+async def test_each_lane_has_an_entry_read_before_any_has_two(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.append([NewEntry(A, 1, b"%d" % number) for number in range(50)])
+        await journal.append([NewEntry(B, 1, b"b"), NewEntry(ACK, 1, b"ack"), NewEntry(B, 1, b"bb")])
+        few = await journal.read([A, B], entries_max=2, bytes_max=10**9)
+        assert [entry.body for entry in few] == [b"0", b"b"]
+        assert [entry.body for entry in await journal.read([A, B], entries_max=6, bytes_max=3)] == [b"0", b"1", b"b"]
+        assert [entry.body for entry in await journal.read([B], entries_max=6, bytes_max=10**9)] == [b"b", b"bb"]
+        await journal.remove(few)
+        [first, *_] = await journal.read([A], entries_max=1, bytes_max=10**9)
+        assert first.body == b"1"
+        assert await journal.read([Lane("push", "t", "q", "none")], entries_max=1, bytes_max=10**9) == []
 
 
 async def test_a_full_journal_refuses_whole_and_takes_again_what_fits_later(tmp_path: Path) -> None:
@@ -142,11 +157,11 @@ async def test_a_process_that_lives_adopts_what_another_left(tmp_path: Path) -> 
         async with opened(tmp_path) as other:
             await other.append([NewEntry(B, 2, str(number).encode()) for number in range(250)])
             await other.append([NewEntry(A, 1, b"refused")])
-            await other.fail((await other.read("push", 250, entries_max=1, bytes_max=10**6))[0], "no")
+            await other.fail((await read(other, entries_max=1000))[250], "no")
             assert await living.adopt() == {}, "its process lives"
         assert await living.adopt() == {B: 250}
         assert await living.adopt() == {}
-        found = await living.read("push", 0, entries_max=1000, bytes_max=10**9)
+        found = await read(living, entries_max=1000)
         assert [entry.body for entry in found] == [b"mine", *(str(number).encode() for number in range(250))]
         state = living.state()
         assert (state.entries, state.messages, state.failed) == (251, 501, 1)
@@ -180,7 +195,7 @@ async def test_what_was_accepted_survives_kill_9(tmp_path: Path) -> None:
     await process.wait()
     accepted = [int(line) for line in said.decode().split("\n")[:-1]]
     async with opened(tmp_path) as journal:
-        found = await journal.read("push", 0, entries_max=10**6, bytes_max=10**9)
+        found = await read(journal, entries_max=10**6)
         assert [int(entry.body) for entry in found][: len(accepted)] == accepted
         assert len(found) - len(accepted) in (0, 1)
 

@@ -26,7 +26,7 @@ class Process:
     def __init__(self, journal: SharedJournal) -> None:
         self.journal = journal
         self.held = HeldLanes(journal)
-        self.left_behind = False
+        self.left_behind: set[Lane] = set()
         journal.attach(self.held, lambda: self.left_behind)
 
     async def keep(self, lane: Lane, *bodies: bytes) -> None:
@@ -38,7 +38,7 @@ class Process:
         return [entry.body for entry in await self.entries()]
 
     async def entries(self) -> list[Entry]:
-        return await self.journal.read("push", 0, entries_max=100, bytes_max=10**9)
+        return await self.journal.read([A, B], entries_max=100, bytes_max=10**9)
 
     async def drain(self) -> None:
         entries = await self.entries()
@@ -134,16 +134,15 @@ async def test_a_full_journal_is_told_to_whoever_hands_over(tmp_path: Path) -> N
         assert other.journal.room() == owner.journal.room()
 
 
-async def test_nothing_is_drained_while_a_process_has_work_under_way_that_may_yet_be_applied(tmp_path: Path) -> None:
-    async with processes(tmp_path, 2) as (owner, other):
-        other.left_behind = True
+async def test_the_owner_knows_the_lanes_in_which_a_process_has_work_that_may_yet_be_applied(tmp_path: Path) -> None:
+    async with processes(tmp_path, 3) as (owner, other, third):
+        other.left_behind = {A}
         await other.keep(A, b"1")
-        quiet = asyncio.create_task(owner.journal.quiet())
-        await asyncio.sleep(0.01)
-        assert not quiet.done()
-        other.left_behind = False
-        await other.journal.quiet()
-        await quiet
+        await third.keep(B, b"2")
+        assert owner.journal.unsettled() == {A}, "from the moment on when the entry could be read"
+        other.left_behind = set()
+        await other.journal.tell()
+        assert owner.journal.unsettled() == set()
 
 
 async def test_an_operation_is_found_from_any_process_until_it_is_applied(tmp_path: Path) -> None:

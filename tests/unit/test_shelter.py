@@ -71,6 +71,7 @@ async def test_a_nack_that_no_lease_fences_is_never_kept_for_it_could_be_charged
     )
     shelter = broker.engine.shelter
     assert shelter is not None
+    fails(broker.store, "answer", *[AWAY] * 1000)
     shelter.watch.lost("the disk is full")
     if lease:
         [outcome] = await broker.ack_many([nack])

@@ -165,7 +165,7 @@ class Engine:
     def _take_shelter(self, journal: Journal, tenant: str, patience_seconds: float) -> None:
         self.shelter = Shelter(
             journal,
-            StoreWatch(),
+            StoreWatch(lambda: self.store.answer()),
             self.catalogue,
             maintenance=lambda: self.switches.seen(PUSH_ASIDE),
             clock_ms=self.store.id_time,
@@ -197,7 +197,7 @@ class Engine:
                     await self.store.switches.on()
                     await self.programs.reload()
             except (Unavailable, TimeoutError) as error:
-                self.shelter.watch.lost(str(error) or "it does not answer")
+                await self.shelter.is_there(str(error) or "it does not answer")
             self._draining = asyncio.create_task(self.journal_drain.run(), name="fairlane drain")
 
     def _check_running(self) -> None:
@@ -338,7 +338,10 @@ class Engine:
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait([self._draining])
-        left_behind = self.shelter.patience.left_behind if self.shelter is not None else None
+        if self.shelter is None:
+            return
+        await self.shelter.watch.stop()
+        left_behind = self.shelter.patience.left_behind
         if left_behind:
             await asyncio.wait(left_behind, timeout=1.0)
             for task in list(left_behind):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable
 
 from fairlane.errors import FairlaneError, JournalFull
 from fairlane.runtime.clock import wall_clock
@@ -16,6 +16,8 @@ class HeldLanes:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._counts: Counter[Lane] = Counter()
+        self._turns: OrderedDict[tuple[str, str, str], OrderedDict[Lane, None]] = OrderedDict()
+        """The lanes of each queue (of acks: of each group) in the order in which it is their turn."""
         self.added = asyncio.Event()
         """Set when there is something to drain."""
         self._left: deque[tuple[float, int]] = deque(maxlen=100)
@@ -32,9 +34,28 @@ class HeldLanes:
     def count(self, lane: Lane) -> int:
         return self._counts[lane]
 
+    def turn(self, kind: str, most: int, resting: Callable[[Lane], bool]) -> list[Lane]:
+        """The lanes whose turn it is, of each queue one after the other; none twice, and none that rests. It is not
+        their turn again before all others had theirs."""
+        found: list[Lane] = []
+        queues = deque((key, len(lanes)) for key, lanes in self._turns.items() if key[0] == kind)
+        while queues and len(found) < most:
+            key, left = queues.popleft()
+            lanes = self._turns[key]
+            while left:
+                left -= 1
+                lane = next(iter(lanes))
+                lanes.move_to_end(lane)
+                if not resting(lane):
+                    found.append(lane)
+                    self._turns.move_to_end(key)
+                    queues.append((key, left))
+                    break
+        return found
+
     def hold(self, lanes: dict[Lane, int]) -> None:
         """Entries that came into the journal by another process."""
-        self._counts.update(lanes)
+        self._add(lanes)
         if lanes:
             self.added.set()
 
@@ -45,14 +66,27 @@ class HeldLanes:
             self._counts[lane] -= 1
             if self._counts[lane] <= 0:
                 del self._counts[lane]
+                self._end_turns(lane)
                 gone.append(lane)
         if gone:
             self.journal.released(gone)
 
+    def _add(self, lanes: dict[Lane, int]) -> None:
+        self._counts.update(lanes)
+        for lane in lanes:
+            self._turns.setdefault(lane[:3], OrderedDict()).setdefault(lane)
+
+    def _end_turns(self, lane: Lane) -> None:
+        lanes = self._turns.get(lane[:3])
+        if lanes is not None:
+            lanes.pop(lane, None)
+            if not lanes:
+                del self._turns[lane[:3]]
+
     async def append(self, entries: list[NewEntry]) -> FairlaneError | None:
         """Keep entries and hold their lanes, from now on; the error if they could not be kept."""
         lanes = [entry.lane for entry in entries]
-        self._counts.update(lanes)
+        self._add(Counter(lanes))
         try:
             await self.journal.append(entries)
         except FairlaneError as error:

@@ -1,4 +1,5 @@
-"""Applies what the journal holds, in the order of each lane, as soon as the store takes it."""
+"""Applies what the journal holds: lane by lane in turn, each in its order. A lane that cannot be had rests, and the
+others go on."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, cast
 
@@ -18,17 +18,18 @@ from fairlane.engine.kept import ack_request, push_request
 from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
 from fairlane.engine.shelter import Shelter
-from fairlane.errors import FairlaneError, Overloaded, ShuttingDown, Unavailable
+from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, ShuttingDown, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.base import Store
 from fairlane.store.journal import Entry, Lane
 
+_LANES_MAX = 500
 _ENTRIES_MAX = 500
 _BYTES_MAX = 4 * 1024 * 1024
 _PAUSE_SECONDS = (0.1, 1.0)
-"""After the first failed try, and at most."""
+"""Of a lane that failed, or of all when the journal did: after the first failed try, and at most."""
 _FLOOR_SECONDS = 1.0
 _SNAPSHOT_SECONDS = 30.0
 _ADOPT_SECONDS = 5.0
@@ -36,6 +37,8 @@ _ADOPT_SECONDS = 5.0
 _STRIKES_MAX = 5
 """An entry that the store refuses so often, while it takes others, is set aside."""
 _SLACK_SECONDS = 60
+
+Outcomes = Sequence[PushOutcome] | Sequence[AckOutcome]
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +66,12 @@ class JournalDrain:
         self._applied = applied
         self._programs = programs
         self._operations = operations
-        self._strikes: Counter[int] = Counter()
+        self._resting: dict[Lane, tuple[int, float]] = {}
+        """Lanes that failed: how often, and until when they rest."""
+        self._strikes: dict[int, tuple[int, int]] = {}
+        """Entries that the store refused: how often, and how many others it had taken by then."""
         self._single = 0
-        """So many entries go one by one: after a failure, so that one that can never be applied fails alone."""
+        """So many lanes go one by one: after a failure, so that an entry which can never be applied fails alone."""
         self._snapshot_at = 0.0
         self._adopt_at = time.monotonic() + _ADOPT_SECONDS
         self.drained = 0
@@ -89,107 +95,130 @@ class JournalDrain:
             except ShuttingDown:
                 return
             except FairlaneError as error:
-                watch.lost(str(error))
                 failures += 1
+                if await self._shelter.is_there(str(error)):
+                    log.warning("the journal cannot be drained now: %s", error)
                 await asyncio.sleep(backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
                 continue
+            if not watch.up:
+                await watch.wait_back(_FLOOR_SECONDS)
+                continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_FLOOR_SECONDS):
+                async with asyncio.timeout(self._pause()):
                     await added.wait()
 
+    def _pause(self) -> float:
+        """Until the next look: sooner if a lane has rested by then."""
+        soonest = min((until for _, until in self._resting.values()), default=float("inf"))
+        return min(_FLOOR_SECONDS, max(_PAUSE_SECONDS[0] / 2, soonest - time.monotonic()))
+
     async def _look(self) -> None:
-        """Drain what can be drained. Raises what the store says when it does not answer."""
+        """Drain what can be drained. Raises what the journal says when it fails, or the store beside it."""
         shelter = self._shelter
         if time.monotonic() >= self._adopt_at:
             self._adopt_at = time.monotonic() + _ADOPT_SECONDS
             shelter.held.hold(await self._journal.adopt())
-        if not shelter.watch.up:
-            await self._store.switches.on()
-        # A flush that nobody waited for may yet be applied; replayed before it, its messages could be stored twice.
-        while left_behind := shelter.patience.left_behind:
-            await asyncio.wait(set(left_behind), timeout=_FLOOR_SECONDS)
-        await self._journal.quiet()
+        await self._journal.tell()
         if shelter.held:
             await self._drain("ack")
             if shelter.diverted() != "maintenance":
                 await self._drain("push")
-        shelter.watch.back()
-        if time.monotonic() >= self._snapshot_at:
+        self._resting = {lane: rest for lane, rest in self._resting.items() if lane in shelter.held}
+        if shelter.watch.up and time.monotonic() >= self._snapshot_at:
             await self._journal.save_catalogue(await self._store.queues.list(self._tenant))
             if self._programs.loaded:
                 await self._journal.save_specs(self._programs.versions)
             self._snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
 
     async def _drain(self, kind: Literal["push", "ack"]) -> None:
-        after, moved = 0, False
-        stuck: set[Lane] = set()
-        refused: list[tuple[Entry, Unavailable]] = []
-        while entries := await self._journal.read(
-            kind, after, entries_max=1 if self._single else _ENTRIES_MAX, bytes_max=_BYTES_MAX
-        ):
-            after = entries[-1].seq
-            todo = [entry for entry in entries if entry.lane not in stuck]
+        """Until no lane has anything that can be applied now."""
+        shelter = self._shelter
+        put_off: set[Lane] = set()
+
+        def rests(lane: Lane) -> bool:
+            return lane in put_off or self._resting.get(lane, (0, 0.0))[1] > time.monotonic()
+
+        while shelter.watch.up:
             alone = self._single > 0
             self._single -= alone
-            try:
-                if todo:
-                    await (self._push(todo, stuck) if kind == "push" else self._ack(todo))
-                    moved = True
-                    self._shelter.watch.back()
-            except Unavailable as error:
-                if not alone:
-                    self._single = len(todo) if len(todo) > 1 else 3
-                    raise
-                stuck.add(todo[0].lane)
-                refused.append((todo[0], error))
-                if not moved and len(refused) >= 3:
-                    raise
-            if kind == "push" and self._shelter.diverted() == "maintenance":
-                break
-        await self._judge(refused, moved=moved)
+            lanes = shelter.held.turn(kind, 1 if alone else _LANES_MAX, rests)
+            if not lanes:
+                return
+            entries = await self._journal.read(lanes, entries_max=1 if alone else _ENTRIES_MAX, bytes_max=_BYTES_MAX)
+            # Replayed before work that was left behind has ended, its messages could be stored twice.
+            unsettled = shelter.unsettled()
+            todo = [entry for entry in entries if entry.lane not in unsettled]
+            put_off.update(unsettled.intersection(lanes))
+            if not entries:
+                put_off.update(lanes)  # they are about to get their entries
+            if todo:
+                await self._apply(kind, todo)
+            if kind == "push" and shelter.diverted() == "maintenance":
+                return
 
-    async def _judge(self, refused: Sequence[tuple[Entry, Unavailable]], *, moved: bool) -> None:
-        """A store that took nothing is away; one that took others refuses these."""
-        if not refused:
-            self._strikes.clear()
-        elif not moved:
-            raise refused[0][1]
-        for entry, error in refused:
-            self._strikes[entry.seq] += 1
-            if self._strikes[entry.seq] >= _STRIKES_MAX:
-                await self._set_aside(entry, error)
+    async def _apply(self, kind: Literal["push", "ack"], entries: list[Entry]) -> None:
+        """Into the store together. Each entry is removed or set aside, or its lane rests."""
+        outcomes: Sequence[Outcomes | FairlaneError]
+        try:
+            outcomes = await (self._push(entries) if kind == "push" else self._ack(entries))
+        except ShuttingDown:
+            raise
+        except FairlaneError as failure:
+            outcomes = [failure] * len(entries)
+        found = list(zip(entries, outcomes, strict=True))
+        await self._end([(entry, outcome) for entry, outcome in found if not isinstance(outcome, FairlaneError)])
+        failed: dict[Lane, tuple[Entry, FairlaneError]] = {}
+        for entry, outcome in found:
+            if isinstance(outcome, FairlaneError):  # what is behind one in its lane was not tried, or in vain
+                failed.setdefault(entry.lane, (entry, outcome))
+        doubts = [error for _, error in failed.values() if _is_of_the_store(error)]
+        blame = len(failed) == 1
+        if doubts:
+            there = await self._shelter.is_there(str(doubts[0]))
+            blame = blame and there
+            self._single = len(failed) if there and not blame else 0
+        for entry, error in failed.values():
+            await self._failed(entry, error, blame=blame)
 
-    async def _push(self, entries: list[Entry], stuck: set[Lane]) -> None:
-        """Into the store together; each entry is removed, waits for room, or is set aside."""
+    async def _failed(self, entry: Entry, error: FairlaneError, *, blame: bool) -> None:
+        """Set it aside if it can never be applied; otherwise it is tried again when its lane has rested. `blame`: the
+        store is there, and was given nothing else."""
+        if not isinstance(error, Unavailable | BrokerFailed | Overloaded):
+            await self._set_aside(entry, error)
+            return
+        strikes, taken = self._strikes.get(entry.seq, (0, -1))
+        if isinstance(error, BrokerFailed) or (blame and _is_of_the_store(error) and taken < self.drained):
+            strikes += 1
+            self._strikes[entry.seq] = (strikes, self.drained)
+        if strikes >= _STRIKES_MAX:
+            await self._set_aside(entry, error)
+            return
+        failures = self._resting.get(entry.lane, (0, 0.0))[0] + 1
+        pause = backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1])
+        self._resting[entry.lane] = (failures, time.monotonic() + pause)
+
+    async def _push(self, entries: list[Entry]) -> list[Outcomes | FairlaneError]:
+        """What became of each."""
         age_seconds = max(0, wall_clock() - entries[0].created_at) // 1_000_000 + _SLACK_SECONDS
         flush = Flush([push_request(entry) for entry in entries], in_order=True, dedup_least=age_seconds)
         outcomes = await self._pusher.run(flush)
         self._applied()
-        done: list[tuple[Entry, Sequence[PushOutcome]]] = []
-        away: Unavailable | None = None
-        for entry, outcome in zip(entries, outcomes, strict=True):
-            error = outcome if isinstance(outcome, FairlaneError) else _refused(outcome)
-            if error is None:
-                done.append((entry, cast(list[PushOutcome], outcome)))
-            elif isinstance(error, Overloaded):
-                stuck.add(entry.lane)
-            elif isinstance(error, Unavailable):
-                away = error
-            else:
-                await self._set_aside(entry, error)
-        await self._end(done)
-        if away is not None:
-            raise away
+        return [
+            outcome if isinstance(outcome, FairlaneError) else _refused(outcome) or cast(list[PushOutcome], outcome)
+            for outcome in outcomes
+        ]
 
-    async def _ack(self, entries: list[Entry]) -> None:
-        outcomes = await self._acks([ack_request(entry) for entry in entries])
-        done: list[tuple[Entry, Sequence[AckOutcome]]] = []
-        for entry, outcome in zip(entries, outcomes, strict=True):
+    async def _ack(self, entries: list[Entry]) -> list[Outcomes | FairlaneError]:
+        found: list[Outcomes | FairlaneError] = []
+        for entry, outcome in zip(entries, await self._acks([ack_request(entry) for entry in entries]), strict=True):
+            if isinstance(outcome, FairlaneError):
+                found.append(outcome)
+                continue
             if isinstance(outcome, Exception):
                 raise outcome
             self._count_lost(entry, outcome)
-            done.append((entry, outcome))
-        await self._end(done)
+            found.append(outcome)
+        return found
 
     def _count_lost(self, entry: Entry, outcomes: Sequence[AckOutcome]) -> None:
         lost = [outcome for outcome in outcomes if not outcome.success]
@@ -203,16 +232,20 @@ class JournalDrain:
                 lost[0].error,
             )
 
-    async def _end(self, done: Sequence[tuple[Entry, Sequence[PushOutcome] | Sequence[AckOutcome]]]) -> None:
+    async def _end(self, done: Sequence[tuple[Entry, Outcomes]]) -> None:
         """Entries that are applied can be looked up in the store before they are gone from the journal."""
-        if done:
-            await self._operations.record(done)
-            entries = [entry for entry, _ in done]
-            await self._journal.remove(entries)
-            self._shelter.held.let_go(entry.lane for entry in entries)
-            count = sum(entry.messages for entry in entries)
-            self.drained += count
-            self._shelter.held.left(count)
+        if not done:
+            return
+        await self._operations.record(done)
+        entries = [entry for entry, _ in done]
+        await self._journal.remove(entries)
+        self._shelter.held.let_go(entry.lane for entry in entries)
+        for entry in entries:
+            self._resting.pop(entry.lane, None)
+            self._strikes.pop(entry.seq, None)
+        count = sum(entry.messages for entry in entries)
+        self.drained += count
+        self._shelter.held.left(count)
 
     async def _set_aside(self, entry: Entry, error: FairlaneError) -> None:
         log.error(
@@ -232,3 +265,8 @@ def _refused(outcomes: list[PushOutcome] | Exception) -> FairlaneError | None:
     if isinstance(outcomes, Exception):
         raise outcomes
     return next((outcome.error for outcome in outcomes if outcome.error is not None), None)
+
+
+def _is_of_the_store(error: FairlaneError) -> bool:
+    """Whether it may be that the store is away."""
+    return isinstance(error, Unavailable) and not isinstance(error, LaneLocked)

@@ -1,7 +1,8 @@
 """How long an answer of the store is waited for.
 
-One slow flush has the whole patience. A store that was given work and has answered nobody for a good while is taken for
-frozen sooner: who waits for it then, and who comes, is answered from the journal."""
+One slow flush has the whole patience. A store that was given work and has answered nobody for a good while is asked
+whether it is there; if it does not even answer that, nobody waits for it any longer: who does, and who comes, is
+answered from the journal."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any
 
+from fairlane.engine.store_watch import LATE_SECONDS, StoreWatch
+from fairlane.store.journal import Lane
+
 PATIENCE_SECONDS = 2.0
 SILENCE_SHARE = 0.25
 """Of the patience: a silence of the whole store that is shorter says nothing."""
@@ -17,15 +21,19 @@ SLOWEST_TIMES = 4.0
 """Nor one that is shorter than so many times what the store took lately."""
 FORGET = 0.9
 """What is left of the slowest answer with each that comes after it."""
-LATE_SECONDS = 0.05
-"""A timer that fires later than this tells of a stall of this process, in which it could hear nobody."""
 
 
 class Patience:
-    def __init__(self, seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, watch: StoreWatch, seconds: float = PATIENCE_SECONDS, ended: Callable[[], None] = lambda: None
+    ) -> None:
+        """`ended` is called when work that was not waited for came to its end."""
         self.seconds = seconds
-        self.left_behind: set[asyncio.Task[Any]] = set()
-        """Work that was not waited for. Nothing is applied from the journal while some of it may still be."""
+        self.left_behind: dict[asyncio.Task[Any], frozenset[Lane]] = {}
+        """Work that was not waited for, and the lanes it may yet change. Nothing of these is applied from the journal
+        before it ended: what comes twice is known only to who comes second."""
+        self._watch = watch
+        self._ended = ended
         self._under_way = 0
         self._heard_at = 0.0
         # Until it was seen to be fast, a store has the whole patience.
@@ -35,8 +43,15 @@ class Patience:
         """How long the store may answer nobody."""
         return min(self.seconds, max(SILENCE_SHARE * self.seconds, SLOWEST_TIMES * self._slowest))
 
-    async def waits_for(self, work: Coroutine[Any, Any, Any], hasty: Callable[[], bool]) -> bool:
-        """Whether the work was done in time; if not, it goes on by itself. It has the whole patience unless `hasty`."""
+    def unsettled(self) -> set[Lane]:
+        """The lanes of what was left behind."""
+        return set().union(*self.left_behind.values())
+
+    async def waits_for(
+        self, work: Coroutine[Any, Any, Any], hasty: Callable[[], bool], lanes: Callable[[], frozenset[Lane]]
+    ) -> bool:
+        """Whether the work, which is about `lanes`, was done in time; if not, it goes on by itself. It has the whole
+        patience unless `hasty`."""
         began = monotonic()
         if not self._under_way:
             self._heard_at = began
@@ -54,16 +69,18 @@ class Patience:
             self._slowest = max(self._heard_at - began, self._slowest * FORGET)
             task.result()
             return True
-        self.left_behind.add(task)
-        task.add_done_callback(self._ended)
+        self.left_behind[task] = lanes()
+        task.add_done_callback(self._end)
         return False
 
     async def _wait(self, task: asyncio.Task[Any], give_up_at: float, hasty: Callable[[], bool]) -> None:
         while not task.done():
             silent_at = self._heard_at + self.silence_seconds()
-            if silent_at <= monotonic() and not hasty():
-                silent_at = give_up_at
-            until = min(give_up_at, silent_at)
+            if silent_at <= monotonic() < give_up_at and hasty():
+                if not await self._is_there(task):
+                    return
+                continue
+            until = min(give_up_at, silent_at) if silent_at > monotonic() else give_up_at
             left = until - monotonic()
             if left <= 0:
                 return
@@ -73,7 +90,18 @@ class Patience:
                 self._heard_at += late
                 give_up_at += late
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self.left_behind.discard(task)
+    async def _is_there(self, task: asyncio.Task[Any]) -> bool:
+        """Ask a store that is silent. Whatever it answered meanwhile is as good as an answer."""
+        heard_at = self._heard_at
+        answered = await self._watch.answers(self.silence_seconds())
+        if answered:
+            self._heard_at = monotonic()
+        elif self._heard_at == heard_at and not task.done():
+            self._watch.lost("it is silent, and does not answer whether it is there")
+        return self._watch.up or task.done()
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        del self.left_behind[task]
         if not task.cancelled():
             task.exception()  # whoever waited for it was answered long ago
+        self._ended()

@@ -12,8 +12,11 @@ from fairlane.engine.pop import Popper, PopRequest
 from fairlane.engine.popped import Popped
 from fairlane.engine.shelter import Shelter
 from fairlane.engine.wide_pop import WidePopper
-from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.errors import LaneLocked, OutcomeUnknown, StoreUnavailable, Unavailable
 from fairlane.telemetry import Telemetry
+
+_PAUSE_SECONDS = 0.2
+"""Before a poll that waits tries again what failed for it alone."""
 
 
 class Polls:
@@ -44,16 +47,22 @@ class Polls:
 
 
 async def _pop_when_up(request: PopRequest, shelter: Shelter, pop: Callable[[PopRequest], Awaitable[Popped]]) -> Popped:
-    """A poll that waits, waits for the store as well; one that does not is told at once that it is away."""
+    """A poll that waits, waits for the store as well; one that does not is told at once that it is away. A pop that
+    fails while the store is there fails alone."""
     watch, give_up_at = shelter.watch, perf_counter() + request.wait_seconds
     while True:
         if not watch.up and not await watch.wait_back(give_up_at - perf_counter()):
             raise StoreUnavailable(f"the store does not answer: {watch.why}")
         left = max(0.0, give_up_at - perf_counter()) if request.wait_seconds else 0.0
+        error: Unavailable
         try:
             async with asyncio.timeout(None if left else 2 * shelter.patience.seconds):
                 return await pop(msgspec.structs.replace(request, wait_seconds=left))
         except TimeoutError:
-            watch.lost("a pop got no answer in time")
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            watch.lost(str(error))
+            error = StoreUnavailable("a pop got no answer in time; try again")
+        except (StoreUnavailable, OutcomeUnknown, LaneLocked) as failure:
+            error = failure
+        if isinstance(error, LaneLocked) or await shelter.is_there(str(error)):
+            if give_up_at - perf_counter() <= _PAUSE_SECONDS:
+                raise error
+            await asyncio.sleep(_PAUSE_SECONDS)

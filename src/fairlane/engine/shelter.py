@@ -20,10 +20,10 @@ from fairlane.engine.kept import ack_lane, push_lane
 from fairlane.engine.patience import PATIENCE_SECONDS, Patience
 from fairlane.engine.set_aside import SetAside
 from fairlane.engine.store_watch import StoreWatch
-from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
+from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.outcome import BufferReason
-from fairlane.store.journal import Journal
+from fairlane.store.journal import Journal, Lane
 
 PushRun = Callable[[Flush], Coroutine[Any, Any, PushAnswers]]
 AckRun = Callable[[list[AckRequest]], Coroutine[Any, Any, AckAnswers]]
@@ -42,9 +42,9 @@ class Shelter:
     ) -> None:
         self.journal = journal
         self.watch = watch
-        self.patience = Patience(patience_seconds)
         self.held = HeldLanes(journal)
-        journal.attach(self.held, lambda: bool(self.patience.left_behind))
+        self.patience = Patience(watch, patience_seconds, ended=self.held.added.set)
+        journal.attach(self.held, self.patience.unsettled)
         self.set_aside = SetAside(self.held)
         self._maintenance = maintenance
         self._ids = Uuid7(clock_ms)
@@ -55,6 +55,14 @@ class Shelter:
         if self._maintenance():
             return "maintenance"
         return None if self.watch.up else "store_unavailable"
+
+    def unsettled(self) -> set[Lane]:
+        """The lanes that work may yet change which nobody waits for, in this process or in another of the broker."""
+        return self.patience.unsettled() | self.journal.unsettled()
+
+    async def is_there(self, why: str) -> bool:
+        """Whether the store is, though something failed."""
+        return await self.watch.check(why, self.patience.silence_seconds())
 
     async def push(self, requests: list[PushRequest], run: PushRun) -> PushAnswers:
         """`run` brings a flush into the store, one way or another."""
@@ -92,22 +100,32 @@ class Shelter:
     async def _push(self, requests: Sequence[PushRequest], run: PushRun) -> PushAnswers:
         """Into the store; what it does not take, or not in time, into the journal."""
         flush = Flush(requests)
-        if not await self.patience.waits_for(run(flush), hasty=lambda: may_be_kept(flush)):
-            flush.abandoned = True
+        done = await self.patience.waits_for(
+            run(flush), hasty=lambda: may_be_kept(flush), lanes=lambda: _push_lanes(requests)
+        )
+        flush.abandoned = not done
         lost = [
             number
             for number, outcome in enumerate(flush.outcomes)
-            if isinstance(outcome, StoreUnavailable | OutcomeUnknown)
+            if isinstance(outcome, StoreUnavailable | OutcomeUnknown | LaneLocked)
             or (flush.abandoned and isinstance(outcome, list) and any(one is UNDECIDED for one in outcome))
         ]
         if not lost:
             return flush.outcomes
         answers: PushAnswers = list(flush.outcomes)
-        error = next((outcome for outcome in answers if isinstance(outcome, FairlaneError)), None)
-        self.watch.lost(str(error) if error else "a push got no answer in time")
+        reason = await self._why([answers[number] for number in lost])
         shares = unsettled(flush, lost, answers)
-        await self._pushes.keep(requests, shares, answers, "store_unavailable")
+        await self._pushes.keep(requests, shares, answers, reason)
         return answers
+
+    async def _why(self, lost: Sequence[object]) -> BufferReason:
+        """Why these go to the journal. Lanes that somebody holds say nothing of the store."""
+        others = [outcome for outcome in lost if not isinstance(outcome, LaneLocked)]
+        if not others:
+            return "lane_locked"
+        error = next((outcome for outcome in others if isinstance(outcome, FairlaneError)), None)
+        there = await self.is_there(str(error) if error else "a push got no answer in time")
+        return "system_busy" if there else "store_unavailable"
 
     async def ack(self, requests: list[AckRequest], run: AckRun) -> AckAnswers:
         if not self.watch.up:
@@ -138,10 +156,36 @@ class Shelter:
             outcomes.extend(await run(requests))
 
         try:
-            if await self.patience.waits_for(collect(), hasty=lambda: not any(map(unfenced, requests))):
-                return outcomes
+            if await self.patience.waits_for(
+                collect(), hasty=lambda: not any(map(unfenced, requests)), lanes=lambda: _ack_lanes(requests)
+            ):
+                return await self._keep_locked(requests, outcomes)
             error: FairlaneError = OutcomeUnknown("an ack got no answer in time")
+        except LaneLocked as locked:
+            return await keep_acks(requests, self.held, self._ids, locked, doubtful=False, reason="lane_locked")
         except (StoreUnavailable, OutcomeUnknown) as lost:
             error = lost
-        self.watch.lost(str(error))
-        return await keep_acks(requests, self.held, self._ids, error, doubtful=isinstance(error, OutcomeUnknown))
+        reason: BufferReason = "system_busy" if await self.is_there(str(error)) else "store_unavailable"
+        doubtful = isinstance(error, OutcomeUnknown)
+        return await keep_acks(requests, self.held, self._ids, error, doubtful=doubtful, reason=reason)
+
+    async def _keep_locked(self, requests: list[AckRequest], outcomes: AckAnswers) -> AckAnswers:
+        """Keep the requests that met a locked lane. Of one that named several lanes some may be settled already."""
+        for kind in (LaneLocked, OutcomeUnknown):
+            failed = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, kind)}
+            if failed:
+                some = [requests[number] for number in failed]
+                error = next(iter(failed.values()))
+                doubtful = kind is OutcomeUnknown
+                kept = await keep_acks(some, self.held, self._ids, error, doubtful=doubtful, reason="lane_locked")
+                for number, answer in zip(failed, kept, strict=True):
+                    outcomes[number] = answer
+        return outcomes
+
+
+def _push_lanes(requests: Sequence[PushRequest]) -> frozenset[Lane]:
+    return frozenset(push_lane(request.tenant, item) for request in requests for item in request.items)
+
+
+def _ack_lanes(requests: Sequence[AckRequest]) -> frozenset[Lane]:
+    return frozenset(ack_lane(request, item) for request in requests for item in request.items)

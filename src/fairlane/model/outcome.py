@@ -17,7 +17,7 @@ from fairlane.model.names import check_count, check_name, is_plain
 
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 _STATUSES: tuple[str, ...] = get_args(AckStatus)
-BufferReason = Literal["maintaining_order", "system_busy", "store_unavailable", "maintenance"]
+BufferReason = Literal["maintaining_order", "lane_locked", "system_busy", "store_unavailable", "maintenance"]
 Durability = Literal["store", "journal"]
 """Where what waits is kept: in the store's operation queue, or in this broker's journal."""
 

@@ -326,6 +326,11 @@ class Store(Protocol):
         """The store's clock."""
         ...
 
+    async def answer(self) -> None:
+        """Say that the store is there and can be written to, waiting for no lane and for no other call where calls do
+        not wait for each other anyway. StoreUnavailable if not."""
+        ...
+
     def id_time(self) -> int:
         """Milliseconds for new ids, known without asking: at or a little before the store's clock."""
         ...

@@ -85,17 +85,23 @@ class Journal(Protocol):
         """Of this journal among those of its directory."""
         ...
 
-    def attach(self, lanes: Lanes, left_behind: Callable[[], bool]) -> None:
-        """Called once, before all else: which lanes are held here, and whether this process has work under way that
-        may yet be applied. Lanes that get entries by other processes are held too, before those are answered."""
+    def attach(self, lanes: Lanes, left_behind: Callable[[], set[Lane]]) -> None:
+        """Called once, before all else: which lanes are held here, and those in which this process has work under way
+        that nobody waits for and that may yet be applied. Lanes that get entries by other processes are held too,
+        before those are answered."""
         ...
 
     def released(self, lanes: Sequence[Lane]) -> None:
         """The last entries of these lanes are gone."""
         ...
 
-    async def quiet(self) -> None:
-        """This process has nothing under way that may yet be applied; wait until no other has."""
+    def unsettled(self) -> set[Lane]:
+        """The lanes in which other processes have work under way that may yet be applied: from before an entry of
+        theirs is read until they said that it ended."""
+        ...
+
+    async def tell(self) -> None:
+        """Tell who reads the journal what this process has under way."""
         ...
 
     async def append(self, entries: Sequence[NewEntry]) -> None:
@@ -105,8 +111,9 @@ class Journal(Protocol):
         written."""
         ...
 
-    async def read(self, kind: str, after: int, *, entries_max: int, bytes_max: int) -> list[Entry]:
-        """The next entries of a kind that wait, in order; at least one if there is any."""
+    async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
+        """The next entries of these lanes, each lane's from its first on, in the order they were accepted; at least one
+        if there is any. Each lane has one before any has two."""
         ...
 
     async def remove(self, entries: Sequence[Entry]) -> None:

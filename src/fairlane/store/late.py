@@ -65,6 +65,9 @@ class LateStore:
     async def now(self) -> int:
         return await self.opened().now()
 
+    async def answer(self) -> None:
+        await self.opened().answer()
+
     def id_time(self) -> int:
         return self._store.id_time() if self._store is not None else wall_clock() // 1000
 

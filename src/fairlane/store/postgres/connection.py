@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from fairlane.errors import FairlaneError, OutcomeUnknown, ShuttingDown, StoreUnavailable
+from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, OutcomeUnknown, ShuttingDown, StoreUnavailable
 from fairlane.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -18,14 +19,36 @@ T = TypeVar("T")
 STATEMENT_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = (0.1, 0.2, 0.4)
-"""Sleeps before trying again after a deadlock, a serialisation failure or a lock that was not to be had in time."""
+"""Sleeps before trying again after a deadlock or a serialisation failure."""
+SESSION = {
+    "application_name": "fairlane",
+    "idle_in_transaction_session_timeout": "5s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "20s",
+    "client_connection_check_interval": "5s",
+}
+"""What the server is told of every session, so that it ends those of a broker that froze or is gone and holds locks."""
+LIMITS = (
+    "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s';"
+    f"SET LOCAL idle_in_transaction_session_timeout = '{SESSION['idle_in_transaction_session_timeout']}'"
+)
+"""Of each transaction: a pooler may not have passed on what a session was told."""
 
 EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000
 MINUS_INFINITY = -(2**63) + EPOCH_2000
 
-_TRANSIENT = ("40001", "40P01", "55P03")
+_TRANSIENT = ("40001", "40P01")
+_LOCKED = "55P03"
+_DEFECTS = ("22", "23")
+"""Bad data and broken constraints: no statement of ours should ever meet them."""
 _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
 """The server said no, so nothing was applied: no room, starting up, read-only, not allowed, I/O error."""
+_UNKNOWN_SETTINGS = ("08P01", "22023", "42704", "55P02")
+"""How poolers and servers refuse to be told of a session what they do not know."""
+
+log = logging.getLogger(__name__)
 
 
 class Database:
@@ -61,7 +84,7 @@ class Database:
 
         async def run(connection: asyncpg.Connection[Any]) -> T:
             async with connection.transaction():
-                await connection.execute("SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '30s'")
+                await connection.execute(LIMITS)
                 return await work(connection)
 
         return await self._run(run, OutcomeUnknown)
@@ -108,6 +131,11 @@ class Database:
 
 def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | OutcomeUnknown]) -> FairlaneError:
     state = error.sqlstate or ""
+    if state == _LOCKED:
+        return LaneLocked(f"somebody else holds what this needs for too long: {error}")
+    if state.startswith(_DEFECTS):
+        log.error("a statement failed for good, which is a defect of this broker (%s)", state, exc_info=error)
+        return BrokerFailed("the broker failed on this request; its log says more")
     if state in _TRANSIENT or state.startswith(_REFUSED):
         return StoreUnavailable(f"the database refused a statement for now: {error}")
     if state.startswith(("08", "57")):
@@ -117,8 +145,9 @@ def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outc
 
 async def open_database(url: str, *, connections: int, statement_cache: bool, clock: Clock | None) -> Database:
     """A pool that is connected, or StoreUnavailable."""
-    try:
-        pool = await asyncpg.create_pool(
+
+    async def open_pool(settings: dict[str, str]) -> asyncpg.Pool[Any]:
+        return await asyncpg.create_pool(
             url,
             min_size=1,
             max_size=connections,
@@ -127,11 +156,32 @@ async def open_database(url: str, *, connections: int, statement_cache: bool, cl
             timeout=CONNECT_SECONDS,
             init=prepare,
             reset=_keep,
-            server_settings={"application_name": "fairlane"},
+            server_settings=settings,
         )
+
+    return Database(await _with_session(open_pool), clock)
+
+
+async def connect(url: str) -> asyncpg.Connection[Any]:
+    """A connection beside the pool, or StoreUnavailable."""
+
+    async def open_one(settings: dict[str, str]) -> asyncpg.Connection[Any]:
+        return await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings=settings)
+
+    return await _with_session(open_one)
+
+
+async def _with_session(open_some: Callable[[dict[str, str]], Awaitable[T]]) -> T:
+    """Open what its sessions are told about, or without that if somebody on the way refuses it."""
+    try:
+        try:
+            return await open_some(SESSION)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate not in _UNKNOWN_SETTINGS:
+                raise
+            return await open_some({"application_name": SESSION["application_name"]})
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise StoreUnavailable(f"cannot connect to the database: {error}") from error
-    return Database(pool, clock)
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:

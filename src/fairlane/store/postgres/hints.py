@@ -11,6 +11,9 @@ from typing import Any
 
 import asyncpg
 
+from fairlane.errors import StoreUnavailable
+from fairlane.store.postgres.connection import connect
+
 _CHANNEL = "fairlane"
 _GAP_SECONDS = 0.01
 """Between two notifications: NOTIFY takes a lock of the whole database, so many become one."""
@@ -46,11 +49,9 @@ class Hints:
     async def _run(self) -> None:
         while True:
             try:
-                connection: asyncpg.Connection[Any] = await asyncpg.connect(
-                    self._url, statement_cache_size=0, timeout=5
-                )
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                log.warning("no hints from other brokers for now: %r", error)
+                connection = await connect(self._url)
+            except StoreUnavailable as error:
+                log.warning("no hints from other brokers for now: %s", error)
                 await asyncio.sleep(_RECONNECT_SECONDS)
                 continue
             try:

@@ -11,7 +11,7 @@ import asyncpg
 
 from fairlane.errors import InvalidRequest, StoreUnavailable, StoreUnsafe
 from fairlane.runtime.clock import Clock
-from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, open_database
+from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, open_database
 from fairlane.store.postgres.contents import Contents
 from fairlane.store.postgres.data_keys import DataKeys
 from fairlane.store.postgres.dead_letters import DeadLetters
@@ -22,6 +22,7 @@ from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
 from fairlane.store.postgres.operations import Operations
+from fairlane.store.postgres.question import Question
 from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.recurring import Recurring
 from fairlane.store.postgres.retention import Retention
@@ -52,9 +53,10 @@ class PostgresStore:
 
     kind = "postgresql"
 
-    def __init__(self, database: Database, hints: Hints, shards: list[int]) -> None:
+    def __init__(self, database: Database, hints: Hints, question: Question, shards: list[int]) -> None:
         self._database = database
         self._hints = hints
+        self._question = question
         self._ahead = IdClock(database)
         self.queues = Queues(database, shards)
         self.groups = Groups(database, shards)
@@ -97,8 +99,9 @@ class PostgresStore:
             raise InvalidRequest(f"shards is {shards}; it must be between 1 and {SHARDS_MAX}")
         values = await _prepare(listen_url or url, shards=shards, allow_unsafe=allow_unsafe)
         database = await open_database(url, connections=connections, statement_cache=statement_cache, clock=clock)
-        store = cls(database, Hints(listen_url or url), values)
+        store = cls(database, Hints(listen_url or url), Question(url), values)
         try:
+            await store.answer()
             store._ahead.saw(await store.now())
             await store.queues.purge()
             await store.contents.trim()
@@ -114,6 +117,9 @@ class PostgresStore:
     async def now(self) -> int:
         [[at]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())
         return int(at)
+
+    async def answer(self) -> None:
+        await self._question.ask()
 
     def id_time(self) -> int:
         return self._ahead()
@@ -143,6 +149,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._hints.close()
+        self._question.close()
         await self._database.close()
 
     async def __aenter__(self) -> Self:
@@ -173,12 +180,7 @@ class IdClock:
 
 async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
     """Migrate and check the server on a connection of its own; the store's shard values."""
-    try:
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(
-            url, timeout=CONNECT_SECONDS, statement_cache_size=0
-        )
-    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreUnavailable(f"cannot connect to the database: {error}") from error
+    connection = await connect(url)
     try:
         version = connection.get_server_version()
         if version.major < 15:

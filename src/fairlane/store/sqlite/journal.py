@@ -118,8 +118,8 @@ class SqliteJournal:
         if self._oldest_at is None:
             self._oldest_at = now
 
-    async def read(self, kind: str, after: int, *, entries_max: int, bytes_max: int) -> list[Entry]:
-        return await self._writer.run(lambda db, _: _read(db, kind, after, entries_max, bytes_max))
+    async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
+        return await self._writer.run(lambda db, _: _read(db, lanes, entries_max, bytes_max))
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         self._oldest_at = await self._writer.run(lambda db, _: _remove(db, entries))
@@ -161,12 +161,15 @@ class SqliteJournal:
         self._oldest_at = min(entry.created_at, self._oldest_at or entry.created_at)
         return True
 
-    def attach(self, lanes: Lanes, left_behind: Callable[[], bool]) -> None:
+    def attach(self, lanes: Lanes, left_behind: Callable[[], set[Lane]]) -> None:
         """Nobody else has entries in this file."""
 
     def released(self, lanes: Sequence[Lane]) -> None: ...
 
-    async def quiet(self) -> None: ...
+    def unsettled(self) -> set[Lane]:
+        return set()
+
+    async def tell(self) -> None: ...
 
     def room(self) -> int:
         return int(self._bytes_max - self._bytes)
@@ -227,14 +230,25 @@ def _append(db: apsw.Connection, entries: Sequence[NewEntry], now: int) -> int:
     return now
 
 
-def _read(db: apsw.Connection, kind: str, after: int, entries_max: int, bytes_max: int) -> list[Entry]:
-    upto = size = 0
-    for seq, length in rows(db, SQL["sizes"], kind, after, entries_max):
+def _read(db: apsw.Connection, lanes: Sequence[Lane], entries_max: int, bytes_max: int) -> list[Entry]:
+    each = max(1, entries_max // max(1, len(lanes)))
+    found: Counter[int] = Counter()
+    places = []
+    for lane, seq, length in rows(db, SQL["sizes"], _json(lanes), each):
+        places.append((found[lane], seq, length))
+        found[lane] += 1
+    taken: list[int] = []
+    size = 0
+    for _, seq, length in sorted(places)[:entries_max]:  # each lane's first, then each lane's second
         size += length
-        if upto and size > bytes_max:
+        if taken and size > bytes_max:
             break
-        upto = seq
-    return [_entry(row) for row in rows(db, SQL["waiting"], kind, after, upto)]
+        taken.append(seq)
+    return [_entry(row) for row in rows(db, SQL["waiting"], _json(taken))]
+
+
+def _json(values: Sequence[Any]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
@@ -244,7 +258,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 
 
 def _remove(db: apsw.Connection, entries: Sequence[Entry]) -> int | None:
-    rows(db, SQL["remove"], msgspec.json.encode([entry.seq for entry in entries]).decode())
+    rows(db, SQL["remove"], _json([entry.seq for entry in entries]))
     return _oldest(db)
 
 

@@ -14,7 +14,8 @@ CREATE TABLE IF NOT EXISTS entries (
     error TEXT,                            -- set when it was given up on
     id BLOB                                -- of the operation; not unique, as what was adopted twice is there twice
 ) STRICT;
-CREATE INDEX IF NOT EXISTS entries_waiting ON entries (kind, seq) WHERE error IS NULL; -- sizes, waiting
+CREATE INDEX IF NOT EXISTS entries_by_lane ON entries (kind, tenant, name, partition, seq) WHERE error IS NULL; -- sizes
+DROP INDEX IF EXISTS entries_waiting;
 CREATE TABLE IF NOT EXISTS catalogue (id INTEGER PRIMARY KEY CHECK (id = 1), queues BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS specs (id INTEGER PRIMARY KEY CHECK (id = 1), versions BLOB NOT NULL) STRICT;
 
@@ -31,11 +32,18 @@ CREATE INDEX IF NOT EXISTS entries_id ON entries (id); -- find, page
 INSERT INTO entries (kind, tenant, name, partition, messages, body, id, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: sizes
-SELECT seq, length(body) FROM entries WHERE kind = ? AND seq > ? AND error IS NULL ORDER BY seq LIMIT ?;
+-- Of the first entries of each lane.
+SELECT l.key, e.seq, length(e.body)
+FROM json_each(?) l JOIN entries e ON e.seq IN (
+    SELECT x.seq FROM entries x
+    WHERE x.kind = l.value ->> 0 AND x.tenant = l.value ->> 1 AND x.name = l.value ->> 2 AND x.partition = l.value ->> 3
+      AND x.error IS NULL
+    ORDER BY x.seq LIMIT ?)
+ORDER BY e.seq;
 
 -- name: waiting
 SELECT seq, kind, tenant, name, partition, messages, body, created_at, error, id
-FROM entries WHERE kind = ? AND seq > ? AND seq <= ? AND error IS NULL ORDER BY seq;
+FROM entries WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq;
 
 -- name: failed
 SELECT seq, kind, tenant, name, partition, messages, body, created_at, error, id

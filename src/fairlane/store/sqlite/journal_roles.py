@@ -48,8 +48,8 @@ class Keeper:
         self._told: dict[Link, set[Lane]] = {}
         """The lanes that each of the others holds."""
         self._telling: dict[Link, asyncio.Task[None]] = {}
-        self._left_behind: set[Link] = set()
-        self._settled = asyncio.Event()
+        self._left_behind: dict[Link, set[Lane]] = {}
+        """In which each of the others has work under way that may yet be applied."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.number = local.number
         self.remove = local.remove
@@ -77,7 +77,7 @@ class Keeper:
             _log.error("other processes cannot hand over to this journal, for %s: %s", self._socket, error)
         return found
 
-    async def append(self, entries: Sequence[NewEntry], *, left_behind: bool) -> None:
+    async def append(self, entries: Sequence[NewEntry], *, left_behind: Iterable[Lane]) -> None:
         if self._told:
             await asyncio.gather(self._local.append(entries), self._announce({entry.lane for entry in entries}))
         else:
@@ -114,11 +114,11 @@ class Keeper:
                 told -= gone
                 link.tell("let_go", list(gone))
 
-    async def quiet(self) -> None:
-        """Until nobody that hands over has work under way which may yet be applied."""
-        while self._left_behind:
-            self._settled.clear()
-            await self._settled.wait()
+    def unsettled(self) -> set[Lane]:
+        return set().union(*self._left_behind.values())
+
+    async def tell(self, left_behind: Iterable[Lane]) -> None:
+        """Who reads the journal knows its own."""
 
     async def _met(self, link: Link) -> None:
         queues, specs = await self._local.catalogue(), await self._local.specs()
@@ -130,21 +130,20 @@ class Keeper:
         finally:
             self._told.pop(link, None)
             self._telling.pop(link, None)
-            self._clear(link)
+            self._left_behind.pop(link, None)
 
     def _heard(self, link: Link, frame: Frame) -> None:
         if frame.verb == "append":
-            left_behind, entries = _decode(frame.body, type=tuple[bool, list[NewEntry]])
-            if left_behind:
-                self._left_behind.add(link)
+            left_behind, entries = _decode(frame.body, type=tuple[set[Lane], list[NewEntry]])
+            self._left_behind[link] = left_behind
             self._lanes.hold(Counter(entry.lane for entry in entries))
             self._start(link, frame.number, self._append(entries))
         elif frame.verb == "retry":
             entry = _decode(frame.body, type=Entry)
             self._lanes.hold({entry.lane: 1})
             self._start(link, frame.number, self._retry(entry))
-        elif frame.verb == "cleared":
-            self._clear(link)
+        elif frame.verb == "left_behind":
+            self._left_behind[link] = _decode(frame.body, type=set[Lane])
             link.tell(REPLY, self.state(), number=frame.number)
         elif frame.verb == "failed":
             self._start(link, frame.number, self.failed(limit=_decode(frame.body, type=int)))
@@ -160,7 +159,7 @@ class Keeper:
 
     async def _append(self, entries: list[NewEntry]) -> JournalState:
         try:
-            await self.append(entries, left_behind=False)
+            await self.append(entries, left_behind=())
         except BaseException:
             self._lanes.let_go(entry.lane for entry in entries)
             raise
@@ -183,11 +182,6 @@ class Keeper:
             link.tell(REPLY, await work, number=number)
         except FairlaneError as error:
             link.refuse(number, error)
-
-    def _clear(self, link: Link) -> None:
-        self._left_behind.discard(link)
-        if not self._left_behind:
-            self._settled.set()
 
     async def close(self) -> None:
         if self._server is not None:
@@ -234,9 +228,9 @@ class Sibling:
             self._lanes.let_go(lanes & self.remote)
             self.remote -= lanes
 
-    async def append(self, entries: Sequence[NewEntry], *, left_behind: bool) -> None:
+    async def append(self, entries: Sequence[NewEntry], *, left_behind: Iterable[Lane]) -> None:
         """The caller holds the lanes until the owner does, of which this process was told before its answer."""
-        self._state = await self._link.call("append", [left_behind, entries], JournalState)
+        self._state = await self._link.call("append", [list(left_behind), entries], JournalState)
         self._let_go(entry.lane for entry in entries)
 
     def _let_go(self, lanes: Iterable[Lane]) -> None:
@@ -263,10 +257,13 @@ class Sibling:
     async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
         return await self._link.call("page", (after, failed, limit), list[Entry])
 
-    async def quiet(self) -> None:
+    def unsettled(self) -> set[Lane]:
         """Whether others are at work is the owner's concern."""
+        return set()
+
+    async def tell(self, left_behind: Iterable[Lane]) -> None:
         with contextlib.suppress(FairlaneError):
-            self._state = await self._link.call("cleared", None, JournalState)
+            self._state = await self._link.call("left_behind", list(left_behind), JournalState)
 
     def state(self) -> JournalState:
         return self._state
@@ -280,7 +277,7 @@ class Sibling:
 
     def released(self, lanes: Sequence[Lane]) -> None: ...
 
-    async def read(self, kind: str, after: int, *, entries_max: int, bytes_max: int) -> list[Entry]:
+    async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
         """The owner drains."""
         return []
 

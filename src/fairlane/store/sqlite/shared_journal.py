@@ -39,7 +39,7 @@ class SharedJournal:
         self._name = f"owner-{sha256(store.encode()).hexdigest()[:12]}"
         self._role: Keeper | Sibling
         self._lanes: Lanes | None = None
-        self._left_behind: Callable[[], bool] = lambda: False
+        self._left_behind: Callable[[], set[Lane]] = set
         self._joined = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._closing = False
@@ -86,7 +86,7 @@ class SharedJournal:
     def _socket(self) -> Path:
         return self._directory / f"{self._name}.sock"
 
-    def attach(self, lanes: Lanes, left_behind: Callable[[], bool]) -> None:
+    def attach(self, lanes: Lanes, left_behind: Callable[[], set[Lane]]) -> None:
         self._lanes, self._left_behind = lanes, left_behind
         self._role.attach(lanes)
         if isinstance(self._role, Sibling):
@@ -136,8 +136,8 @@ class SharedJournal:
     async def append(self, entries: Sequence[NewEntry]) -> None:
         await (await self._joined_role()).append(entries, left_behind=self._left_behind())
 
-    async def read(self, kind: str, after: int, *, entries_max: int, bytes_max: int) -> list[Entry]:
-        return await self._role.read(kind, after, entries_max=entries_max, bytes_max=bytes_max)
+    async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
+        return await self._role.read(lanes, entries_max=entries_max, bytes_max=bytes_max)
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         await (await self._joined_role()).remove(entries)
@@ -173,8 +173,11 @@ class SharedJournal:
     def released(self, lanes: Sequence[Lane]) -> None:
         self._role.released(lanes)
 
-    async def quiet(self) -> None:
-        await self._role.quiet()
+    def unsettled(self) -> set[Lane]:
+        return self._role.unsettled()
+
+    async def tell(self) -> None:
+        await self._role.tell(self._left_behind())
 
     def state(self) -> JournalState:
         return self._role.state()

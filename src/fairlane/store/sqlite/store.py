@@ -21,6 +21,7 @@ from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.recurring import Recurring
 from fairlane.store.sqlite.retention import Retention
+from fairlane.store.sqlite.rows import rows
 from fairlane.store.sqlite.schedules import Schedules
 from fairlane.store.sqlite.services import Services
 from fairlane.store.sqlite.sources import Sources
@@ -30,6 +31,7 @@ from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.switches import Switches
 from fairlane.store.sqlite.traces import Traces
 from fairlane.store.sqlite.workers import Workers
+from fairlane.store.sqlite.writer import SAVE_CLOCK
 
 
 class SqliteStore:
@@ -95,6 +97,10 @@ class SqliteStore:
 
     async def now(self) -> int:
         return self._database.clock()
+
+    async def answer(self) -> None:
+        """There is one writer, so that this comes after what it has in hand."""
+        await self._database.write(lambda db, now: rows(db, SAVE_CLOCK, now))
 
     def id_time(self) -> int:
         return self._database.clock() // 1000
