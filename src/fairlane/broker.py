@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from fairlane.administration import Administration
-from fairlane.config import named_variables
+from fairlane.config import SECRET_NAMES, named_variables
 from fairlane.delivery import Batch, Delivery, alike
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.admission import PATIENT, Kind, Limit
@@ -49,6 +50,7 @@ class Broker(Administration):
         limits: Mapping[Kind, Limit] = PATIENT,
         patience_seconds: float = PATIENCE_SECONDS,
         allowed: Allowed = NOTHING_INSIDE,
+        secret_names: str = SECRET_NAMES,
     ) -> None:
         """With a `journal`, await `engine.start()` before the first call."""
         self.store = store
@@ -60,7 +62,7 @@ class Broker(Administration):
             tenant=tenant,
             limits=limits,
             patience_seconds=patience_seconds,
-            secrets=named_variables,
+            secrets=partial(named_variables, allowed=secret_names),
             allowed=allowed,
         )
         self.tenant = tenant
@@ -79,6 +81,7 @@ class Broker(Administration):
         limits: Mapping[Kind, Limit] = PATIENT,
         patience_seconds: float = PATIENCE_SECONDS,
         outbound_allow: str = "",
+        secret_names: str = SECRET_NAMES,
         **options: Any,
     ) -> AsyncIterator[Broker]:
         """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which up to `polls_max` pops
@@ -89,7 +92,7 @@ class Broker(Administration):
         broker on PostgreSQL starts without its database. A store that takes longer than `patience_seconds` is away;
         `limits` say when a busy one lets pushes and acks wait, or refuses them; without any it takes its time, for who
         calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that commands of a
-        spec may call, separated by commas."""
+        spec may call, `secret_names` environment variables that it may name for secrets, both separated by commas."""
         allowed = Allowed.parse(outbound_allow.split(","))
         kept = await open_journal(journal, journal_bytes_max, url) if journal is not None else None
         try:
@@ -105,6 +108,7 @@ class Broker(Administration):
             limits=limits,
             patience_seconds=patience_seconds,
             allowed=allowed,
+            secret_names=secret_names,
         )
         broker.engine.retention.start(retention_interval)
         try:

@@ -7,6 +7,7 @@ import logging
 import os
 import tomllib
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,9 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import POLLS_MAX
 from fairlane.runtime.private_file import warning_of
+
+SECRET_NAMES = "*SECRET*"  # noqa: S105
+_OURS = "FAIRLANE_SECRET_"
 
 log = logging.getLogger("fairlane")
 
@@ -31,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     statement_cache: bool = True
     """Off for a pooler that cannot keep prepared statements."""
     cors_origin: str | None = None
+    secret_names: str = SECRET_NAMES
+    """Environment variables that specs may name for secrets, separated by commas; `*` stands for any text."""
     outbound_allow: str = ""
     """Hosts, addresses and networks that commands may call although they are not public, separated by commas."""
     connections_max: int = 10_000
@@ -74,12 +80,37 @@ def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Set
     return Settings(**values | {name: value for name, value in flags.items() if value is not None})
 
 
-def named_variables(names: Sequence[str]) -> list[str]:
-    """What environment variables that a spec names hold; InvalidRequest if one is not set."""
-    missing = [name for name in names if not os.environ.get(name)]
-    if missing:
-        raise InvalidRequest(f"the environment variable {missing[0]} is not set, and a spec names it for a secret")
+def named_variables(names: Sequence[str], *, allowed: str = SECRET_NAMES) -> list[str]:
+    """What environment variables of the broker hold that a spec names for secrets. InvalidRequest if one is not set, or
+    is none for specs: who may write one could find out of any other whether it is there, or have it sent away."""
+    for name in names:
+        if not _may_name(name, allowed):
+            raise InvalidRequest(
+                f"a spec may not name the environment variable {name:.100}: {_OURS}* and what secret_names allows "
+                f"({allowed}) are for that"
+            )
+        if not os.environ.get(name):
+            raise InvalidRequest(
+                f"the environment variable {name:.100} is not set where the broker runs, and a spec names it for a "
+                "secret; set it there and start the broker again"
+            )
     return [os.environ[name] for name in names]
+
+
+def own_variables(names: Sequence[str]) -> list[str]:
+    """The same for a command of whoever sets the environment: anything but the broker's own settings."""
+    for name in names:
+        if not _may_name(name, "*"):
+            raise InvalidRequest(f"{name:.100} is a setting of the broker, and no secret for a spec")
+        if not os.environ.get(name):
+            raise InvalidRequest(f"the environment variable {name:.100} is not set, and the spec names it for a secret")
+    return [os.environ[name] for name in names]
+
+
+def _may_name(name: str, allowed: str) -> bool:
+    if name.upper().startswith("FAIRLANE_"):
+        return name.startswith(_OURS)
+    return any(fnmatchcase(name, pattern.strip()) for pattern in allowed.split(","))
 
 
 def encryption_key(settings: Settings) -> str:

@@ -80,9 +80,11 @@ async def _serve(
         "limits": limits(settings),
         "patience_seconds": settings.patience_seconds,
         "outbound_allow": settings.outbound_allow,
+        "secret_names": settings.secret_names,
     }
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
-        executors = broker.engine.inbox.runner = Executors(broker, partial(_caller, settings), named_variables)
+        secrets = partial(named_variables, allowed=settings.secret_names)
+        executors = broker.engine.inbox.runner = Executors(broker, partial(_caller, settings), secrets)
         commands = CommandService(broker, executors)
         app = App(broker, worker=number)
         handler = Cors(app.handle, settings.cors_origin) if settings.cors_origin else app.handle

@@ -14,7 +14,7 @@ from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.exits import REFUSED, TRY_AGAIN
 from fairlane.cli.output import AsJson, print_json, printable
 from fairlane.cli.spec import File, compiled
-from fairlane.config import named_variables
+from fairlane.config import own_variables
 from fairlane.errors import InvalidRequest
 from fairlane.runtime.clock import wall_clock
 
@@ -47,7 +47,7 @@ def sign(
     if verify is None:
         raise InvalidRequest(f"the webhook `{webhook}` is not signed: it has no `verify`")
     scheme = scheme_of(verify)
-    key = keys_of(scheme, named_variables(verify.secret_env))[0]
+    key = keys_of(scheme, own_variables(verify.secret_env))[0]
     headers = signed(scheme, key, _body(body), delivery_id=delivery_id or str(uuid.uuid4()), now=wall_clock() / 1e6)
     for name, value in headers.items():
         sys.stdout.write(f"{name.decode('ascii')}: {value.decode('latin-1')}\n")

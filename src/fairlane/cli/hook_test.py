@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from fairlane.config import named_variables
+from fairlane.config import own_variables
 from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
 from fairlane.hooks.samples import sample_of
 from fairlane.hooks.schemes import scheme_of
@@ -88,7 +88,7 @@ def delivery(
     if isinstance(hook.idempotency, ir.HeaderKey):
         headers[hook.idempotency.header] = id
     if scheme is not None and hook.verify is not None:
-        key = keys_of(scheme, named_variables(hook.verify.secret_env))[0]
+        key = keys_of(scheme, own_variables(hook.verify.secret_env))[0]
         signed = sign(scheme, key, sent, delivery_id=id, now=wall_clock() / 1e6)
         names = {name.lower() for name in headers}
         headers |= {

@@ -113,7 +113,7 @@ def poll(
 def declared(file: str, name: str, *, allow_private: bool) -> Source:
     """A poller of a spec. Its token is read from the environment variable that the spec names."""
     from fairlane.cli.spec import compiled
-    from fairlane.config import named_variables
+    from fairlane.config import own_variables
     from fairlane.polling import Source
     from fairlane.spec.source import suggestion
 
@@ -123,7 +123,7 @@ def declared(file: str, name: str, *, allow_private: bool) -> Source:
     said = msgspec.structs.asdict(pollers[name])
     token_env, sweep_seconds = said.pop("token_env"), said.pop("sweep_seconds")
     if token_env is not None:
-        said["headers"] = {"Authorization": f"Bearer {named_variables([token_env])[0]}"}
+        said["headers"] = {"Authorization": f"Bearer {own_variables([token_env])[0]}"}
     said["ignore"] = list(said["ignore"])
     return Source(name=name, sweep_seconds=sweep_seconds or None, allow_private=allow_private, **said).check()
 

@@ -45,6 +45,9 @@ def serve(
         bool | None, _flag("statement_cache", "Off for a pooler that cannot keep prepared statements")
     ] = None,
     cors_origin: Annotated[str | None, _flag("cors_origin", "Let pages of these origins call the API")] = None,
+    secret_names: Annotated[
+        str | None, _flag("secret_names", "Environment variables that specs may name, besides FAIRLANE_SECRET_*")
+    ] = None,
     outbound_allow: Annotated[
         str | None, _flag("outbound_allow", "Hosts and networks inside that commands may call, separated by commas")
     ] = None,
