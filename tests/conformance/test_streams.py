@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from fairlane.errors import NotFound
+from fairlane.errors import NotFound, TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StreamQuery
@@ -198,6 +198,70 @@ async def test_a_part_of_a_batch_is_acked_and_the_rest_released_or_kept(harness:
     [settled], _ = await harness.store.streams.cycle(change, [harness.settlement(taken, 2, nack=release)], [])
     assert (settled.after, settled.released) == (2, True)
     assert (await harness.pop(source)).data == [3, 4]
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_what_a_consumer_holds_is_not_closed_beside_it(harness: Harness, ordering: str) -> None:
+    """A stream that flushes idle windows reads them, and deletes them without an ack: neither while a consumer of it
+    holds the partition and may be closing the same ones."""
+    source, sink = await harness.queue(lease_seconds=5, ordering=ordering), await harness.queue()
+    lane, out = await harness.partition(source), await harness.partition(sink)
+    group, other = await harness.group(source, "streams.s"), await harness.group(source, "other")
+    query = await register(harness)
+    await harness.store.streams.cycle(StateChange(query.id, lane.id, [StateOp("w", b"1", 1.0)]), [], [])
+    await harness.push(source, [1])
+    ripe = StateFilter(ripe_until=2.0, idle_group="streams.s")
+    flush = StateChange(query.id, lane.id, [StateOp("w", None)], idle_group="streams.s")
+    item = harness.slice(sink, out, ["closed"])
+
+    await harness.pop(source, other)
+    assert await state(harness, query.id, lane.id, ripe) == {"w": b"1"}, "another group's lease is none of its business"
+    taken = await harness.pop(source, group)
+    assert await state(harness, query.id, lane.id, ripe) == {}
+    assert await state(harness, query.id, lane.id, StateFilter(ripe_until=2.0)) == {"w": b"1"}
+    with pytest.raises(TransactionRefused, match="holds the partition"):
+        await harness.store.streams.cycle(flush, [], [item])
+    assert await harness.drain(sink) == []
+    await harness.store.messages.release(taken.lease)
+    assert await state(harness, query.id, lane.id, ripe) == {"w": b"1"}
+    await harness.store.streams.cycle(flush, [], [item])
+    assert await harness.drain(sink) == ["closed"]
+
+
+async def test_what_another_cycle_closed_meanwhile_is_not_closed_again(harness: Harness) -> None:
+    """Who flushes read the state before a consumer took the partition, and comes when it has gone; or repeats itself,
+    because no answer came."""
+    source, sink = await harness.queue(), await harness.queue()
+    lane, out = await harness.partition(source), await harness.partition(sink)
+    query = await register(harness)
+    await put(harness, query.id, lane.id, w=b"1", x=b"1")
+    flush = StateChange(query.id, lane.id, [StateOp("x", None), StateOp("w", None)], idle_group="streams.s")
+    await put(harness, query.id, lane.id, w=None)
+    with pytest.raises(TransactionRefused, match="is gone"):
+        await harness.store.streams.cycle(flush, [], [harness.slice(sink, out, ["closed twice"])])
+    assert await harness.drain(sink) == []
+    assert await state(harness, query.id, lane.id) == {"x": b"1"}
+
+
+async def test_a_flush_keeps_consumers_from_the_lane_until_it_is_over(harness: Harness) -> None:
+    source = await harness.queue()
+    lane = await harness.partition(source)
+    group = await harness.group(source, "streams.s")
+    query = await register(harness)
+    second = await harness.open_second()
+    await harness.push(source, [1])
+    for number in range(10):
+        await put(harness, query.id, lane.id, w=b"1")
+        flush = StateChange(query.id, lane.id, [StateOp("w", None)], idle_group="streams.s")
+        flushed, taken = await asyncio.gather(
+            harness.store.streams.cycle(flush, [], []), harness.pop(source, group, store=second), return_exceptions=True
+        )
+        assert not isinstance(taken, BaseException)
+        seen = await state(harness, query.id, lane.id)
+        # Whoever took it sees what the flush left, or the flush was refused.
+        assert not taken or isinstance(flushed, TransactionRefused) or seen == {}, number
+        if taken:
+            await harness.store.messages.release(taken.lease)
 
 
 async def test_a_query_or_a_partition_that_is_gone_has_no_cycle(harness: Harness) -> None:

@@ -142,6 +142,50 @@ async def test_a_cycle_may_have_no_ack(wire: Wire) -> None:
     assert await state(wire, query, partition, key_prefix="a") == {"a": {"windowEnd": 10}}
 
 
+async def test_what_a_stream_holds_is_not_flushed_beside_it(wire: Wire) -> None:
+    source, sink = wire.name(), wire.name("sink")
+    registered = await register(wire, source)
+    query, group = registered["query_id"], f"streams.{registered['name']}"
+    [pushed] = await wire.push(source, 1)
+    partition = pushed["partition_id"]
+    where = {"query_id": query, "partition_id": partition, "consumer_group": group}
+    ops = [{"type": "upsert", "key": "w", "value": {"windowEnd": 10}}]
+    (await wire.post("/streams/v1/cycle", body={**where, "state_ops": ops})).ok()
+    flush = {
+        **where,
+        "state_ops": [{"type": "delete", "key": "w"}],
+        "push_items": [{"queue": sink, "payload": "closed"}],
+        "ack": None,
+    }
+    messages = await wire.pop(source, consumerGroup=group)
+    assert await state(wire, query, partition, ripe_at_or_before=10) == {}
+    assert await state(wire, query, partition) == {"w": {"windowEnd": 10}}, "the consumer itself sees it"
+    refused = (await wire.post("/streams/v1/cycle", body=flush)).ok()
+    assert (refused["success"], refused["push_results"]) == (False, [])
+    assert "holds the partition" in refused["error"]
+    closing = cycle(query, messages, 0, state_ops=flush["state_ops"], push_items=flush["push_items"])
+    assert (await wire.post("/streams/v1/cycle", body=closing)).ok()["success"]
+    late = (await wire.post("/streams/v1/cycle", body=flush)).ok()
+    assert late["success"] is False
+    assert "is gone" in late["error"]
+    assert [message["data"] for message in await wire.pop(sink)] == ["closed"]
+
+
+async def test_null_is_as_good_as_absent_in_bodies_of_streams(wire: Wire) -> None:
+    """The Go client sends an empty list as null."""
+    source = wire.name()
+    query = (await register(wire, source, sink_queue=None, reset=None))["query_id"]
+    [pushed] = await wire.push(source, 1)
+    where = {"query_id": query, "partition_id": pushed["partition_id"]}
+    nothing = dict.fromkeys(("consumer_group", "release_lease", "push_items", "ack"))
+    ops = [{"type": "upsert", "key": "k", "value": None}]
+    assert (await wire.post("/streams/v1/cycle", body={**where, **nothing, "state_ops": ops})).ok()["success"]
+    assert (await wire.post("/streams/v1/cycle", body={**where, **nothing, "state_ops": None})).ok()["success"]
+    nulls = dict.fromkeys(("keys", "key_prefix", "ripe_at_or_before"))
+    rows = (await wire.post("/streams/v1/state/get", body={**where, **nulls})).ok()["rows"]
+    assert [(row["key"], row["value"]) for row in rows] == [("k", None)], "and a null that is a value stays one"
+
+
 async def test_a_cycle_that_makes_no_sense_is_refused(wire: Wire) -> None:
     source = wire.name()
     query = (await register(wire, source))["query_id"]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlane.errors import InvalidRequest
+from fairlane.http.nulls import without_nulls
 from fairlane.model.message import PushItem
 from fairlane.model.queue import QueueOptions
 
@@ -34,7 +35,7 @@ class PushBody(msgspec.Struct):
 class AckBody(msgspec.Struct, rename="camel", gc=False):
     transaction_id: str
     partition_id: str
-    status: str = "completed"
+    status: str | None = "completed"
     lease_id: str | None = None
     consumer_group: str | None = None
     error: str | None = None
@@ -66,7 +67,7 @@ class Operation(msgspec.Struct, rename="camel"):
     """Refused, and so is delayMs of a push: a transaction cannot schedule."""
     priority: int | None = None
     partition_id: str | None = None
-    status: str = "completed"
+    status: str | None = "completed"
     consumer_group: str | None = None
     lease_id: str | None = None
     error: str | None = None
@@ -75,8 +76,11 @@ class Operation(msgspec.Struct, rename="camel"):
 
 
 class TransactionBody(msgspec.Struct, rename="camel"):
-    operations: list[Operation]
+    operations: list[Operation] = msgspec.field(default_factory=list)
     required_leases: list[str] | None = None
+    kv: list[msgspec.Raw] | None = None
+    """Refused, as timers are: there is no key-value store here, and what is scheduled is no part of a transaction."""
+    timers: list[msgspec.Raw] | None = None
 
 
 class WireOptions(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -154,7 +158,7 @@ def decode(body: bytes, type: Any, *, default: Any = msgspec.UNSET) -> Any:
     try:
         if not body.isascii():
             body.decode()
-        return decoder.decode(body)
+        return _decoded(body, type, decoder)
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"the body is not valid UTF-8 at byte {error.start}") from None
     except msgspec.ValidationError as error:
@@ -163,6 +167,17 @@ def decode(body: bytes, type: Any, *, default: Any = msgspec.UNSET) -> Any:
         raise InvalidRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
+
+
+def _decoded(body: bytes, type: Any, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        try:
+            thinned = without_nulls(body, type)
+        except msgspec.DecodeError:
+            raise error from None
+        return decoder.decode(thinned)
 
 
 _second: tuple[int, str] = (0, "1970-01-01T00:00:00")

@@ -16,6 +16,10 @@ STREAM_GROUPS = "streams."
 the lease, so to it a lease that runs out is no failure."""
 
 
+NOT_IDLE = "rolled back: a consumer of the stream holds the partition, and works on this state"
+NOT_THERE = "rolled back: a key of the state that was to be deleted is gone: another cycle was faster"
+
+
 class StreamQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A named computation over a queue. `config_hash` stands for what it computes: state of another hash is of no
     use to it."""
@@ -66,6 +70,8 @@ class StateFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Rows whose `window_end` is at or before this."""
     after: str = ""
     """Rows whose key comes after this: where a page begins."""
+    idle_group: str = ""
+    """None at all while a consumer of this group holds the partition: it works on them."""
 
 
 class StateChange(msgspec.Struct, frozen=True):
@@ -74,6 +80,13 @@ class StateChange(msgspec.Struct, frozen=True):
     query_id: UUID
     partition: PartitionId
     ops: list[StateOp]
+    idle_group: str = ""
+    """Of a cycle without an ack: refused while a consumer of this group holds the partition, or if a key that it
+    deletes is gone. Whoever read the state before did not see what was made of it since."""
+
+    @property
+    def deleted(self) -> list[str]:
+        return [op.key for op in {op.key: op for op in self.ops}.values() if op.value is None]
 
     def check(self) -> StateChange:
         if len(self.ops) > BATCH_ITEMS_MAX:

@@ -43,7 +43,8 @@ class Streams(Protocol):
     ) -> tuple[List[Settled], List[PushResult]]:
         """`Messages.transact` with the change of state in the same transaction: all of it, or nothing.
 
-        Cycles of one query and partition come one after another. NotFound if the query or the partition is gone."""
+        Cycles of one query and partition come one after another. NotFound if the query or the partition is gone,
+        TransactionRefused if the change is for an idle group and that is not idle, or was not."""
         ...
 
 

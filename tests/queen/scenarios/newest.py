@@ -67,6 +67,26 @@ async def conflation_without_a_group_is_refused(client, queue):
     assert "conflation" in refused, refused
 
 
+async def a_transaction_over_keys_or_timers_is_refused_whole(client, queue):
+    await client.queue(queue).push([{"data": 1}])
+    [message] = await client.queue(queue).batch(1).wait(False).pop()
+    for add in (
+        lambda bundle: bundle.kv.put("ns", "key", 1, forever=True),
+        lambda bundle: bundle.timer(queue).key("key").payload({"n": 1}).after_ms(1000).schedule(),
+    ):
+        bundle = client.transaction().ack(message)
+        bundle.queue(f"{queue}-out").push([{"data": 2}])
+        add(bundle)
+        refused = ""
+        try:
+            await bundle.commit()
+        except Exception as error:
+            refused = str(error)
+        assert "this broker has no" in refused, refused
+    assert await client.queue(f"{queue}-out").wait(False).pop() == []
+    assert (await client.renew(message))["success"]
+
+
 async def the_broker_says_how_it_sized_a_pop(client, queue):
     await client.queue(queue).push([{"data": 1}])
     sized = await client.queue(queue).partitions(3).wait(False).pop_result()

@@ -56,10 +56,10 @@ async def a_stopped_stream_goes_on_where_it_was(client, queue, url):
 
 async def a_windowed_stream_counts_every_message_once(client, queue, url):
     out = f"{queue}-out"
-    # No flush beside the cycles: in 0.15 the two overtake each other.
+    # The flush of idle windows and the cycles read the same state, in step: whoever comes second is refused.
     stream = (
         Stream.from_(client.queue(queue))
-        .window_tumbling(seconds=1, idle_flush_ms=0, event_time=lambda message: message["data"]["at_ms"])
+        .window_tumbling(seconds=1, idle_flush_ms=1, event_time=lambda message: message["data"]["at_ms"])
         .reduce(lambda count, message: count + 1, 0)
         .to(client.queue(out))
     )
@@ -69,7 +69,7 @@ async def a_windowed_stream_counts_every_message_once(client, queue, url):
     seen = await _drain(client, out, 3)
     await runner.stop()
     assert [one["value"] for one in seen] == [1, 2, 3], seen
-    assert errors == []
+    assert [error for error in errors if "rolled back" not in str(error[0])] == []
 
 
 async def another_pipeline_under_the_same_name_is_refused(client, queue, url):

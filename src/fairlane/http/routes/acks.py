@@ -56,7 +56,7 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
             item = AckItem(
                 transaction_id=body.transaction_id,
                 partition=partition,
-                status=body.status,  # type: ignore[arg-type]
+                status=body.status or "completed",  # type: ignore[arg-type]
                 lease=body.lease_id or None,
                 error=body.error,
                 delay_ms=body.delay_ms,

@@ -29,7 +29,7 @@ from fairlane.http.wire_queues import (
     queue_out,
 )
 from fairlane.model.names import DEFAULT_PARTITION, check_name
-from fairlane.model.queue import Queue
+from fairlane.model.queue import Queue, QueueOptions, queue_options
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
 async def configure(app: App, request: Request) -> Response:
     body = decode(request.body, ConfigureBody)
-    name = check_name("queue", body.queue)
     options = options_in(body.options)
+    if not body.queue:
+        return _nameless(body, queue_options(**options))
+    name = check_name("queue", body.queue)
     queue = await app.broker.configure(name, namespace=body.namespace, task=body.task, **options)
     [partition] = await app.engine.store.queues.born(queue.id, [DEFAULT_PARTITION])
     answer = Configured(
@@ -49,6 +51,21 @@ async def configure(app: App, request: Request) -> Response:
         namespace=queue.namespace,
         task=queue.task,
         options=options_out(queue.options),
+    )
+    return json_response(answer)
+
+
+def _nameless(body: ConfigureBody, options: QueueOptions) -> Response:
+    """Published clients configure a queue without a name by mistake, and count on a yes. Nothing is made, for nobody
+    could push to it, pop from it or delete it."""
+    answer = Configured(
+        configured=True,
+        queue_id="",
+        partition_id="",
+        queue="",
+        namespace=body.namespace or "",
+        task=body.task or "",
+        options=options_out(options),
     )
     return json_response(answer)
 

@@ -28,7 +28,7 @@ from fairlane.model.ids import PartitionId, parse_uuid, uuid7
 from fairlane.model.limits import BATCH_ITEMS_MAX, POP_BYTES_MAX, STATE_KEY_CHARS_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
-from fairlane.model.stream import StateChange, StateFilter, StateRow, StreamQuery
+from fairlane.model.stream import STREAM_GROUPS, StateChange, StateFilter, StateRow, StreamQuery
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -85,8 +85,11 @@ async def state(app: App, request: Request) -> Response:
         prefix=_key("key_prefix", body.key_prefix) if body.key_prefix else "",
         ripe_until=body.ripe_at_or_before,
     )
-    if await app.engine.store.streams.get(app.tenant, query_id) is None:
+    query = await app.engine.store.streams.get(app.tenant, query_id)
+    if query is None:
         raise NotFound("there is no such query")
+    if where.ripe_until is not None:  # an idle flush: what is held is not idle, and closed by who holds it
+        where = msgspec.structs.replace(where, idle_group=f"{STREAM_GROUPS}{query.name}")
     found = [
         StateEntry(key=row.key, value=msgspec.Raw(row.value), updated_at=timestamp(row.updated_at))
         for row in await _rows(app, query_id, partition, where)
@@ -115,11 +118,15 @@ async def _rows(app: App, query_id: UUID, partition: PartitionId, where: StateFi
 
 async def cycle(app: App, request: Request) -> Response:
     body = decode(request.body, CycleBody)
+    group = check_name("consumer_group", body.consumer_group or QUEUE_MODE)
     change = StateChange(
-        _query_id(body.query_id), PartitionId.parse(body.partition_id), state_ops(body.state_ops)
+        _query_id(body.query_id),
+        PartitionId.parse(body.partition_id),
+        state_ops(body.state_ops),
+        idle_group="" if body.ack is not None else group,
     ).check()
     check_wire_items(body.push_items)
-    steps = _steps(body, change.partition)
+    steps = _steps(body, change.partition, group)
     if await app.engine.store.streams.get(app.tenant, change.query_id) is None:
         raise NotFound("there is no such query")
     answer = CycleResult(success=True, query_id=body.query_id, partition_id=body.partition_id)
@@ -136,7 +143,7 @@ async def cycle(app: App, request: Request) -> Response:
     return json_response(answer)
 
 
-def _steps(body: CycleBody, partition: PartitionId) -> list[Step]:
+def _steps(body: CycleBody, partition: PartitionId, group: str) -> list[Step]:
     """The ack first, as the settlement it is; then the pushes in their order."""
     steps: list[Step] = []
     if body.ack is not None:
@@ -148,7 +155,7 @@ def _steps(body: CycleBody, partition: PartitionId) -> list[Step]:
             error=body.ack.error,
         )
         item.check()
-        steps.append(AckStep(item, check_name("consumer_group", body.consumer_group or QUEUE_MODE)))
+        steps.append(AckStep(item, group))
     return [*steps, *body.push_items]
 
 

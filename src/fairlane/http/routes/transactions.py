@@ -23,11 +23,17 @@ if TYPE_CHECKING:
 
 async def transaction(app: App, request: Request) -> Response:
     body = decode(request.body, TransactionBody)
-    if not body.operations:
+    foreign = [name for name, some in (("kv", body.kv), ("timers", body.timers)) if some]
+    if not body.operations and not foreign:
         raise InvalidRequest("operations array cannot be empty")
-    steps = _steps(body)
     answer: dict[str, Any] = {"transactionId": uuid7(), "success": True}
+    steps = _steps(body)
     try:
+        if foreign:
+            raise TransactionRefused(
+                f"rolled back: this broker has no {' and no '.join(foreign)}; a transaction is pushes and acks",
+                index=len(steps),
+            )
         outcomes = await app.engine.transact(app.tenant, steps)
     except TransactionRefused as error:
         answer |= {"success": False, "error": str(error), "code": error.code, "failedIndex": error.index, "results": []}

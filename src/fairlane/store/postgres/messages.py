@@ -225,11 +225,12 @@ class Messages:
         slices: Sequence[Slice],
         *,
         begin: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
+        check: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         also: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         held: Sequence[PartitionId] = (),
     ) -> tuple[list[Settled], list[PushResult]]:
-        """`begin` comes before every lock of the bundle, `also` after all of it was applied; `held` are further
-        partitions to lock."""
+        """`begin` comes before every lock of the bundle, `check` when partitions are locked and nothing was done yet,
+        `also` after all of it was applied; `held` are further partitions to lock."""
         settled: list[Settled] = []
         pushed: list[PushResult] = []
 
@@ -246,6 +247,8 @@ class Messages:
             if begin is not None:
                 await begin(connection)
             await self.lock(connection, settlements, slices, held)
+            if check is not None:
+                await check(connection)
             settled = await _by_shard(settlements, _lane, settle, at_once=False)
             if not all(map(ack.applied, settlements, settled)):
                 raise _Refused

@@ -9,9 +9,9 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from fairlane.errors import NotFound
+from fairlane.errors import NotFound, TransactionRefused
 from fairlane.model.ids import PartitionId
-from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
+from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
@@ -54,6 +54,10 @@ class Streams:
     async def state(
         self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
     ) -> list[StateRow]:
+        if where.idle_group and await self._database.read(
+            SQL["held"], *partition, where.idle_group, self._database.time()
+        ):
+            return []
         found = (where.keys, where.prefix, where.ripe_until, where.after, limit)
         rows = await self._database.read(SQL["state"], *partition, query_id, *found)
         return [StateRow(*row) for row in rows]
@@ -70,14 +74,28 @@ class Streams:
                 raise NotFound("the stream's partition is not there (any more)")
             await self._apply(connection, change)
 
-        return await self._messages.transact(settlements, slices, begin=begin, also=apply, held=[change.partition])
+        async def check(connection: asyncpg.Connection[Any]) -> None:
+            if change.idle_group:
+                await self._check_idle(connection, change)
+
+        return await self._messages.transact(
+            settlements, slices, begin=begin, check=check, also=apply, held=[change.partition]
+        )
+
+    async def _check_idle(self, connection: asyncpg.Connection[Any], change: StateChange) -> None:
+        lane = (*change.partition, change.idle_group)
+        await connection.execute(SQL["lock_lane"], *lane)
+        if await connection.fetch(SQL["held"], *lane, self._database.time()):
+            raise TransactionRefused(NOT_IDLE, index=0)
+        there = await connection.fetchval(SQL["keys_there"], *change.partition, change.query_id, change.deleted)
+        if there < len(change.deleted):
+            raise TransactionRefused(NOT_THERE, index=0)
 
     async def _apply(self, connection: asyncpg.Connection[Any], change: StateChange) -> None:
         last = {op.key: op for op in change.ops}
         where = (*change.partition, change.query_id)
-        gone = [op.key for op in last.values() if op.value is None]
-        if gone:
-            await connection.execute(SQL["delete_state"], *where, gone)
+        if change.deleted:
+            await connection.execute(SQL["delete_state"], *where, change.deleted)
         kept = [op for op in last.values() if op.value is not None]
         if kept:
             columns = ([op.key for op in kept], [op.window_end for op in kept], [op.value for op in kept])

@@ -27,6 +27,31 @@ WHERE s.shard = $1 AND s.partition_id = $2 AND s.query_id = $3
   AND ($6::double precision IS NULL OR s.window_end <= $6)
 ORDER BY s.key LIMIT $8;
 
+-- name: held
+-- Whether a consumer of a group holds a partition.
+SELECT 1 FROM fairlane.partitions p
+JOIN fairlane.groups g ON g.queue_id = p.queue_id AND g.name = $3
+JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id AND k.group_id = g.id
+CROSS JOIN (SELECT coalesce($4, clock_timestamp()) AS now) t
+WHERE p.shard = $1 AND p.id = $2 AND (
+    (k.lease IS NOT NULL AND k.ready_at > t.now)
+    OR EXISTS (SELECT 1 FROM fairlane.claims c
+               WHERE c.shard = p.shard AND c.partition_id = p.id AND c.group_id = g.id AND c.ends_at > t.now)
+    OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p.shard AND f.partition_id = p.id AND f.group_id = g.id
+               AND f.token IS NOT NULL AND f.due_at > t.now));
+
+-- name: lock_lane
+-- No pop takes it until the cycle is over.
+SELECT 1 FROM fairlane.cursors k
+WHERE k.shard = $1 AND k.partition_id = $2 AND k.group_id = (
+    SELECT g.id FROM fairlane.groups g JOIN fairlane.partitions p ON p.queue_id = g.queue_id
+    WHERE p.shard = $1 AND p.id = $2 AND g.name = $3)
+FOR UPDATE OF k;
+
+-- name: keys_there
+SELECT count(*) FROM fairlane.stream_state s
+WHERE s.shard = $1 AND s.partition_id = $2 AND s.query_id = $3 AND s.key = ANY ($4);
+
 -- name: share
 -- Whoever drops the state of the query waits until the cycle is over, and the cycle until the state is dropped.
 SELECT 1 FROM fairlane.stream_queries q WHERE q.id = $1 FOR SHARE;

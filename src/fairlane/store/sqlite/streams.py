@@ -9,9 +9,9 @@ from uuid import UUID
 import apsw
 import msgspec
 
-from fairlane.errors import NotFound
+from fairlane.errors import NotFound, TransactionRefused
 from fairlane.model.ids import PartitionId
-from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
+from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.store import statements
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
@@ -50,6 +50,8 @@ class Streams:
         }
 
         def work(db: apsw.Connection, now: int) -> list[StateRow]:
+            if where.idle_group and value(db, SQL["held"], partition.id, where.idle_group, now):
+                return []
             found: list[Any] = db.execute(SQL["state"], values).fetchall()
             return [StateRow(*row) for row in found]
 
@@ -61,6 +63,8 @@ class Streams:
         def work(db: apsw.Connection, now: int) -> tuple[list[Settled], list[PushResult]] | None:
             if change.partition.shard or not value(db, SQL["exists"], change.query_id.bytes, change.partition.id):
                 return None
+            if change.idle_group:
+                _check_idle(db, now, change)
             return transact(db, now, settlements, slices, also=lambda: _apply(db, now, change))
 
         answer = await self._database.write(work)
@@ -84,6 +88,14 @@ def _register(db: apsw.Connection, now: int, tenant: str, query: StreamQuery, re
         db.execute(SQL["drop_state"], (known.id.bytes,))
     db.execute(SQL["renew"], (*queues, query.config_hash, now, known.id.bytes))
     return Registered(msgspec.structs.replace(query, id=known.id), reset=other)
+
+
+def _check_idle(db: apsw.Connection, now: int, change: StateChange) -> None:
+    where = (change.partition.id, change.query_id.bytes)
+    if value(db, SQL["held"], change.partition.id, change.idle_group, now):
+        raise TransactionRefused(NOT_IDLE, index=0)
+    if not all(value(db, SQL["has_key"], *where, key) for key in change.deleted):
+        raise TransactionRefused(NOT_THERE, index=0)
 
 
 def _apply(db: apsw.Connection, now: int, change: StateChange) -> None:

@@ -32,6 +32,21 @@ limit :limit
 select exists (select 1 from stream_queries where id = ?)
     and exists (select 1 from partitions p join queues q on q.id = p.queue_id where p.id = ?)
 
+-- name: has_key
+select exists (select 1 from stream_state where partition_id = ? and query_id = ? and key = ?)
+
+-- name: held
+select exists (
+    select 1
+    from partitions p
+    join groups g on g.queue_id = p.queue_id and g.name = ?2
+    join cursors c on c.partition_id = p.id and c.group_id = g.id
+    where p.id = ?1 and (
+        (c.lease is not null and c.ready_at > ?3)
+        or exists (select 1 from claims m where m.partition_id = p.id and m.group_id = g.id and m.ends_at > ?3)
+        or exists (select 1 from failures f
+                   where f.partition_id = p.id and f.group_id = g.id and f.token is not null and f.due_at > ?3)))
+
 -- name: upsert
 insert or replace into stream_state (partition_id, query_id, key, window_end, updated_at, value)
 values (?, ?, ?, ?, ?, ?)
