@@ -94,7 +94,8 @@ class Broker(Administration):
         calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that commands of a
         spec may call, `secret_names` environment variables that it may name for secrets, both separated by commas."""
         allowed = Allowed.parse(outbound_allow.split(","))
-        kept = await open_journal(journal, journal_bytes_max, url) if journal is not None else None
+        key = options.get("encryption_key", "")
+        kept = await open_journal(journal, journal_bytes_max, url, key) if journal is not None else None
         try:
             store = await open_or_wait(url, clock, options, late=kept is not None)
         except BaseException:

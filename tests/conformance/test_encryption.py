@@ -171,6 +171,21 @@ async def test_a_changed_byte_is_refused_and_so_is_a_message_in_anothers_place(h
             box.vault.open(one.id, head + b'"sealed":"' + base64.b64encode(bytes(changed)) + b'"')
 
 
+async def test_a_replay_into_a_queue_that_was_encrypted_meanwhile_is_sealed(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await harness.queue("secrets", retry_limit=0)
+    group = await harness.group(queue)
+    await harness.push(queue, [CANARY])
+    await harness.nack(await harness.pop(queue, group))
+    queue = await harness.configure(queue, encryption_enabled=True, retry_limit=0)
+    assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
+    first, *again = await bodies(harness, queue)
+    assert CANARY.encode() in first
+    assert again
+    assert not any(CANARY.encode() in body for body in again)
+    assert (await harness.pop(queue, group)).data == [CANARY]
+
+
 async def test_dead_letters_results_and_traces_are_sealed_too_and_replays_stay_so(harness: Harness) -> None:
     await opened(harness, OLD)
     queue = await sealed_queue(harness, retry_limit=0)

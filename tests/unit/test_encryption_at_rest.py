@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlane.broker import Broker
 from fairlane.model.ids import uuid7
 from fairlane.model.trace import Trace
+from tests.conftest import FreshDatabase
+from tests.postgres import PostgresServer
 
 CANARY = "canary-93b1c04e"
 
@@ -40,3 +44,47 @@ async def test_no_file_and_no_log_line_holds_the_canary(tmp_path: Path, caplog: 
 
 def _found(directory: Path, what: bytes) -> list[str]:
     return [path.name for path in directory.iterdir() if path.is_file() and what in path.read_bytes()]
+
+
+async def test_a_broker_with_a_key_that_never_saw_its_store_keeps_nothing_in_clear(
+    tmp_path: Path, postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    """Which queues are encrypted it cannot know, and a result of an ack tells as much as a message."""
+    journal, key = tmp_path / "journal", os.urandom(32).hex()
+    url = await fresh_database(postgres18)
+    async with Broker.open(url, encryption_key=key) as broker:
+        await broker.configure("secrets", encryption_enabled=True)
+        await broker.push("secrets", {"card": "first"})
+        [first] = await broker.pop("secrets", lease_seconds=600)
+    away = "postgresql://nobody@127.0.0.1:1/none"
+    options: dict[str, Any] = {"encryption_key": key, "journal": str(journal), "retention_interval": 0}
+    async with Broker.open(away, **options) as broker:
+        outcome = await broker.push("secrets", {"card": CANARY})
+        assert outcome.durability == "journal"
+        [acked] = await broker.ack(first, result={"charged": CANARY})
+        assert acked.durability == "journal"
+        assert _found(journal, CANARY.encode()) == []
+    # What is for one store does not go to another; the files are given to a broker of the same name.
+    async with Broker.open(url, **options) as broker:
+        async with asyncio.timeout(30):
+            while not (batch := await broker.pop("secrets", wait=1)):
+                pass
+        assert [message.json() for message in batch] == [{"card": CANARY}]
+    assert _found(journal, CANARY.encode()) == []
+
+
+async def test_a_journal_whose_key_is_gone_is_set_aside_and_not_lost(
+    tmp_path: Path, postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    journal = {"journal": str(tmp_path / "journal"), "retention_interval": 0}
+    async with Broker.open(
+        "postgresql://nobody@127.0.0.1:1/none", encryption_key=os.urandom(32).hex(), **journal
+    ) as broker:
+        assert (await broker.push("orders", 1)).durability == "journal"
+    async with Broker.open(await fresh_database(postgres18), **journal) as broker:
+        async with asyncio.timeout(30):
+            while not (failed := await broker.journal.failed(limit=10)):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert "key" in (failed[0].error or "")
+        await broker.push("orders", 2)
+        assert [message.json() for message in await broker.pop("orders", wait=5)] == [2]

@@ -18,7 +18,7 @@ from fairlane.engine.kept import ack_request, push_request
 from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
 from fairlane.engine.shelter import Shelter
-from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, ShuttingDown, Unavailable
+from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
@@ -158,9 +158,10 @@ class JournalDrain:
 
     async def _apply(self, kind: Literal["push", "ack"], entries: list[Entry]) -> None:
         """Into the store together. Each entry is removed or set aside, or its lane rests."""
+        entries, bodies = await self._opened(entries)
         outcomes: Sequence[Outcomes | FairlaneError]
         try:
-            outcomes = await (self._push(entries) if kind == "push" else self._ack(entries))
+            outcomes = await (self._push(entries, bodies) if kind == "push" else self._ack(entries, bodies))
         except ShuttingDown:
             raise
         except FairlaneError as failure:
@@ -180,6 +181,17 @@ class JournalDrain:
         for entry, error in failed.values():
             await self._failed(entry, error, blame=blame)
 
+    async def _opened(self, entries: list[Entry]) -> tuple[list[Entry], list[bytes]]:
+        """The entries that can be read, and their bodies in clear; those whose key is not here are set aside."""
+        readable, bodies = [], []
+        for entry in entries:
+            try:
+                bodies.append(self._journal.opened(entry))
+                readable.append(entry)
+            except SealError as error:
+                await self._set_aside(entry, error)
+        return readable, bodies
+
     async def _failed(self, entry: Entry, error: FairlaneError, *, blame: bool) -> None:
         """Set it aside if it can never be applied; otherwise it is tried again when its lane has rested. `blame`: the
         store is there, and was given nothing else."""
@@ -197,10 +209,11 @@ class JournalDrain:
         pause = backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1])
         self._resting[entry.lane] = (failures, time.monotonic() + pause)
 
-    async def _push(self, entries: list[Entry]) -> list[Outcomes | FairlaneError]:
+    async def _push(self, entries: list[Entry], bodies: list[bytes]) -> list[Outcomes | FairlaneError]:
         """What became of each."""
         age_seconds = max(0, wall_clock() - entries[0].created_at) // 1_000_000 + _SLACK_SECONDS
-        flush = Flush([push_request(entry) for entry in entries], in_order=True, dedup_least=age_seconds)
+        requests = [push_request(entry, body) for entry, body in zip(entries, bodies, strict=True)]
+        flush = Flush(requests, in_order=True, dedup_least=age_seconds)
         outcomes = await self._pusher.run(flush)
         self._applied()
         return [
@@ -208,9 +221,10 @@ class JournalDrain:
             for outcome in outcomes
         ]
 
-    async def _ack(self, entries: list[Entry]) -> list[Outcomes | FairlaneError]:
+    async def _ack(self, entries: list[Entry], bodies: list[bytes]) -> list[Outcomes | FairlaneError]:
         found: list[Outcomes | FairlaneError] = []
-        for entry, outcome in zip(entries, await self._acks([ack_request(entry) for entry in entries]), strict=True):
+        requests = [ack_request(entry, body) for entry, body in zip(entries, bodies, strict=True)]
+        for entry, outcome in zip(entries, await self._acks(requests), strict=True):
             if isinstance(outcome, FairlaneError):
                 found.append(outcome)
                 continue

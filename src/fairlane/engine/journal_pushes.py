@@ -106,10 +106,10 @@ class JournalPushes:
         """What the store would refuse, as far as it is known without it."""
         for lane in lanes:
             queue = self._catalogue.recall(lane.tenant, lane.name)
-            if queue is not None and queue.options.encryption_enabled:
+            if queue is not None and queue.options.encryption_enabled and not self._held.journal.sealed:
                 return StoreUnavailable(
-                    f"queue {lane.name!r} is encrypted, so that its messages are kept nowhere but in the store, "
-                    "which does not take them now"
+                    f"queue {lane.name!r} is encrypted, and this broker has no encryption key to keep its messages "
+                    "with until the store takes them"
                 )
             if queue is not None and queue.options.ordering == "fifo" and lane.partition != DEFAULT_PARTITION:
                 return InvalidRequest(f"queue {lane.name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")

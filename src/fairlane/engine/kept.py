@@ -63,7 +63,7 @@ def ack_entry(lane: Lane, items: Sequence[AckItem], id: UUID) -> NewEntry:
     return NewEntry(lane, len(kept), _encode(kept), id)
 
 
-def push_request(entry: Entry) -> PushRequest:
+def push_request(entry: Entry, body: bytes) -> PushRequest:
     lane = entry.lane
     items = [
         PushItem(
@@ -75,12 +75,12 @@ def push_request(entry: Entry) -> PushRequest:
             type=message.type,
             headers=message.headers,
         )
-        for message in _decode_messages(entry.body)
+        for message in _decode_messages(body)
     ]
     return PushRequest(lane.tenant, items, traced=True, operation_id=entry.id)
 
 
-def ack_request(entry: Entry) -> AckRequest:
+def ack_request(entry: Entry, body: bytes) -> AckRequest:
     lane = entry.lane
     partition = PartitionId.parse(lane.partition)
     items = [
@@ -94,6 +94,6 @@ def ack_request(entry: Entry) -> AckRequest:
             result=ack.result,
             position=ack.position,
         )
-        for ack in _decode_acks(entry.body)
+        for ack in _decode_acks(body)
     ]
     return AckRequest(lane.tenant, lane.name, items, entry.id)

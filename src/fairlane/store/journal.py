@@ -85,6 +85,15 @@ class Journal(Protocol):
         """Of this journal among those of its directory."""
         ...
 
+    @property
+    def sealed(self) -> bool:
+        """Whether what it keeps cannot be read in its file."""
+        ...
+
+    def opened(self, entry: Entry) -> bytes:
+        """The body of an entry that was read, in clear. SealError if it was sealed by a key that is not here."""
+        ...
+
     def attach(self, lanes: Lanes, left_behind: Callable[[], set[Lane]]) -> None:
         """Called once, before all else: which lanes are held here, and those in which this process has work under way
         that nobody waits for and that may yet be applied. Lanes that get entries by other processes are held too,

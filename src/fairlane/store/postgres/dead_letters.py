@@ -237,9 +237,7 @@ def _again(part: Slice, message: bytes, vault: Vault | None) -> str:
     )
     id = uuid7()
     fragment = pack(id, id, item)
-    if vault and vault.is_prepared(part.queue_id):
-        fragment = vault.seal(part.queue_id, part.partition, fragment)
-    part.fragments.append(fragment)
+    part.fragments.append(vault.replayed(part, fragment) if vault else fragment)
     part.transaction_ids.append(id)
     part.keys.append(id_key(id))
     part.id_times.append(uuid7_ms(id) or 0)

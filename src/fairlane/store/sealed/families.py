@@ -19,7 +19,7 @@ from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
 from fairlane.store import base, programs, reading, timed
-from fairlane.store.sealed.vault import BLOB, Vault, key_of
+from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
 from fairlane.store.values import (
     DeadFilter,
     Duplicates,
@@ -176,7 +176,11 @@ class SealedDeadLetters(Over):
     async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
         if await self._vault.know_queue(queue_id):
             await self._vault.prepare(queue_id)
-        return await self._family.replay(queue_id, where, limit=limit)
+        try:
+            return await self._family.replay(queue_id, where, limit=limit)
+        except NotPrepared:  # encrypted since these letters were written, and nothing was pushed since
+            await self._vault.prepare(queue_id)
+            return await self._family.replay(queue_id, where, limit=limit)
 
     async def _opened(self, letter: DeadLetter) -> DeadLetter:
         """The letter in clear. One that cannot be opened is shown without its data, so that the others are shown."""

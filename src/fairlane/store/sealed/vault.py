@@ -20,6 +20,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.segment import SEALED, split_data
 from fairlane.store.sealed.keyring import KEY_BYTES, Cipher, Keyring
 from fairlane.store.upkeep import DataKeys, WrappedKey
+from fairlane.store.values import Slice
 
 KEY_SECONDS: Final = 86_400
 KEY_USES: Final = 2**30
@@ -39,6 +40,10 @@ class _Active:
         self.cipher = cipher
         self.until_ms = until_ms
         self.uses = 0
+
+
+class NotPrepared(SealError):
+    """`prepare` must be called for the queue first."""
 
 
 class Vault:
@@ -135,6 +140,14 @@ class Vault:
         head, data = split_data(fragment)
         record = self.seal_data(queue_id, data, _message_context(partition, fragment))
         return b'%b%b%b"' % (head, SEALED, base64.b64encode(record))
+
+    def replayed(self, part: Slice, fragment: bytes) -> bytes:
+        """The stored form of a message that comes again. NotPrepared if it must be sealed, and cannot be yet."""
+        if self.is_prepared(part.queue_id):
+            return self.seal(part.queue_id, part.partition, fragment)
+        if part.options.encryption_enabled:
+            raise NotPrepared("the queue is encrypted, and has no data key yet")
+        return fragment
 
     def open(self, partition: PartitionId, fragment: bytes) -> bytes:
         """The stored form of a message with its data in clear, sealed or not."""

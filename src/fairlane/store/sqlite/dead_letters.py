@@ -172,9 +172,7 @@ def _add(slice: Slice, letter: DeadLetter, vault: Vault | None) -> str:
     new_id = uuid7()
     item = PushItem(queue=letter.queue, payload=old.data, trace_id=old.trace_id, type=old.type, headers=headers)
     fragment = pack(new_id, new_id, item)
-    if vault and vault.is_prepared(slice.queue_id):
-        fragment = vault.seal(slice.queue_id, slice.partition, fragment)
-    slice.fragments.append(fragment)
+    slice.fragments.append(vault.replayed(slice, fragment) if vault else fragment)
     slice.transaction_ids.append(new_id)
     slice.keys.append(id_key(new_id))
     made_at = uuid7_ms(new_id)

@@ -13,11 +13,14 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
-from fairlane.errors import ShuttingDown, StoreUnavailable
+import msgspec
+
+from fairlane.errors import SealError, ShuttingDown, StoreUnavailable
 from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.journal import Entry, JournalState, Lane, Lanes, NewEntry
+from fairlane.store.sealed.keyring import Keyring
 from fairlane.store.sqlite.handover import connect
 from fairlane.store.sqlite.journal import SqliteJournal
 from fairlane.store.sqlite.journal_roles import Keeper, Sibling
@@ -27,14 +30,17 @@ JOIN_SECONDS = 10.0
 REJOIN_SECONDS = 2.0
 """For which a caller waits while the owner is being replaced."""
 _PAUSE_SECONDS = 0.02
+_SEALED = b"\xc1sealed"
+"""What begins so is no MessagePack, as bodies in clear are."""
 
 _log = logging.getLogger(__name__)
 
 
 class SharedJournal:
-    def __init__(self, directory: Path, bytes_max: int, store: str) -> None:
+    def __init__(self, directory: Path, bytes_max: int, store: str, keyring: Keyring | None) -> None:
         self._directory = directory
         self._bytes_max = bytes_max
+        self._keyring = keyring
         # Brokers of different stores may lie in one directory; what is for one store must not go to another.
         self._name = f"owner-{sha256(store.encode()).hexdigest()[:12]}"
         self._role: Keeper | Sibling
@@ -45,10 +51,10 @@ class SharedJournal:
         self._closing = False
 
     @classmethod
-    async def open(cls, directory: str, *, bytes_max: int, store: str) -> SharedJournal:
-        """For what is to go to `store`. StoreUnavailable if neither a file nor its owner can be had, StoreUnsafe if it
-        would not be durable."""
-        journal = cls(Path(directory), bytes_max, store)
+    async def open(cls, directory: str, *, bytes_max: int, store: str, keyring: Keyring | None = None) -> SharedJournal:
+        """For what is to go to `store`; sealed with a `keyring`, so that which queues are encrypted need not be known.
+        StoreUnavailable if neither a file nor its owner can be had, StoreUnsafe if it would not be durable."""
+        journal = cls(Path(directory), bytes_max, store, keyring)
         try:
             async with asyncio.timeout(JOIN_SECONDS):
                 journal._role = await journal._join()
@@ -130,11 +136,28 @@ class SharedJournal:
         return self._role
 
     @property
+    def sealed(self) -> bool:
+        return self._keyring is not None
+
+    def _seal(self, entry: NewEntry) -> NewEntry:
+        if self._keyring is None:
+            return entry
+        return entry._replace(body=_SEALED + self._keyring.seal_locally(entry.body, _context(entry.lane)))
+
+    def opened(self, entry: Entry) -> bytes:
+        if not entry.body.startswith(_SEALED):
+            return entry.body
+        if self._keyring is None:
+            raise SealError("a journal entry is sealed, and this broker has no key: set the one that it was kept with")
+        return self._keyring.open_locally(entry.body.removeprefix(_SEALED), _context(entry.lane))
+
+    @property
     def number(self) -> int:
         return self._role.number
 
     async def append(self, entries: Sequence[NewEntry]) -> None:
-        await (await self._joined_role()).append(entries, left_behind=self._left_behind())
+        sealed = [self._seal(entry) for entry in entries]
+        await (await self._joined_role()).append(sealed, left_behind=self._left_behind())
 
     async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
         return await self._role.read(lanes, entries_max=entries_max, bytes_max=bytes_max)
@@ -203,3 +226,8 @@ class SharedJournal:
             self._following.cancel()
             await asyncio.wait([self._following])
         await self._role.close()
+
+
+def _context(lane: Lane) -> bytes:
+    """Sealed for one lane: an entry that was moved to another cannot be opened."""
+    return msgspec.msgpack.encode(["journal", *lane])
