@@ -17,7 +17,7 @@ from fairlane.model.group import Group, Seek
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
-from fairlane.store.values import Nack, Settled, Verdicts
+from fairlane.store.values import DeadFilter, Nack, Settled, Verdicts
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.places import Row, until
 from tests.conformance.test_retention import run as run_retention
@@ -295,3 +295,43 @@ async def test_a_lease_released_beside_the_pop_that_took_it_over_releases_nothin
     assert released == 0
     assert not await harness.pop(it.queue, it.group)
     assert (await it.settle(taken)).state == "ok"
+
+
+@ORDERINGS
+@pytest.mark.parametrize("verb", ["retention", "purge"])
+async def test_a_dead_letter_removed_beside_the_pop_that_gives_up_again_is_the_old_one(
+    harness: Harness, ordering: str, verb: str
+) -> None:
+    it = await scene(harness, ordering, 1, retry_limit=0, lease_seconds=5, dead_letter_retention_seconds=10)
+    letters = harness.store.dead_letters
+    await it.settle(await harness.pop(it.queue, it.group), nack=Nack(0, charge=True, error="first"))
+    harness.clock.advance(10)
+    old = DeadFilter(failed_until=harness.clock())
+    await harness.store.groups.seek(it.group.id, Seek("beginning"))
+    await harness.pop(it.queue, it.group)
+    harness.clock.advance(5)
+    removal = run_retention(harness) if verb == "retention" else letters.purge(it.queue.id, old)
+    taken, _ = await it.meet(removal)
+    assert not taken
+    [letter] = await letters.list(it.queue.id, DeadFilter())
+    assert letter.failed_at == harness.clock()
+
+
+async def test_dead_letters_are_purged_beside_a_pop_that_gives_up_again_in_another_order(harness: Harness) -> None:
+    it = await scene(harness, "per_key", 3, ttl_seconds=10)
+    for position in (1, 2, 0):
+        await harness.store.contents.bury(it.partition, it.group.id, position, "by hand")
+        harness.clock.advance(1)
+    await harness.store.groups.seek(it.group.id, Seek("beginning"))
+    harness.clock.advance(10)
+    last = Row(
+        "SELECT 1 FROM fairlane.dead_letters WHERE shard = $1 AND partition_id = $2 AND position = $3 FOR UPDATE",
+        *(*it.partition, 2),
+    )
+    async with asyncio.TaskGroup() as tasks, harness.hold(last) as arrived:
+        purge = tasks.create_task(harness.store.dead_letters.purge(it.queue.id, DeadFilter()))
+        await arrived(purge)
+        pop = tasks.create_task(harness.pop(it.queue, it.group))
+        await arrived(purge, pop)
+    assert not pop.result()
+    assert await it.later() == ["later"]

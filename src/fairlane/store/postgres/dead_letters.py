@@ -23,6 +23,7 @@ from fairlane.store.operations import EnqueueResult, NewOperation
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.operations import enqueue_shard
+from fairlane.store.postgres.queues import SQL as QUEUES
 from fairlane.store.replay import replayed_later
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
@@ -206,12 +207,17 @@ class DeadLetters:
         purged = 0
         for shard in self._route(where):
             rows = await self._database.read(SQL["oldest"], shard, *_where(queue_id, where), limit - purged)
-            keys = [[row[name] for row in rows] for name in _KEY]
-            await self._database.write(SQL["purge"], shard, *keys)
-            purged += len(rows)
+            purged += await self._database.transact(partial(self._purge, shard=shard, rows=rows)) if rows else 0
             if purged >= limit:
                 break
         return purged
+
+    async def _purge(self, connection: asyncpg.Connection[Any], *, shard: int, rows: Sequence[asyncpg.Record]) -> int:
+        """Remove those of these letters that are still the same; with their lanes held, as who makes one holds them."""
+        columns = [[row[name] for row in rows] for name in (*_KEY, "failed_at")]
+        await self._messages.lock(connection, [], [], [PartitionId(shard, id) for id in columns[0]])
+        await connection.fetch(QUEUES["lock_cursors"], shard, columns[0])
+        return len(await connection.fetch(SQL["purge"], shard, *columns))
 
 
 def _keys(letters: Sequence[DeadLetter]) -> dict[int, list[list[int]]]:

@@ -24,9 +24,12 @@ FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) u(partition_id
 WHERE d.shard = $1 AND d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position;
 
 -- name: purge
+-- Those that were seen: a message that was given up again since then is another letter.
 DELETE FROM fairlane.dead_letters d
-USING unnest($2::bigint[], $3::bigint[], $4::bigint[]) u(partition_id, group_id, position)
-WHERE d.shard = $1 AND d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position;
+USING unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::timestamptz[]) u(partition_id, group_id, position, failed_at)
+WHERE d.shard = $1 AND d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position
+  AND d.failed_at = u.failed_at
+RETURNING d.position;
 
 -- name: options
 SELECT q.options FROM fairlane.queues q WHERE q.id = $1;

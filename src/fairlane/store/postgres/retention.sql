@@ -38,15 +38,14 @@ UPDATE fairlane.retention_rules r SET seed_shard = $2, seed_after = $3 WHERE r.q
 SELECT e.queue_id, e.rule, e.messages, e.unread FROM fairlane.retain($1, $2, $3) e;
 
 -- name: expire_letters
--- But none that still waits to be forwarded.
+-- But none that still waits to be forwarded; and one that somebody changes is looked at another time: it may be given up again.
 WITH gone AS (
     DELETE FROM fairlane.dead_letters d
     USING (SELECT x.partition_id, x.group_id, x.position FROM fairlane.dead_letters x
            WHERE x.shard = $1 AND x.queue_id = $2 AND x.failed_at <= coalesce($5, clock_timestamp()) - make_interval(secs => $3)
              AND x.forward_at IS NULL
-           ORDER BY x.failed_at LIMIT $4) o
+           ORDER BY x.failed_at LIMIT $4 FOR UPDATE SKIP LOCKED) o
     WHERE d.shard = $1 AND d.partition_id = o.partition_id AND d.group_id = o.group_id AND d.position = o.position
-      AND d.forward_at IS NULL
     RETURNING d.replayed_at)
 SELECT count(*), count(*) FILTER (WHERE g.replayed_at IS NULL) FROM gone g;
 
