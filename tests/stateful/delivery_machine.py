@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fairlane.delivery import Delivery
-from fairlane.model.group import Subscription
+from fairlane.delivery import Batch, Delivery
+from fairlane.model.group import Seek, Subscription
 from tests.stateful.delivery_model import SECOND, Message, Queue, Waiting
 from tests.stateful.places import Place
 
@@ -22,6 +24,16 @@ partitions = st.sampled_from(["a", "a", "b"])
 groups = st.sampled_from(GROUPS)
 # What may be halted: one lane, a partition, a group, the queue.
 halts = st.sampled_from([("all", "b"), (None, "b"), (NEWEST, None), ("all", None), (None, None)])
+lanes = st.tuples(st.sampled_from(["all", "all", NEWEST]), st.none() | partitions)
+Act = tuple[str, str | None, str | None, Any]
+"""A verb, the group and partition it is about, None for all, and how."""
+acts = st.one_of(
+    st.builds(lambda place: ("pause", *place, None), halts),
+    st.builds(lambda place, any_of_them: ("resume", *place, any_of_them), halts, st.booleans()),
+    st.builds(lambda lane, to: ("seek", *lane, to), lanes, st.sampled_from(["beginning", "end"])),
+    st.builds(lambda delay: ("configure", None, None, delay), st.sampled_from([0, 3])),
+    st.builds(lambda partition: ("clear", None, partition, None), st.none() | partitions),
+)
 options = st.fixed_dictionaries(
     {
         "unordered": st.sampled_from([False, False, True]),
@@ -63,17 +75,16 @@ class DeliveryMachine(RuleBasedStateMachine):
         timed = {} if unordered else {name: chosen[name] for name in ("delay_seconds", "ttl_seconds")}
         if unordered:
             chosen = {**chosen, "delay_seconds": 0, "ttl_seconds": 0}
-        configured = self.broker.configure(
-            QUEUE,
-            ordering="unordered" if unordered else "per_key",
-            on_expiry="drop" if chosen["drop"] else "dead_letter",
-            retention_enabled=chosen["retention_seconds"] > 0,
-            retention_seconds=chosen["retention_seconds"],
-            retry_limit=chosen["retry_limit"],
-            lease_seconds=7 * 86_400,
+        self.configured: dict[str, Any] = {
+            "ordering": "unordered" if unordered else "per_key",
+            "on_expiry": "drop" if chosen["drop"] else "dead_letter",
+            "retention_enabled": chosen["retention_seconds"] > 0,
+            "retention_seconds": chosen["retention_seconds"],
+            "retry_limit": chosen["retry_limit"],
+            "lease_seconds": 7 * 86_400,
             **timed,
-        )
-        self.queue_id = self.run(configured).id
+        }
+        self.queue_id = self.run(self.broker.configure(QUEUE, **self.configured)).id
         self.model = Queue(chosen)
         for group in GROUPS[: 1 if unordered else 2]:
             self.run(self.broker.pop(QUEUE, group=group, subscription=Subscription(conflation=group == NEWEST)))
@@ -137,11 +148,13 @@ class DeliveryMachine(RuleBasedStateMachine):
         if self.model.is_paused(group, partition) and self.model.options["ttl_seconds"]:
             return  # whether what is halted expires at once or when it is resumed is not promised
         taken = self.run(self.broker.pop(QUEUE, group=group, partition=partition, batch=batch))
-        expected = self.model.pop(group, partition, taken.lease, batch, self.now)
-        log = self.model.logs.get(partition, [])
-        assert [(one.position, one.id) for one in taken] == [(at, log[at].id) for at in expected]
+        self.same_batch(self.model, partition, taken, self.model.pop(group, partition, taken.lease, batch, self.now))
         if taken:
             self.held.append((group, partition, list(taken)))
+
+    def same_batch(self, model: Queue, partition: str, taken: Batch, expected: list[int]) -> None:
+        log = model.logs.get(partition, [])
+        assert [(one.position, one.id) for one in taken] == [(at, log[at].id) for at in expected]
 
     @rule(pick=st.integers(0, 3), fails=st.booleans())
     def settle(self, pick: int, fails: bool) -> None:
@@ -159,22 +172,84 @@ class DeliveryMachine(RuleBasedStateMachine):
             assert all(outcome.success for outcome in self.run(self.broker.ack(batch)))
             lane.finish([one.position for one in batch])
 
-    @rule(place=halts)
-    def pause(self, place: tuple[str | None, str | None]) -> None:
-        group, partition = place
-        if group in (None, *self.model.groups) and partition in (None, *self.model.logs):
-            self.run(self.broker.pause(QUEUE, group=group, partition=partition))
-            self.model.paused.add(place)
+    @rule(act=acts)
+    def operate(self, act: Act) -> None:
+        if (act := self.possible(act)) is not None:
+            assert self.run(self.act(act)) == act_on(self.model, act)
+            self.forget_lost_batches()
 
-    @rule(place=halts, any_of_them=st.booleans())
-    def resume(self, place: tuple[str | None, str | None], any_of_them: bool) -> None:
-        if any_of_them and self.model.paused:
-            place = min(self.model.paused, key=str)
-        group, partition = place
-        if group in (None, *self.model.groups) and partition in (None, *self.model.logs):
-            resumed = self.run(self.broker.resume(QUEUE, group=group, partition=partition))
-            assert resumed == (place in self.model.paused)
-            self.model.paused.discard(place)
+    @rule(act=acts, group=groups, partition=partitions, batch=st.integers(1, 4), pop_first=st.booleans())
+    def operate_beside_a_pop(self, act: Act, group: str, partition: str, batch: int, pop_first: bool) -> None:
+        """Both at once: one comes wholly after the other. Or the pop finds its lane in other hands, and leaves it."""
+        self.push(partition, 2)
+        self.clock.at += self.model.options["delay_seconds"] * SECOND
+        act = self.possible(act)
+        if act is None or group not in self.model.groups:
+            return
+        halts = act[0] in ("pause", "resume") or self.model.is_paused(group, partition)
+        if halts and self.model.groups[group][partition].too_old(self.model.options, self.now):
+            return  # as in `pop`
+        pop = self.broker.pop(QUEUE, group=group, partition=partition, batch=batch)
+        taken, answer = self.run(_both(pop, self.act(act), pop_first))
+        seen = self.run(self.look())
+
+        def popped(model: Queue) -> None:
+            self.same_batch(model, partition, taken, model.pop(group, partition, taken.lease, batch, self.now))
+
+        def acted(model: Queue) -> None:
+            assert answer == act_on(model, act)
+
+        orders = [(popped, acted), (acted, popped), *([] if taken else [(acted,)])]
+        self.model = self.one_that_agrees(orders, seen)
+        if taken:
+            self.held.append((group, partition, list(taken)))
+        self.forget_lost_batches()
+
+    def one_that_agrees(self, orders: Sequence[Sequence[Callable[[Queue], None]]], seen: Any) -> Queue:
+        """The model after those steps that lead to what is seen; AssertionError if none do."""
+        failed: list[AssertionError] = []
+        for steps in orders:
+            model = copy.deepcopy(self.model)
+            try:
+                for step in steps:
+                    step(model)
+                agrees(model, seen)
+            except AssertionError as error:
+                failed.append(error)
+            else:
+                return model
+        raise ExceptionGroup("in no order", failed)
+
+    def possible(self, act: Act) -> Act | None:
+        """None if it is about what is not there. To resume something mostly means what is paused."""
+        if act[0] == "resume" and act[3] and self.model.paused:
+            act = ("resume", *min(self.model.paused, key=str), True)
+        _, group, partition, _ = act
+        if act[0] == "configure" and self.model.options["unordered"]:
+            return None
+        there = group in (None, *self.model.groups) and partition in (None, *self.model.logs)
+        return act if there else None
+
+    async def act(self, act: Act) -> object:
+        verb, group, partition, how = act
+        if verb == "pause":
+            return await self.broker.pause(QUEUE, group=group, partition=partition)
+        if verb == "resume":
+            return await self.broker.resume(QUEUE, group=group, partition=partition)
+        if verb == "configure":
+            await self.broker.configure(QUEUE, **{**self.configured, "delay_seconds": how})
+            return None
+        if verb == "seek":
+            await self.broker.seek(QUEUE, group or "", Seek(how), partition=partition)
+            return None
+        store = self.broker.store
+        named = await store.queues.named(self.queue_id, partition) if partition else None
+        return await store.contents.clear(self.queue_id, partition=named.id if named else None)
+
+    def forget_lost_batches(self) -> None:
+        """Those whose lease an operator ended."""
+        lanes = self.model.groups
+        self.held = [one for one in self.held if one[2][0].lease in lanes[one[0]][one[1]].leased.values()]
 
     @rule()
     def retain(self) -> None:
@@ -190,21 +265,49 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_message_has_one_fate(self) -> None:
-        depth, waiting, *groups = self.run(self._look())
-        assert depth == self.model.depth()
-        assert [(one.due_at, one.message_id) for one in waiting] == sorted(one[:2] for one in self.model.waiting)
-        for lanes, states in zip(self.model.groups.values(), groups, strict=True):
-            for state in states:
-                if state.name not in lanes:
-                    continue
-                lane = lanes[state.name]
-                assert (state.head, state.committed) == (len(lane.log), lane.committed())
-                assert (state.dead, state.expired) == (lane.count("dead"), lane.count("expired"))
-                finished = lane.count("acked", "passed over")
-                waiting_now = len(lane.open()) - len(lane.leased)
-                fates = finished + state.dead + state.expired + len(lane.leased) + waiting_now
-                assert fates == state.head, "stored = finished + dead + expired + leased + waiting"
+        agrees(self.model, self.run(self.look()))
 
-    async def _look(self) -> list[Any]:
+    async def look(self) -> list[Any]:
         lanes = (self.broker.lanes(QUEUE, group) for group in self.model.groups)
         return list(await asyncio.gather(self.broker.depth(QUEUE), self.broker.scheduled(QUEUE), *lanes))
+
+
+def agrees(model: Queue, seen: Sequence[Any]) -> None:
+    depth, waiting, *groups = seen
+    assert depth == model.depth()
+    assert [(one.due_at, one.message_id) for one in waiting] == sorted(one[:2] for one in model.waiting)
+    for lanes, states in zip(model.groups.values(), groups, strict=True):
+        for state in states:
+            if state.name not in lanes:
+                continue
+            lane = lanes[state.name]
+            assert (state.start, state.head) == (model.starts[state.name], len(lane.log))
+            assert state.committed == lane.committed()
+            assert (state.dead, state.expired) == (lane.dead, lane.expired)
+            ended = lane.count("acked", "passed over", "skipped", "dead", "expired")
+            waiting_now = len(lane.open()) - len(lane.leased)
+            fates = ended + len(lane.leased) + waiting_now
+            assert fates == state.head, "stored = finished + dead + expired + leased + waiting"
+
+
+def act_on(model: Queue, act: Act) -> object:
+    """What an operator does, and is answered."""
+    verb, group, partition, how = act
+    if verb == "pause":
+        return model.pause(group, partition)
+    if verb == "resume":
+        return model.resume(group, partition)
+    if verb == "configure":
+        return model.configure(how)
+    if verb == "seek":
+        return model.seek(group or "", how, partition)
+    return model.clear(partition)
+
+
+async def _both(
+    pop: Coroutine[Any, Any, Batch], act: Coroutine[Any, Any, object], pop_first: bool
+) -> tuple[Batch, object]:
+    if pop_first:
+        return await asyncio.gather(pop, act)
+    answer, taken = await asyncio.gather(act, pop)
+    return taken, answer

@@ -1,11 +1,13 @@
 """What Fairlane promises of the time, the halts and the fates of messages, in plain lists: no storage, no concurrency.
 
 Written from the documents alone. Beside `model`, which is about leases, order and ids, this one knows queues without
-order, delays, expiry, retention, conflation, pauses and schedules. Leases do not run out here. Times are microseconds.
+order, delays, expiry, retention, conflation, schedules, pauses and other verbs of operators. Leases do not run out
+here. Times are microseconds.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -38,6 +40,9 @@ class Lane:
     fates: dict[int, str] = field(default_factory=dict)
     leased: dict[int, str] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
+    dead: int = 0
+    """How many messages were given up so far; and `expired`. Those that a seek leads back to may be so again."""
+    expired: int = 0
 
     def fate(self, at: int) -> str:
         return self.fates.get(at, OPEN)
@@ -51,13 +56,20 @@ class Lane:
     def count(self, *fates: str) -> int:
         return sum(fate in fates for fate in self.fates.values())
 
+    def end(self, at: int, fate: str) -> None:
+        self.fates[at] = fate
+        self.dead += fate == "dead"
+        self.expired += fate == "expired"
+
     def expire(self, options: dict[str, int], now: int) -> None:
         """What is too old goes, as far as it stands first."""
+        for at in self.too_old(options, now):
+            self.end(at, "expired" if options["drop"] else "dead")
+
+    def too_old(self, options: dict[str, int], now: int) -> list[int]:
+        """Open positions before the first that is not."""
         age = options["ttl_seconds"] * SECOND
-        for at in self.open():
-            if not age or now - self.log[at].created_at < age:
-                break
-            self.fates[at] = "expired" if options["drop"] else "dead"
+        return list(itertools.takewhile(lambda at: age and now - self.log[at].created_at >= age, self.open()))
 
     def visible(self, options: dict[str, int], now: int) -> list[int]:
         """Open positions that are old enough, up to the first that is not."""
@@ -95,14 +107,24 @@ class Lane:
         else:
             self.leased.clear()
         if self.tries[at] > options["retry_limit"]:
-            self.fates[at] = "dead"
+            self.end(at, "dead")
         return self.fate(at) == "dead"
 
     def forget_below(self, start: int) -> None:
         for at in range(start):
             if self.fate(at) == OPEN:
-                self.fates[at] = "expired"
+                self.end(at, "expired")
                 self.leased.pop(at, None)
+
+    def seek(self, to: int) -> None:
+        """What lies behind is open again, whatever became of it; leases and attempts are forgotten."""
+        self.leased.clear()
+        self.tries.clear()
+        for at in range(len(self.log)):
+            if at >= to:
+                self.fates.pop(at, None)
+            elif self.fate(at) == OPEN:
+                self.end(at, "skipped")
 
 
 @dataclass
@@ -161,6 +183,34 @@ class Queue:
         if lane is None or self.is_paused(group, partition):
             return []
         return lane.pop(lease, batch, self.options, now)
+
+    def pause(self, group: str | None, partition: str | None) -> None:
+        self.paused.add((group, partition))
+
+    def resume(self, group: str | None, partition: str | None) -> bool:
+        """Whether it was paused."""
+        was = (group, partition) in self.paused
+        self.paused.discard((group, partition))
+        return was
+
+    def seek(self, group: str, to: str, partition: str | None) -> None:
+        for name, lane in self.groups[group].items():
+            if partition in (None, name):
+                lane.seek(self.starts[name] if to == "beginning" else len(lane.log))
+
+    def clear(self, partition: str | None) -> int:
+        """All messages of a partition or of all, also those that wait for their time; how many were in the log."""
+        names = [name for name in self.logs if partition in (None, name)]
+        cleared = sum(len(self.logs[name]) - self.starts[name] for name in names)
+        for name in names:
+            self.starts[name] = len(self.logs[name])
+            for lane in self.lanes(name):
+                lane.seek(len(lane.log))
+        self.waiting = [one for one in self.waiting if partition not in (None, one.partition)]
+        return cleared
+
+    def configure(self, delay_seconds: int) -> None:
+        self.options = {**self.options, "delay_seconds": delay_seconds}
 
     def lanes(self, partition: str) -> Iterator[Lane]:
         return (lanes[partition] for lanes in self.groups.values() if partition in lanes)
