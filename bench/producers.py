@@ -115,7 +115,10 @@ class Producer(asyncio.Protocol):
         numbers = [f"{number}}}" for number in range(self._number, self._number + self._each)]
         items = ",".join([head + number for head in self._heads for number in numbers])
         body = f'{{"items":[{items}]}}'
-        head = f"POST /api/v1/push HTTP/1.1\r\nhost: bench\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = (
+            "POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
         self._began = time.perf_counter()
         self._waits = True
         self._transport.write((head + body).encode())

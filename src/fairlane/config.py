@@ -34,6 +34,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """PostgreSQL itself, when `store` leads to a pooler."""
     statement_cache: bool = True
     """Off for a pooler that cannot keep prepared statements."""
+    allowed_hosts: str = ""
+    """Names and addresses under which clients ask for this broker, beside those of loopback and where it listens,
+    separated by commas; `*` for any."""
     cors_origin: str | None = None
     secret_names: str = SECRET_NAMES
     """Environment variables that specs may name for secrets, separated by commas; `*` stands for any text."""
@@ -51,7 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_interval_seconds: float = 10.0
     """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
     inflight_bytes_max: int = 256 * 1024 * 1024
-    """Of all requests together, in each process; past it they are refused before they are read."""
+    """Of all requests together and all answers that wait to be read, in each process; past it requests are refused
+    before they are read."""
     journal: bool = True
     """Keep pushes and acks below `data_dir` while the store does not answer."""
     journal_bytes_max: int = 1024**3

@@ -28,7 +28,6 @@ from fairlane.client import Client, DeadLetter
 from fairlane.errors import FairlaneError
 from fairlane.http.app import App as HttpApp
 from fairlane.http.listen import open_sockets
-from fairlane.http.server import Server
 from fairlane.model.group import LaneState
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.sqlite import store as _  # noqa: F401  # now: the loop of a test should not wait for it
@@ -72,10 +71,9 @@ class AppTest:
             self.broker = await self._stack.enter_async_context(Broker.open(self._store, clock=self.clock))
             self._sockets = open_sockets("127.0.0.1", 0)
             self.url = f"http://127.0.0.1:{_port(self._sockets[0])}"
-            http = HttpApp(self.broker)
-            http.server = Server(http.handle)
-            await http.server.listen(self._sockets)
-            self._stack.push_async_callback(http.server.close, grace_seconds=1.0)
+            server = HttpApp(self.broker).serve()
+            await server.listen(self._sockets)
+            self._stack.push_async_callback(server.close, grace_seconds=1.0)
             self._stack.push_async_callback(self.broker.engine.stop)
             self.client = await self._stack.enter_async_context(Client(self.url, attempts=1))
         except BaseException:

@@ -95,7 +95,8 @@ class Rogue:
 
     async def _forward(self, request: web.BaseRequest, body: bytes) -> web.Response:
         url = URL(self._target + request.raw_path, encoded=True)
-        async with self._session.request(request.method, url, data=body or None) as answer:
+        headers = {"content-type": request.content_type} if body else None
+        async with self._session.request(request.method, url, data=body or None, headers=headers) as answer:
             headers = {name: value for name, value in answer.headers.items() if name.lower() == "retry-after"}
             return web.Response(
                 status=answer.status, body=await answer.read(), headers=headers, content_type="application/json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.errors import InvalidRequest
+from fairlane.http.browsers import check_origins
 from fairlane.http.cors import Cors
 from fairlane.http.message import Request, Response, json_response
 from tests.http.wire import Wire
@@ -39,7 +40,7 @@ async def test_without_configuration_no_header_is_sent(wire: Wire) -> None:
 
 @pytest.mark.parametrize("origins", ["*", PAGE.decode(), f"https://other.example.com, {PAGE.decode()}"])
 async def test_a_page_of_a_named_origin_may_read_answers(origins: str) -> None:
-    cors = Cors(handler, origins)
+    cors = Cors(handler, check_origins(origins))
     answer = await cors(ask("GET", origin=PAGE))
     assert answer.status == 200
     assert answer.body == b'{"method":"GET"}'
@@ -50,7 +51,7 @@ async def test_a_page_of_a_named_origin_may_read_answers(origins: str) -> None:
 
 
 async def test_a_preflight_is_answered_without_the_application() -> None:
-    answer = await Cors(handler, PAGE.decode())(preflight(PAGE))
+    answer = await Cors(handler, check_origins(PAGE.decode()))(preflight(PAGE))
     assert (answer.status, answer.body) == (204, b"")
     headers = dict(answer.headers)
     assert headers[b"access-control-allow-origin"] == PAGE
@@ -60,7 +61,7 @@ async def test_a_preflight_is_answered_without_the_application() -> None:
 
 @pytest.mark.parametrize("origin", [b"https://evil.example.com", b"null", b"https://app.example.com.evil.com"])
 async def test_a_page_of_another_origin_gets_no_header(origin: bytes) -> None:
-    cors = Cors(handler, PAGE.decode())
+    cors = Cors(handler, check_origins(PAGE.decode()))
     for request in (ask("GET", origin=origin), preflight(origin), ask("GET")):
         assert not (await cors(request)).headers
 
@@ -68,4 +69,4 @@ async def test_a_page_of_another_origin_gets_no_header(origin: bytes) -> None:
 @pytest.mark.parametrize("origins", ["example.com", "https://app.example.com/", "", "ftp://x", "https://"])
 def test_an_origin_that_is_none_is_refused(origins: str) -> None:
     with pytest.raises(InvalidRequest, match="an origin is"):
-        Cors(handler, origins)
+        check_origins(origins)

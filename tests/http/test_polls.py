@@ -26,7 +26,7 @@ async def hang_on(wire: Wire, queue: str) -> asyncio.StreamWriter:
     host, _, port = wire.base.removeprefix("http://").partition(":")
     _, writer = await asyncio.open_connection(host, int(port))
     path = f"/api/v1/pop/queue/{quote(queue, safe='')}?wait=true&batch=10"
-    writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     return writer
 
 

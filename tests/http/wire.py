@@ -18,7 +18,6 @@ from yarl import URL
 from fairlane.broker import Broker
 from fairlane.engine.admission import LIMITS
 from fairlane.http.app import App
-from fairlane.http.server import Server
 from fairlane.model.limits import POLLS_MAX
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
@@ -79,6 +78,8 @@ class Wire:
         if query:
             target += f"?{urlencode(query)}"
         data = None if body is msgspec.UNSET else body if isinstance(body, bytes) else msgspec.json.encode(body)
+        # A body is JSON, unless the test says otherwise.
+        headers = {"content-type": "application/json"} | (headers or {}) if data is not None else headers
         async with self._session.request(method, URL(target, encoded=True), data=data, headers=headers) as response:
             return Answer(response.status, dict(response.headers), await response.read())
 
@@ -120,12 +121,20 @@ class Wire:
 
 
 @asynccontextmanager
-async def serving(store: Store, *, polls_max: int = POLLS_MAX, journal: Journal | None = None) -> AsyncIterator[Wire]:
+async def serving(
+    store: Store,
+    *,
+    polls_max: int = POLLS_MAX,
+    journal: Journal | None = None,
+    host: str = "127.0.0.1",
+    **options: Any,
+) -> AsyncIterator[Wire]:
+    """`options` are those of `App.serve`."""
     broker = Broker(store, polls_max=polls_max, limits=LIMITS, journal=journal)
     await broker.engine.start()
     app = App(broker)
-    server = app.server = Server(app.handle)
-    port = await server.start("127.0.0.1", 0)
+    server = app.serve(**options)
+    port = await server.start(host, 0)
     try:
         async with aiohttp.ClientSession() as session:
             yield Wire(app, session, f"http://127.0.0.1:{port}")

@@ -41,6 +41,8 @@ def warnings(settings: Settings) -> Iterator[str]:
         yield "the store is in memory: everything is gone when the broker stops"
     if settings.allow_unsafe:
         yield "allow_unsafe is on: a store that may lose what it committed is accepted"
+    if "*" in settings.allowed_hosts.split(","):
+        yield "allowed_hosts is *: a page whose name leads to this address may push, pop and delete"
     if settings.cors_origin is not None and "*" in settings.cors_origin:
         yield "cors_origin is *: any page that a browser on this network shows may push, pop and delete"
 

@@ -26,7 +26,7 @@ from fairlane.engine.admission import Kind, Limit
 from fairlane.errors import FairlaneError
 from fairlane.runtime.descriptors import raise_descriptor_limit
 from fairlane.runtime.loop import new_event_loop
-from fairlane.runtime.memory import ease_collector
+from fairlane.runtime.memory import ease_collector, return_large_blocks
 
 if TYPE_CHECKING:
     from fairlane.outbound.caller import Caller
@@ -66,9 +66,8 @@ async def _serve(
     from fairlane.commands.executors import Executors
     from fairlane.commands.service import CommandService
     from fairlane.http.app import App
-    from fairlane.http.cors import Cors
+    from fairlane.http.browsers import Hosts
     from fairlane.http.limits import Limits
-    from fairlane.http.server import Server
 
     stop = _until_told(number)
     descriptors = raise_descriptor_limit()
@@ -86,12 +85,13 @@ async def _serve(
         secrets = partial(named_variables, allowed=settings.secret_names)
         executors = broker.engine.inbox.runner = Executors(broker, partial(_caller, settings), secrets)
         commands = CommandService(broker, executors)
-        app = App(broker, worker=number)
-        handler = Cors(app.handle, settings.cors_origin) if settings.cors_origin else app.handle
-        server = app.server = Server(
-            handler, Limits(connections_max=settings.connections_max, inflight_bytes_max=settings.inflight_bytes_max)
+        server = App(broker, worker=number).serve(
+            Limits(connections_max=settings.connections_max, inflight_bytes_max=settings.inflight_bytes_max),
+            hosts=Hosts([settings.host, *settings.allowed_hosts.split(",")]),
+            cors_origin=settings.cors_origin,
         )
         ease_collector()
+        return_large_blocks()
         commands.start()
         await server.listen(sockets)
         ready()

@@ -44,6 +44,9 @@ def serve(
     statement_cache: Annotated[
         bool | None, _flag("statement_cache", "Off for a pooler that cannot keep prepared statements")
     ] = None,
+    allowed_hosts: Annotated[
+        str | None, _flag("allowed_hosts", "Names and addresses by which clients ask for it, separated by commas")
+    ] = None,
     cors_origin: Annotated[str | None, _flag("cors_origin", "Let pages of these origins call the API")] = None,
     secret_names: Annotated[
         str | None, _flag("secret_names", "Environment variables that specs may name, besides FAIRLANE_SECRET_*")
@@ -60,7 +63,7 @@ def serve(
         bool | None, _flag("journal", "Keep pushes and acks below the data directory while the store is away")
     ] = None,
     inflight_bytes_max: Annotated[
-        int | None, _flag("inflight_bytes_max", "Of all requests together, in each process")
+        int | None, _flag("inflight_bytes_max", "Of all requests and unread answers together, in each process")
     ] = None,
     journal_bytes_max: Annotated[
         int | None, _flag("journal_bytes_max", "Past this the journal refuses with 429")
@@ -138,6 +141,11 @@ def check(settings: Settings) -> None:
     from fairlane.outbound.addresses import Allowed
 
     Allowed.parse(settings.outbound_allow.split(","))
+    from fairlane.http.browsers import Hosts, check_origins
+
+    Hosts(settings.allowed_hosts.split(","))
+    if settings.cors_origin:
+        check_origins(settings.cors_origin)
     if settings.workers > 1 and settings.store.startswith("sqlite"):
         raise InvalidRequest("more than one worker needs PostgreSQL: a SQLite file has one writer")
     if settings.listen_url is not None and settings.store == EMBEDDED:

@@ -11,9 +11,13 @@ from fairlane.broker import Broker
 from fairlane.engine.browse import Browser
 from fairlane.engine.census import Census
 from fairlane.errors import FairlaneError
+from fairlane.http.browsers import Hosts, check_origins
+from fairlane.http.cors import Cors
+from fairlane.http.door import AppDoor
+from fairlane.http.limits import Limits
 from fairlane.http.message import Request, Response
 from fairlane.http.problems import problem
-from fairlane.http.router import Router
+from fairlane.http.router import Route, Router
 from fairlane.http.routes import ROUTES
 from fairlane.http.server import Server
 from fairlane.runtime.clock import wall_clock
@@ -38,9 +42,28 @@ class App:
         self.worker = worker
         self.worker_id = os.getpid()
 
+    def serve(
+        self, limits: Limits | None = None, *, hosts: Hosts | None = None, cors_origin: str | None = None
+    ) -> Server:
+        """The server of this application, which does not listen yet. `hosts` are its names, `cors_origin` names whose
+        pages may call it."""
+        origins = check_origins(cors_origin) if cors_origin else frozenset[bytes]()
+        handler = Cors(self.handle, origins) if origins else self.handle
+        self.server = Server(handler, limits, door=AppDoor(self, hosts or Hosts(), origins))
+        return self.server
+
+    def find(self, request: Request) -> Route | Response:
+        """The route of a request, or the answer where there is none; looked for once."""
+        if request.found is None:
+            try:
+                request.found = self.router.match(request)
+            except FairlaneError as error:
+                request.found = problem(error)
+        return request.found
+
     async def handle(self, request: Request) -> Response:
         try:
-            found = self.router.match(request)
+            found = self.find(request)
             if isinstance(found, Response):
                 return found
             return await found.endpoint(self, request)

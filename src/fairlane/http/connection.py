@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from fairlane.http.limits import Refused, long_header, overloaded, too_large, too_many_connections
+from fairlane.http.limits import Refused, bad_request, long_header, overloaded, too_many_connections
 from fairlane.http.message import Request, Response, error_response, serialise
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ _LINGER_SECONDS = 5.0
 _SOON_BYTES_MAX = 16 * 1024
 """Shorter answers are written together at the end of the loop's turn: a client with many connections is then woken
 once for all of them, which costs more than writing one."""
+_ANSWERS_AT_ONCE = 16
+_FRAMING_BYTES_MAX = 16 * 1024
+"""Of sizes of chunks, their extensions and trailers, beside half of what the chunks hold: so a chunk has about twelve
+bytes or more, for each costs as much as a header does."""
 
 
 class Connection(asyncio.Protocol):
@@ -29,21 +34,32 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._limits = server.limits
+        self._budget = server.budget
         self._loop = server.loop
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._peer = ""
         self._waiting: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._working = False
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
-        self._chunks: list[bytes] = []
+        self._request: Request | None = None
+        self._body: bytes | bytearray = b""
         self._head_bytes = 0
         self._header_bytes = 0
         self._body_bytes = 0
+        self._body_bytes_max = 0
+        self._fed_bytes = 0
+        """What came since the header: the body, and what frames it."""
         self._held_bytes = 0
-        self._unsent: list[tuple[bytes, Response]] = []
+        self._unread_bytes = 0
+        self._unsent: list[bytes] = []
+        self._take_backs: list[Callable[[], None]] = []
         self._in_body = False
+        self._continue = False
+        self._refusal: tuple[Response, bool] | None = None
+        """What is answered last, and whether to linger then; meanwhile nothing that comes is looked at."""
         self._closing = False
         self._writable = asyncio.Event()
         self._writable.set()
@@ -54,8 +70,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
-        peer = transport.get_extra_info("peername")
+        self._transport.set_write_buffer_limits(high=_SOON_BYTES_MAX)
+        peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self._peer = peer[0] if isinstance(peer, tuple) else ""
+        if isinstance(here, tuple):
+            self._server.door.bound(here[0])
         self.deadline = self._loop.time() + self._limits.header_seconds
         if not self._server.admit(self):
             self._refuse(too_many_connections())
@@ -63,34 +82,44 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.discard(self)
         self._let_go(self._held_bytes)
+        self._read()
         self._closing = True
         self._take_back()
-        self._writable.set()
         if self._task is not None:
             self._task.cancel()
+        # The parser knows this connection and the task its request: nothing else would part them for a long time.
+        self._parser = self._task = self._request = self._refusal = None
+        self._waiting.clear()
+        self._body = b""
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self._closing or self._refusal is not None:
             return
-        if not self._in_body:
+        if self._in_body:
+            self._fed_bytes += len(data)
+        else:
             if self._head_bytes == 0 and self._task is None:
                 self.deadline = self._loop.time() + self._limits.header_seconds
             self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(error_response(400, "bad_request", "this server does not upgrade connections"))
+            self._feed(data)
         except httptools.HttpParserError as error:
-            cause = error.__context__
-            self._refuse(
-                cause.response
-                if isinstance(cause, Refused)
-                else error_response(400, "bad_request", f"this is not HTTP/1.1: {error}"),
-                linger=isinstance(cause, Refused) and cause.linger,
-            )
+            self._refuse(*_refusal(error))
         else:
-            if not self._in_body and self._head_bytes > self._limits.header_bytes_max:
+            if self._in_body:
+                if self._fed_bytes - self._body_bytes > _FRAMING_BYTES_MAX + self._body_bytes // 2:
+                    self._refuse(bad_request("the chunks of the body are too small for what frames them"), True)
+            elif self._head_bytes > self._limits.header_bytes_max:
                 self._refuse(long_header(self._limits))
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        """Parse. The parser stops behind a request that asks for another protocol; that is not had, and it goes on."""
+        while data and self._parser is not None:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = memoryview(data)[upgrade.args[0] :]
 
     def eof_received(self) -> bool:
         return False
@@ -99,14 +128,14 @@ class Connection(asyncio.Protocol):
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self._read()
 
     # The parser's calls.
 
     def on_message_begin(self) -> None:
         self._target = b""
         self._headers = {}
-        self._chunks = []
+        self._body = b""
         self._body_bytes = 0
         self._header_bytes = 0
 
@@ -118,49 +147,89 @@ class Connection(asyncio.Protocol):
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            return  # a trailer is no header: what a proxy looks at must not come behind its back
         self._header_bytes += len(name) + len(value) + 4
         if self._header_bytes > self._limits.header_bytes_max:
             raise Refused(long_header(self._limits))
         name = name.lower()
         if name in self._headers:
             if name in (b"host", b"content-length", b"authorization"):
-                raise Refused(error_response(400, "bad_request", f"header {name.decode('latin-1')} is given twice"))
+                raise Refused(bad_request(f"header {name.decode('latin-1')} is given twice"))
             value = self._headers[name] + b", " + value
         self._headers[name] = value
 
     def on_headers_complete(self) -> None:
+        assert self._parser is not None
         self._in_body = True
-        self._head_bytes = 0
+        self._head_bytes = self._fed_bytes = 0
         self._body_began = self._loop.time()
-        if not self._headers and self._parser.get_http_version() == "0.9":
-            raise Refused(error_response(400, "bad_request", "this is HTTP/0.9; use HTTP/1.1"))
-        length = self._headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > self._limits.body_bytes_max:
-            raise Refused(too_large(self._limits))
-        if int(length) and self._server.held_bytes + int(length) > self._limits.inflight_bytes_max:
+        headers = self._headers
+        version = self._parser.get_http_version()
+        if version != "1.1" and version != "1.0":
+            raise Refused(bad_request(f"this is HTTP/{version}; use HTTP/1.1"))
+        if b"host" not in headers:
+            raise Refused(bad_request("the header host is missing"))
+        has_body, length = self._announced(version)
+        method = self._parser.get_method().decode("ascii")
+        if method == "CONNECT" or (has_body and b"upgrade" in headers and self._parser.should_upgrade()):
+            raise Refused(bad_request("this server does not upgrade connections"))
+        request = self._request = Request(method, self._target, headers, b"", self._peer)
+        admitted = self._server.door.admit(request, has_body=has_body)
+        if not has_body:
+            request.refusal = admitted if isinstance(admitted, Response) else None
+            return
+        if isinstance(admitted, Response):
+            raise Refused(admitted, linger=True)
+        self._body_bytes_max = min(admitted, self._limits.body_bytes_max)
+        self._check_room(length, length)
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and version == "1.1":
+            self._continue = True
+            self._go_on()
+
+    def _announced(self, version: str) -> tuple[bool, int]:
+        """Whether a body comes, and how long it is; 0 if that is not known."""
+        coding = self._headers.get(b"transfer-encoding")
+        if coding is None:
+            length = self._headers.get(b"content-length", b"0").strip(b" \t")
+            if not length.isdigit():
+                raise Refused(bad_request("content-length is not a number"))
+            return length != b"0", int(length)
+        if version == "1.0":
+            raise Refused(bad_request("HTTP/1.0 has no transfer-encoding"))
+        if coding.strip(b" \t").lower() != b"chunked":
+            raise Refused(error_response(501, "not_implemented", "of transfer-encoding only chunked is understood"))
+        return True, 0
+
+    def _check_room(self, size: int, more: int) -> None:
+        """Refused unless a body of `size` bytes, of which `more` are new, may be held."""
+        if size > self._body_bytes_max:
+            assert self._request is not None
+            raise Refused(self._server.door.too_large(self._request, self._body_bytes_max), linger=True)
+        behind = size > self._limits.behind_bytes_max and (self._working or self._waiting)
+        if behind or not self._budget.takes(more, size):
             raise Refused(overloaded(), linger=True)
-        if self._task is None:
-            self.deadline = self._body_began + self._limits.body_seconds
-        if self._headers.get(b"expect", b"").lower() == b"100-continue" and self._transport is not None:
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, chunk: bytes) -> None:
-        self._body_bytes += len(chunk)
-        if self._body_bytes > self._limits.body_bytes_max:
-            raise Refused(too_large(self._limits))
+        size = self._body_bytes + len(chunk)
+        self._check_room(size, len(chunk))
+        self._body_bytes = size
         self._held_bytes += len(chunk)
-        self._server.held_bytes += len(chunk)
-        if self._server.held_bytes > self._limits.inflight_bytes_max:
-            raise Refused(overloaded(), linger=True)
-        self._chunks.append(chunk)
+        self._budget.held += len(chunk)
+        if not self._body:
+            self._body = chunk
+        else:
+            if type(self._body) is bytes:
+                self._body = bytearray(self._body)
+            self._body += chunk
 
     def on_message_complete(self) -> None:
-        self._in_body = False
+        assert self._parser is not None
+        assert self._request is not None
+        self._in_body = self._continue = False
         self._head_bytes = 0
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = []
-        method = self._parser.get_method().decode("ascii")
-        request = Request(method, self._target, self._headers, body, self._peer)
+        request, self._request = self._request, None
+        request.body, self._body = bytes(self._body), b""
         request.keep_alive = self._parser.should_keep_alive()
         self._waiting.append(request)
         if self._task is None:
@@ -174,68 +243,114 @@ class Connection(asyncio.Protocol):
         """Answer the requests that wait, one after another."""
         transport = self._transport
         assert transport is not None
+        answered = 0
         while self._waiting and not self._closing:
             request = self._waiting.popleft()
             if len(self._waiting) < self._limits.pipelined_max:
                 transport.resume_reading()
             self.deadline = float("inf")
-            self._server.active += 1
-            try:
-                response = await self._server.handler(request)
-            finally:
-                self._server.active -= 1
-                self._let_go(len(request.body))
+            response = request.refusal or await self._answer(request)
             close = response.close or not request.keep_alive or self._server.draining
-            answer = serialise(response, head_only=request.method == "HEAD", close=close)
-            self._unsent.append((answer, response))
+            pieces = serialise(response, head_only=request.method == "HEAD", close=close)
+            self._unsent += pieces
+            if response.unsent is not None:
+                self._take_backs.append(response.unsent)
             if transport.is_closing():
                 self._take_back()
                 return
-            if close or len(answer) > _SOON_BYTES_MAX:
+            if close or len(pieces) > 1:
                 self.send()
             else:
                 self._server.send_soon(self)
+            del request, response, pieces  # what is written need not be held until the next request
             if not self._writable.is_set():
                 self.deadline = self._loop.time() + self._limits.write_seconds
                 await self._writable.wait()
             if close:
                 self._shut()
                 return
+            answered += 1
+            if answered % _ANSWERS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn too
         self._task = None
-        self.deadline = self._loop.time() + self._limits.idle_seconds
+        if self._refusal is not None:
+            self._end(*self._refusal)
+            return
+        self._go_on()
+        patience = self._limits.header_seconds if self._head_bytes else self._limits.idle_seconds
+        self.deadline = self._loop.time() + patience
+
+    async def _answer(self, request: Request) -> Response:
+        size = len(request.body)
+        self._working = True
+        self._server.active += 1
+        try:
+            return await self._server.handler(request)
+        finally:
+            self._server.active -= 1
+            self._working = False
+            self._let_go(size)
+
+    def _go_on(self) -> None:
+        """Let a client that asks first send its body, once it has the answers before."""
+        if self._continue and self._task is None and self._transport is not None:
+            self._continue = False
+            self.send()
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def send(self) -> None:
         """Write the answers that wait."""
         if self._transport is None or self._transport.is_closing():
             self._take_back()
         elif self._unsent:
-            answers, self._unsent = self._unsent, []
-            self._transport.write(b"".join([answer for answer, _ in answers]))
+            pieces, self._unsent, self._take_backs = self._unsent, [], []
+            size = sum(map(len, pieces))
+            if size > _SOON_BYTES_MAX:
+                self._transport.writelines(pieces)
+            else:
+                self._transport.write(b"".join(pieces))
+            if not self._writable.is_set():
+                self._unread_bytes += size
+                self._budget.held += size
 
     def _take_back(self) -> None:
         """Nobody is there any more for the answers that wait."""
-        answers, self._unsent = self._unsent, []
-        for _, response in answers:
-            if response.unsent is not None:
-                response.unsent()
+        take_backs, self._unsent, self._take_backs = self._take_backs, [], []
+        for take_back in take_backs:
+            take_back()
+
+    def _read(self) -> None:
+        """The client read what it was sent, or never will."""
+        self._budget.held -= self._unread_bytes
+        self._unread_bytes = 0
+        self._writable.set()
 
     def _let_go(self, count: int) -> None:
         """So many bytes of this connection's bodies are no longer held."""
         count = min(count, self._held_bytes)
         self._held_bytes -= count
-        self._server.held_bytes -= count
+        self._budget.held -= count
 
-    def _refuse(self, response: Response, *, linger: bool = False) -> None:
-        """Answer what cannot be served, and hang up. With `linger` the client may first send on what it is sending,
-        and is not listened to: hung up on at once, it might lose the answer with the connection."""
+    def _refuse(self, response: Response, linger: bool = False) -> None:
+        """Answer what cannot be served, after the answers that are due, and hang up; what came of a body is let go of
+        at once."""
+        if self._in_body:
+            self._let_go(self._body_bytes)
+        self._in_body = False
+        self._body = b""
+        self._refusal = response, linger
+        if self._task is None:
+            self._end(response, linger)
+
+    def _end(self, response: Response, linger: bool) -> None:
+        """The last answer. With `linger` the client may first send on what it is sending, and is not listened to: hung
+        up on at once, it might lose the answer with the connection."""
         self.send()
-        if self._transport is not None:
-            self._transport.write(serialise(response, head_only=False, close=True))
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(serialise(response, head_only=False, close=True))
         if not linger or self._transport is None or not self._transport.can_write_eof():
             self._shut()
             return
-        self._chunks = []
-        self._let_go(self._held_bytes)
         self._closing = True
         self.deadline = self._loop.time() + _LINGER_SECONDS
         self._transport.write_eof()
@@ -252,10 +367,10 @@ class Connection(asyncio.Protocol):
         if self._closing or (self._task is not None and not self._writable.is_set()):
             if now > self.deadline and self._transport is not None:
                 self._transport.abort()
-        elif self._in_body and self._task is None:
+        elif self._in_body:
             late = now - self._body_began - self._limits.body_grace_seconds
             slow = late > 0 and self._body_bytes < late * self._limits.body_rate_min
-            if slow or now > self.deadline:
+            if slow or now > self._body_began + self._limits.body_seconds:
                 self._refuse(error_response(408, "too_slow", "the body did not arrive in time"))
         elif now > self.deadline:
             if self._head_bytes:
@@ -269,3 +384,12 @@ class Connection(asyncio.Protocol):
     def hang_up_if_idle(self) -> None:
         if self._task is None and not self._in_body:
             self._shut()
+
+
+def _refusal(error: httptools.HttpParserError) -> tuple[Response, bool]:
+    """What to answer, and whether to linger. The cause is in a frame of its own here: it knows the one it was raised
+    from, and both would know each other."""
+    cause = error.__context__
+    if isinstance(cause, Refused):
+        return cause.response, cause.linger
+    return bad_request(f"this is not HTTP/1.1: {error}"), False

@@ -23,8 +23,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     write_seconds: float = 60.0
     connections_max: int = 10_000
     inflight_bytes_max: int = 256 * 1024 * 1024
-    """Of the bodies of all requests that are being received or answered; past it a body is refused unread."""
+    """Of the bodies of all requests that are being received or answered, and of all answers that wait to be read; past
+    it a body is refused unread."""
     pipelined_max: int = 16
+    behind_bytes_max: int = 64 * 1024
+    """Of a body whose request waits for an earlier one of its connection: that may be a poll, and last."""
 
 
 class Refused(Exception):
@@ -36,20 +39,24 @@ class Refused(Exception):
 
 
 def long_header(limits: Limits) -> Response:
-    return error_response(431, "headertoo_large", f"the header may have {limits.header_bytes_max} bytes")
+    return error_response(431, "header_too_large", f"the header may have {limits.header_bytes_max} bytes")
 
 
 def overloaded() -> Response:
     return error_response(
         429,
         "overloaded",
-        "the broker holds as many bytes of requests as it may; nothing of this one was read",
+        "the broker holds as many bytes of requests and answers as it may; nothing was done for this one",
         headers=((b"retry-after", b"1"),),
     )
 
 
-def too_large(limits: Limits) -> Response:
-    return error_response(413, "bodytoo_large", f"the body may have {limits.body_bytes_max} bytes")
+def too_large(bytes_max: int) -> Response:
+    return error_response(413, "body_too_large", f"the body may have {bytes_max} bytes")
+
+
+def bad_request(error: str) -> Response:
+    return error_response(400, "bad_request", error)
 
 
 def too_many_connections() -> Response:

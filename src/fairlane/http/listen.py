@@ -7,7 +7,7 @@ import socket
 
 from fairlane.errors import InvalidRequest, Unavailable
 
-_BACKLOG = 4096
+BACKLOG = 4096
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:
@@ -38,5 +38,5 @@ def _listen(listening: socket.socket, address: tuple[object, ...]) -> None:
     if listening.family == socket.AF_INET6:
         listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     listening.bind(address)
-    listening.listen(_BACKLOG)
+    listening.listen(BACKLOG)
     listening.setblocking(False)

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from fairlane.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from fairlane.http.router import Route
+
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
+_QUERY_FIELDS_MAX = 100
 
 
 class Request:
-    """One request, whole. `path` is raw, as it was sent; `params` are the decoded parts that its route names."""
+    """One request, whole. `path` is raw, as it was sent; `params` are the decoded parts that its route names; `found`
+    is that route, or the answer where there is none."""
 
-    __slots__ = ("_query", "body", "headers", "keep_alive", "method", "params", "path", "peer", "query_string")
+    __slots__ = (
+        "_query",
+        "body",
+        "found",
+        "headers",
+        "keep_alive",
+        "method",
+        "params",
+        "path",
+        "peer",
+        "query_string",
+        "refusal",
+    )
 
     def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes], body: bytes, peer: str) -> None:
         path, _, query = target.partition(b"?")
@@ -27,6 +46,9 @@ class Request:
         self.body = body
         self.peer = peer
         self.keep_alive = True
+        self.found: Route | Response | None = None
+        self.refusal: Response | None = None
+        """The answer, if the header alone decided it."""
         self.params: dict[str, str] = {}
         self._query: dict[str, str] | None = None
 
@@ -35,12 +57,16 @@ class Request:
         """Query parameters, decoded; of one that is given twice the last counts."""
         if self._query is None:
             text = self.query_string.decode("utf-8", "replace")
-            self._query = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=100)) if text else {}
+            try:
+                fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX)
+            except ValueError:
+                raise InvalidRequest(f"the query may have {_QUERY_FIELDS_MAX} parameters, not more") from None
+            self._query = dict(fields)
         return self._query
 
 
 class Response:
-    __slots__ = ("body", "close", "content_type", "headers", "status", "unsent")
+    __slots__ = ("body", "close", "content_type", "headers", "parts", "status", "unsent")
 
     def __init__(
         self,
@@ -50,15 +76,17 @@ class Response:
         content_type: bytes = JSON,
         headers: tuple[tuple[bytes, bytes], ...] = (),
         close: bool = False,
+        parts: Sequence[bytes] = (),
         unsent: Callable[[], None] | None = None,
     ) -> None:
-        """`unsent` is called if the client went away before the first byte: what the answer gives out can be taken
-        back."""
+        """`parts` follow the body: what is long already is not copied to be one piece. `unsent` is called if the client
+        went away before the first byte: what the answer gives out can be taken back."""
         self.status = status
         self.body = body
         self.content_type = content_type
         self.headers = headers
         self.close = close
+        self.parts = parts
         self.unsent = unsent
 
     def plus(self, *headers: tuple[bytes, bytes]) -> Response:
@@ -69,6 +97,7 @@ class Response:
             content_type=self.content_type,
             headers=(*self.headers, *headers),
             close=self.close,
+            parts=self.parts,
             unsent=self.unsent,
         )
 
@@ -94,19 +123,27 @@ def error_response(
     return Response(status, body, headers=headers, close=close)
 
 
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+# No answer is for a browser to guess at, or for a proxy to keep: a pop from a cache gives the same messages twice.
+_ALWAYS = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
+_HEADS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n{_ALWAYS}".encode() for status in HTTPStatus}
+_ONE_PIECE_BYTES_MAX = 16 * 1024
 
 
-def serialise(response: Response, *, head_only: bool, close: bool) -> bytes:
-    """The bytes of a response."""
-    parts = [_STATUS_LINES[response.status]]
+def serialise(response: Response, *, head_only: bool, close: bool) -> list[bytes]:
+    """The bytes of a response; one piece, unless it is long."""
+    head = [_HEADS[response.status]]
+    size = len(response.body)
+    if response.parts:
+        size += sum(map(len, response.parts))
     if response.status != 204:
-        parts.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, len(response.body)))
+        head.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, size))
     for name, value in response.headers:
-        parts.append(b"%b: %b\r\n" % (name, value))
+        head.append(b"%b: %b\r\n" % (name, value))
     if close:
-        parts.append(b"connection: close\r\n")
-    parts.append(b"\r\n")
-    if not head_only and response.status != 204:
-        parts.append(response.body)
-    return b"".join(parts)
+        head.append(b"connection: close\r\n")
+    head.append(b"\r\n")
+    if head_only or response.status == 204:
+        return [b"".join(head)]
+    if size <= _ONE_PIECE_BYTES_MAX:
+        return [b"".join((*head, response.body, *response.parts))]
+    return [b"".join(head), response.body, *response.parts]

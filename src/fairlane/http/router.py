@@ -28,6 +28,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
     """Type of the request's body, None without one."""
     body_required: bool = True
+    body_bytes_max: int = 1024 * 1024
+    safe: bool = True
+    """Of a GET: it takes nothing away, so that a HEAD may ask for it too."""
     answer: Any = None
     """Type of the answer's body on success."""
     query: Any = None
@@ -47,6 +50,10 @@ class _Node:
         self.routes: dict[str, Route] = {}
 
 
+def _methods(route: Route) -> tuple[str, ...]:
+    return ("GET", "HEAD") if route.method == "GET" and route.safe else (route.method,)
+
+
 class Router:
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
@@ -59,7 +66,8 @@ class Router:
 
     def _add(self, route: Route) -> None:
         if "{" not in route.path:
-            self._static[route.method, route.path.encode()] = route
+            for method in _methods(route):
+                self._static[method, route.path.encode()] = route
         node = self._root
         for part in route.path.split("/")[1:]:
             if part.startswith("{"):
@@ -69,18 +77,19 @@ class Router:
             else:
                 node = node.children.setdefault(part.encode(), _Node())
         assert route.method not in node.routes, f"{route.method} {route.path} is there twice"
-        node.routes[route.method] = route
+        for method in _methods(route):
+            node.routes[method] = route
 
     def match(self, request: Request) -> Route | Response:
         """The route, with `request.params` filled in; or the answer for a path or method that has none."""
-        method = "GET" if request.method == "HEAD" else request.method
-        static = self._static.get((method, request.path))
+        static = self._static.get((request.method, request.path))
         if static is not None:
             return static
-        met = self._met.get((method, request.path))
+        met = self._met.get((request.method, request.path))
         if met is not None:
             route, request.params = met
             return route
+        method = request.method
         params: dict[str, str] = {}
         node = self._walk(self._root, request.path.split(b"/")[1:], params)
         if node is None:

@@ -8,9 +8,11 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 
 from fairlane.http.connection import Connection
+from fairlane.http.door import Door, OpenDoor
 from fairlane.http.limits import Limits
-from fairlane.http.listen import open_sockets
+from fairlane.http.listen import BACKLOG, open_sockets
 from fairlane.http.message import Request, Response
+from fairlane.runtime.memory import Budget
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -18,14 +20,14 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Server:
     """Listens, keeps deadlines, and drains."""
 
-    def __init__(self, handler: Handler, limits: Limits | None = None) -> None:
+    def __init__(self, handler: Handler, limits: Limits | None = None, *, door: Door | None = None) -> None:
         self.handler = handler
         self.limits = limits or Limits()
+        self.door = door or OpenDoor(self.limits.body_bytes_max)
+        self.budget = Budget(self.limits.inflight_bytes_max)
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
         self.active = 0
-        self.held_bytes = 0
-        """Of bodies that are being received or answered."""
         self.draining = False
         self._sending: list[Connection] = []
         self._listeners: list[asyncio.Server] = []
@@ -40,7 +42,9 @@ class Server:
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept from sockets, which other processes may share."""
         for listening in sockets:
-            self._listeners.append(await self.loop.create_server(lambda: Connection(self), sock=listening))
+            # It listens again, with a backlog of its own if it is not told.
+            listener = await self.loop.create_server(lambda: Connection(self), sock=listening, backlog=BACKLOG)
+            self._listeners.append(listener)
         self._sweeper = self.loop.create_task(self._sweep(), name="fairlane deadlines")
 
     def send_soon(self, connection: Connection) -> None:

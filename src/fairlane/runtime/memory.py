@@ -1,8 +1,14 @@
-"""The garbage collector of a process that handles many small values."""
+"""Memory of a process that handles many small values for many clients: its collector, its allocator, its budget."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
+
+_SMALL_BYTES_MAX = 64 * 1024
+_MMAP_THRESHOLD = -3  # of glibc's mallopt
+_MMAP_BYTES_MIN = 1024 * 1024
 
 
 def ease_collector() -> None:
@@ -11,3 +17,32 @@ def ease_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
+
+
+def return_large_blocks() -> None:
+    """Have what is large go back to the system when it is freed. By itself glibc learns to keep blocks of up to 32 MiB,
+    and a burst of large requests stays in the size of the process."""
+    with contextlib.suppress(AttributeError, OSError):  # another allocator
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MMAP_BYTES_MIN)
+
+
+class Budget:
+    """Bytes that are held for clients: bodies of requests that are received or answered, and answers that wait to be
+    read. Bodies that are large leave an eighth of it to small ones, and answers leave a quarter to all bodies: who does
+    not read what it asked for, or does not finish what it sends, stops no push of others."""
+
+    __slots__ = ("bytes_max", "held")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.held = 0
+
+    def takes(self, more: int, size: int) -> bool:
+        """Whether `more` bytes of a body that has `size` in all, as far as is known, fit in."""
+        most = self.bytes_max if size <= _SMALL_BYTES_MAX else self.bytes_max * 7 // 8
+        return self.held + more <= most
+
+    @property
+    def room(self) -> int:
+        """For answers."""
+        return self.bytes_max * 3 // 4 - self.held

@@ -14,7 +14,7 @@ from fairlane.http.router import Route
 from fairlane.http.routes.pushes import name_json
 from fairlane.http.wire import AckBatchBody, AckBody, decode
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome
 from fairlane.model.segment import encode
@@ -128,6 +128,7 @@ ROUTES = [
         summary="Say what became of many messages of one group.",
         tag="messages",
         body=AckBatchBody,
+        body_bytes_max=REQUEST_BYTES_MAX,
         statuses=(200, 202),
     ),
 ]

@@ -29,6 +29,7 @@ from fairlane.http.wire_admin import (
     cursor_of,
     read_cursor,
 )
+from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.names import check_name
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
@@ -225,6 +226,7 @@ ROUTES = [
         summary="Push all dead letters again that match and were not replayed yet.",
         tag="admin",
         body=AdminFilter,
+        body_bytes_max=2 * MESSAGE_BYTES_MAX,
         answer=AdminReplayedMany,
         statuses=(200, 404, 429),
     ),

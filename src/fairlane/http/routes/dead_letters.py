@@ -23,7 +23,7 @@ from fairlane.http.wire_dead_letters import (
     ReplayedLetters,
     letter_out,
 )
-from fairlane.model.limits import POP_BYTES_MAX
+from fairlane.model.limits import MESSAGE_BYTES_MAX, POP_BYTES_MAX
 from fairlane.model.names import check_name
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
@@ -170,6 +170,7 @@ ROUTES = [
         summary="Push dead letters again, all or those named; each is replayed once.",
         tag="dead letters",
         body=ReplayBody,
+        body_bytes_max=2 * MESSAGE_BYTES_MAX,
         answer=ReplayedLetters,
         statuses=(200, 404, 429),
     ),

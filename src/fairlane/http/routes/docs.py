@@ -20,9 +20,9 @@ SCRIPT = "text/javascript; charset=utf-8"
 _POLICY = (
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+        b"frame-ancestors 'none'; form-action 'none'",
     ),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
 

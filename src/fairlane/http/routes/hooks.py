@@ -15,15 +15,18 @@ import msgspec
 from fairlane.engine.inbox import Taken
 from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Overloaded, PayloadInvalid
 from fairlane.hooks.hook import Hook, Received
+from fairlane.http import limits
 from fairlane.http.message import Request, Response, error_response
 from fairlane.http.problems import problem
 from fairlane.http.router import Route
+from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.runtime.clock import wall_clock
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
 _encode = msgspec.json.Encoder().encode
+_UNKNOWN_BYTES_MAX = 64 * 1024
 _JSON = (b"", b"application/json", b"application/octet-stream", b"text/json")
 
 
@@ -64,11 +67,23 @@ async def receive(app: App, request: Request) -> Response:
     return _counted(app, name, taken.status, _answer(taken))
 
 
+def body_bytes_max(app: App, request: Request) -> int:
+    """Of this webhook, as far as it is known: nobody sends more than what is refused anyway."""
+    hook = app.engine.programs.hooks.get(request.params["name"])
+    if hook is not None:
+        return hook.spec.max_body_bytes
+    return MESSAGE_BYTES_MAX if not app.engine.programs.loaded else _UNKNOWN_BYTES_MAX
+
+
+def too_large(app: App, request: Request, bytes_max: int) -> Response:
+    name = request.params["name"]
+    return _counted(app, name if name in app.engine.programs.hooks else "", "too_large", limits.too_large(bytes_max))
+
+
 def _refused(app: App, hook: Hook, received: Received) -> Response | None:
     """The answer to what is not taken whatever it says, decided before anything of it is read."""
-    if len(received.body) > hook.spec.max_body_bytes:
-        large = error_response(413, "body_too_large", f"the body may have {hook.spec.max_body_bytes} bytes")
-        return _counted(app, hook.name, "too_large", large)
+    if len(received.body) > hook.spec.max_body_bytes:  # which was less when its header came
+        return _counted(app, hook.name, "too_large", limits.too_large(hook.spec.max_body_bytes))
     # The signature first, and nothing limited but what fails it: others share an address, or know the URL.
     why = hook.refusal(received)
     now = time.monotonic()

@@ -171,6 +171,7 @@ ROUTES = [
         summary="Lease messages of any queue with a namespace, a task or both.",
         tag="messages",
         query=PopAnyQuery,
+        safe=False,
         statuses=(200, 204),
     ),
     Route(
@@ -180,6 +181,7 @@ ROUTES = [
         summary="Lease messages of any partition.",
         tag="messages",
         query=PopQuery,
+        safe=False,
         statuses=(200, 204),
     ),
     Route(
@@ -189,6 +191,7 @@ ROUTES = [
         summary="Lease messages of one partition.",
         tag="messages",
         query=PopQuery,
+        safe=False,
         statuses=(200, 204),
     ),
 ]

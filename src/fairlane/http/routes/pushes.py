@@ -14,7 +14,7 @@ from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.wire import PushBody, WireItem, decode, timestamp
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX, REQUEST_BYTES_MAX
 from fairlane.model.message import check_depth
 from fairlane.model.names import DEFAULT_PARTITION, is_plain, known_names
 from fairlane.model.outcome import PushOutcome
@@ -217,6 +217,7 @@ ROUTES = [
         summary="Store messages; queues and partitions are made when first named.",
         tag="messages",
         body=PushBody,
+        body_bytes_max=REQUEST_BYTES_MAX,
         statuses=(201, 202, 422, 429),
     )
 ]

@@ -16,6 +16,7 @@ from fairlane.http.wire_recurring import (
     definition_in,
     schedule_out,
 )
+from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.recurring import Schedule
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ ROUTES = [
         summary="Define a schedule, or replace it; the same definition again changes nothing.",
         tag="schedules",
         body=ScheduleBody,
+        body_bytes_max=2 * MESSAGE_BYTES_MAX,
         answer=ScheduleAnswer,
     ),
     Route(

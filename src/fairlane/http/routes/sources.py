@@ -21,6 +21,7 @@ from fairlane.http.wire_sources import (
     commit_in,
     source_out,
 )
+from fairlane.model.limits import REQUEST_BYTES_MAX
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -113,6 +114,7 @@ ROUTES = [
         summary="Commit a page: cursor, records and the messages of what is new, changed or gone, together and once.",
         tag="sources",
         body=SourceCommitBody,
+        body_bytes_max=REQUEST_BYTES_MAX,
         answer=SourceCommitted,
         statuses=(200, 404, 409),
     ),

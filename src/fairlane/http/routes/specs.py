@@ -27,6 +27,7 @@ from fairlane.http.wire_specs import (
     head_out,
     plan_out,
 )
+from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.names import check_name
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ ROUTES = [
         summary="What applying a spec would change, and what was changed otherwise; nothing is done.",
         tag="specs",
         body=SpecPlanBody,
+        body_bytes_max=2 * MESSAGE_BYTES_MAX,
         answer=SpecPlanned,
     ),
     Route(
@@ -87,6 +89,7 @@ ROUTES = [
         summary="Put a spec in force, all of it in one transaction; the same again changes nothing.",
         tag="specs",
         body=SpecApplyBody,
+        body_bytes_max=2 * MESSAGE_BYTES_MAX,
         answer=SpecApplied,
     ),
     Route(

@@ -25,7 +25,7 @@ from fairlane.http.wire_streams import (
     state_ops,
 )
 from fairlane.model.ids import PartitionId, parse_uuid, uuid7
-from fairlane.model.limits import BATCH_ITEMS_MAX, POP_BYTES_MAX, STATE_KEY_CHARS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, POP_BYTES_MAX, REQUEST_BYTES_MAX, STATE_KEY_CHARS_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
 from fairlane.model.stream import STREAM_GROUPS, StateChange, StateFilter, StateRow, StreamQuery
@@ -193,6 +193,7 @@ ROUTES = [
         summary="State of a query in one partition, by key.",
         tag="streams",
         body=StateGetBody,
+        body_bytes_max=REQUEST_BYTES_MAX,
         answer=StateRows,
         statuses=(200, 404),
     ),
@@ -203,6 +204,7 @@ ROUTES = [
         summary="Change state, push and ack in one transaction: all of it or nothing.",
         tag="streams",
         body=CycleBody,
+        body_bytes_max=REQUEST_BYTES_MAX,
         answer=CycleResult,
         statuses=(200, 404),
     ),

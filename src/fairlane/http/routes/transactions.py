@@ -14,6 +14,7 @@ from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
 from fairlane.http.wire import NULL, AckBody, Operation, TransactionBody, WireItem, decode
 from fairlane.model.ids import uuid7
+from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckOutcome, PushOutcome
 
@@ -133,5 +134,6 @@ ROUTES = [
         tag="messages",
         body=TransactionBody,
         statuses=(200, 409),
+        body_bytes_max=REQUEST_BYTES_MAX,
     )
 ]
