@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlane.model.ids import PartitionId, Uuid7
@@ -14,6 +15,7 @@ from fairlane.model.queue import Queue
 from fairlane.store.base import Store
 from fairlane.store.values import WAITS, DeadFilter, Duplicates, Fired, Gone, Kept, Scheduled
 from tests.conformance.harness import Harness
+from tests.lost_answers import APPLIED, fails
 
 
 async def schedule(
@@ -213,6 +215,60 @@ async def test_those_scheduled_together_are_found_cancelled_and_rescheduled_one_
     assert await harness.drain(queue) == [1, 3, 4, 0]
     assert await harness.store.schedules.list(queue.id) == []
     assert isinstance(await schedule(harness, queue, ["anew"], seconds=5, ids=[ids[2]]), Kept)
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "fired", "moved"])
+@pytest.mark.parametrize("delay", [True, False], ids=["delay", "time"])
+async def test_a_call_that_comes_after_its_own_repeat_keeps_nothing(
+    harness: Harness, delay: bool, meanwhile: str
+) -> None:
+    """The broker gave it up and made it again, and then its bytes arrived. Its ids were made by the broker."""
+    queue = await harness.queue()
+    partition = await harness.partition(queue, "p")
+    slice = harness.slice(queue, partition, ["a", "b"])
+    due_at = None if delay else harness.clock() + 75_000_000
+    late = Scheduled(slice, "p", [due_at] * 2, [3_000] * 2)
+    doubted = msgspec.structs.replace(slice, given=[True, True])
+    again = msgspec.structs.replace(late, slice=doubted, repeated=True)
+    harness.clock.advance(42 if delay else 72)
+    assert isinstance((await harness.store.schedules.add([again]))[0], Kept)
+    if meanwhile == "fired":
+        harness.clock.advance(3)
+        await fire(harness.store)
+    if meanwhile == "moved":
+        far = harness.clock() + 3600 * 1_000_000
+        assert await harness.store.schedules.reschedule(partition.id, slice.transaction_ids[0], due_at=far) == far
+    waiting = await harness.store.schedules.list(queue.id)
+    await harness.store.schedules.add([late])
+    assert await harness.store.schedules.list(queue.id) == waiting
+    harness.clock.advance(3600)
+    await fire(harness.store)
+    assert sorted(await harness.drain(queue)) == ["a", "b"]
+    fresh = Scheduled(harness.slice(queue, partition, ["c"]), "p", [None], [1])
+    assert isinstance((await harness.store.schedules.add([fresh]))[0], Kept)
+
+
+async def test_a_call_and_its_repeat_that_meet_keep_their_messages_once(harness: Harness) -> None:
+    queue = await harness.queue()
+    partition = await harness.partition(queue, "p")
+    second = await harness.open_second()
+    for _ in range(5):
+        slice = harness.slice(queue, partition, list(range(20)))
+        late = Scheduled(slice, "p", [None] * 20, [1000] * 20)
+        again = msgspec.structs.replace(late, slice=msgspec.structs.replace(slice, given=[True] * 20), repeated=True)
+        await asyncio.gather(harness.store.schedules.add([late]), second.schedules.add([again]))
+    assert len(await harness.store.schedules.list(queue.id, limit=1000)) == 100
+
+
+async def test_a_broker_repeats_a_call_whose_answer_was_lost_and_its_messages_come_once(harness: Harness) -> None:
+    broker, queue = harness.broker, harness.name("timed")
+    await broker.configure(queue)
+    fails(harness.store.schedules, "add", APPLIED, APPLIED)
+    items = [PushItem(queue=queue, payload=b"%d" % n, partition=f"p{n}", delay_ms=60_000) for n in range(3)]
+    outcomes = await broker.push_many(items)
+    assert [outcome.status for outcome in outcomes] == ["scheduled"] * 3
+    found = {one.transaction_id: one.due_at for one in await broker.scheduled(queue)}
+    assert found == {outcome.transaction_id: outcome.deliver_at for outcome in outcomes}
 
 
 async def test_what_waits_is_listed_in_the_order_it_is_due(harness: Harness) -> None:

@@ -45,7 +45,7 @@ class Scheduler:
                 if not (drafts := list(flush.drafts.values())):
                     break
                 try:
-                    results = await self._store.schedules.add([_scheduled(draft, requests) for draft in drafts])
+                    results = await self._store.schedules.add([_scheduled(draft, flush) for draft in drafts])
                 except OutcomeUnknown:
                     flush.doubtful = True
                     pause = next(pauses, None)
@@ -135,8 +135,7 @@ def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:
     flush.settle(draft, draft.drop(index), outcome)
 
 
-def _scheduled(draft: Draft, requests: Sequence[PushRequest]) -> Scheduled:
-    some = [requests[request].items[index] for request, index in draft.owners]
-    return Scheduled(
-        draft.slice, draft.address[2], [item.deliver_at for item in some], [item.delay_ms or 0 for item in some]
-    )
+def _scheduled(draft: Draft, flush: Flush) -> Scheduled:
+    some = [flush.requests[request].items[index] for request, index in draft.owners]
+    times, delays = [item.deliver_at for item in some], [item.delay_ms or 0 for item in some]
+    return Scheduled(draft.slice, draft.address[2], times, delays, repeated=flush.doubtful)

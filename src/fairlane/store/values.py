@@ -97,6 +97,12 @@ class Scheduled(msgspec.Struct):
     due_at: list[int | None]
     delay_ms: list[int]
     """From now on, for those without a `due_at`."""
+    repeated: bool = False
+    """An earlier call with these messages may have been applied, or may be yet."""
+
+    @property
+    def partition(self) -> PartitionId:
+        return self.slice.partition
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import asyncpg
 
-from fairlane.model.ids import uuid7
 from fairlane.model.segment import encode, ids_of
 from fairlane.store.bundles import Bundle, Opened, bundles_of, ends_of, progress_of
 from fairlane.store.firing import Firing
@@ -55,7 +54,8 @@ def _columns(parts: Sequence[Scheduled], cut: Sequence[Sequence[Bundle]]) -> tup
     for number, (part, bundles) in enumerate(zip(parts, cut, strict=True), 1):
         for bundle in bundles:
             fragments = [part.slice.fragments[index] for index in bundle.items]
-            ids.append(UUID(uuid7()))
+            # That of its first message: a call that comes after its own repeat finds the bundle there.
+            ids.append(UUID(fragments[0][7:43].decode()))
             numbers.append(number)
             relative.append(bundle.relative)
             firsts.append(len(due) + 1)

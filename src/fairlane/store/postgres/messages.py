@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
@@ -39,10 +39,12 @@ from fairlane.store.values import (
 )
 
 SQL = load("fairlane.store.postgres", "messages.sql")
+LOCK_PARTITIONS = SQL["lock_partitions"]
 
 
 class _Placed(Protocol):
-    partition: PartitionId
+    @property
+    def partition(self) -> PartitionId: ...
 
 
 Item = TypeVar("Item", bound=_Placed)
@@ -68,7 +70,7 @@ class Messages:
             return await self._push_together(slices)
         if any(part.options.max_size for part in slices) and len({part.partition.shard for part in slices}) > 1:
             return await self._push_together(slices)
-        return await _by_shard(slices, _partition, run)
+        return await by_shard(slices, _partition, run)
 
     async def _push_together(self, slices: Sequence[Slice]) -> list[PushResult]:
         """Push in one transaction: what a limited queue is sent over several shards must fit together, and what is
@@ -85,7 +87,7 @@ class Messages:
             await self.lock(connection, [], slices)
             rows = await connection.fetch(SQL["depths"], sorted({part.queue_id for part in slices}))
             depths = {row["id"]: row["depth"] for row in rows}
-            results = await _by_shard(slices, _partition, run, at_once=False)
+            results = await by_shard(slices, _partition, run, at_once=False)
             if any(isinstance(result, Full) for result in results):
                 raise _Refused
 
@@ -149,7 +151,7 @@ class Messages:
         async def run(shard: int, part: list[Settlement | Verdicts]) -> list[Settled]:
             return await self.settle_shard(self._database.write, shard, part)
 
-        return await _by_shard(settlements, _lane, run)
+        return await by_shard(settlements, _lane, run)
 
     async def settle_shard(
         self, run: Callable[..., Any], shard: int, part: Sequence[Settlement | Verdicts]
@@ -249,10 +251,10 @@ class Messages:
             await self.lock(connection, settlements, slices, held)
             if check is not None:
                 await check(connection)
-            settled = await _by_shard(settlements, _lane, settle, at_once=False)
+            settled = await by_shard(settlements, _lane, settle, at_once=False)
             if not all(map(ack.applied, settlements, settled)):
                 raise _Refused
-            pushed = await _by_shard(slices, _partition, append, at_once=False)
+            pushed = await by_shard(slices, _partition, append, at_once=False)
             again = only_repeats(settlements, settled)
             if not all(isinstance(result, Stored) for result in pushed) or (again and slices):
                 raise _Refused
@@ -281,7 +283,7 @@ class Messages:
         if limited:
             await connection.fetch(SQL["lock_queues"], sorted(limited))
         for shard in sorted(ids):
-            await connection.fetch(SQL["lock_partitions"], shard, sorted(ids[shard]))
+            await connection.fetch(LOCK_PARTITIONS, shard, sorted(ids[shard]))
 
 
 def _with_last_depth(slices: Sequence[Slice], results: Sequence[PushResult]) -> list[PushResult]:
@@ -306,7 +308,7 @@ def _lane(settlement: Settlement | Verdicts) -> tuple[int, int]:
     return settlement.partition.id, settlement.group_id
 
 
-async def _by_shard(
+async def by_shard(
     items: Sequence[Item],
     order: Callable[[Item], tuple[int, int]],
     run: Callable[[int, list[Item]], Awaitable[list[Result]]],
@@ -331,10 +333,13 @@ async def _by_shard(
 
 
 def _whole(answers: list[list[Result] | BaseException]) -> list[list[Result]]:
-    """The answers of all shards. When only some answered, the fate of the call is not known; each part may be
-    repeated."""
+    """The answers of all shards. When only some answered, or of one it is not known, the fate of the call is not known;
+    each part may be repeated."""
     failed = [answer for answer in answers if isinstance(answer, BaseException)]
-    if failed and len(failed) < len(answers) and isinstance(failed[0], StoreUnavailable):
+    for error in failed:
+        if isinstance(error, OutcomeUnknown) or not isinstance(error, Unavailable):
+            raise error
+    if failed and len(failed) < len(answers):
         raise OutcomeUnknown(f"some shards did not answer: {failed[0]}") from failed[0]
     if failed:
         raise failed[0]

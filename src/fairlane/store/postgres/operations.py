@@ -34,7 +34,7 @@ from fairlane.store.operations import (
 )
 from fairlane.store.postgres.applying import Applying
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.messages import Messages
+from fairlane.store.postgres.messages import Messages, by_shard
 from fairlane.store.statements import load
 from fairlane.store.values import Full, Gone
 
@@ -96,16 +96,10 @@ class Operations(Applying):
         self._turn = 0
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        results: list[EnqueueResult] = [Gone()] * len(operations)
-        by_shard: dict[int, list[int]] = defaultdict(list)
-        for index, operation in enumerate(operations):
-            by_shard[operation.partition.shard].append(index)
-        for shard in sorted(by_shard):
-            some = [operations[index] for index in by_shard[shard]]
-            kept = await enqueue_shard(self._database.write, shard, some, self._database.time())
-            for index, result in zip(by_shard[shard], kept, strict=True):
-                results[index] = result
-        return results
+        async def run(shard: int, some: list[NewOperation]) -> list[EnqueueResult]:
+            return await enqueue_shard(self._database.write, shard, some, self._database.time())
+
+        return await by_shard(operations, lambda one: (0, 0), run)  # in the order in which they came
 
     async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
         claimed: list[ClaimedLane] = []

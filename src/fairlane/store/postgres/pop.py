@@ -9,6 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
+from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.segment import Segment
@@ -92,19 +93,29 @@ class Popper:
 
     async def __call__(self, call: PopCall) -> PopResult:
         result = PopResult([[] for _ in call.claims])
+        try:
+            await self._fill(call, result)
+        except Unavailable as error:
+            # What was claimed before is delivered, for nobody else will. If more may be claimed than is known, the
+            # caller is told, and gives all of it back; but what is finished at delivery cannot be given back.
+            unknown = isinstance(error, OutcomeUnknown) and not call.auto_ack
+            if unknown or not any(result.lanes):
+                raise
+        return result
+
+    async def _fill(self, call: PopCall, result: PopResult) -> None:
         left = {index: (claim.batch, claim.partitions) for index, claim in enumerate(call.claims)}
         for shard in self._route(call):
             end = await self._pop_shard(shard, call, left, result)
             for _ in range(_ROUNDS_MAX):
                 if result.gone or not left:
-                    return result
+                    return
                 if end["upto"] == 0:
                     break
                 end = await self._pop_shard(shard, call, left, result)
             if end["at"] is not None:
                 at = sent_time(end["at"])
                 result.next_at = at if result.next_at is None else min(result.next_at, at)
-        return result
 
     async def expire(self, queue_id: int, group_id: int) -> int:
         """A claim of no messages: what it meets expires or is left."""

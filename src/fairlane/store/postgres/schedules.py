@@ -18,7 +18,7 @@ from fairlane.store.bundles import FIRE_BYTES_MAX, Opened, oldest, twins
 from fairlane.store.firing import ROUNDS_MAX, Firing
 from fairlane.store.postgres import bundles
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.messages import Messages
+from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, by_shard
 from fairlane.store.statements import load
 from fairlane.store.values import NO_ID_TIME, Duplicates, Fired, Gone, Kept, Scheduled, Waiting
 
@@ -33,22 +33,27 @@ class Schedules:
         self._messages = messages
 
     async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
-        shards: dict[int, List[int]] = defaultdict(list)
-        results: List[Kept | Duplicates | Gone] = [Gone()] * len(parts)
-        for number, part in enumerate(parts):
-            if repeated := twins(part.slice):
-                results[number] = Duplicates(repeated)
-            else:
-                shards[part.slice.partition.shard].append(number)
-        for shard, numbers in sorted(shards.items()):
-            # By partition, which is the order of locks.
-            numbers.sort(key=lambda number: parts[number].slice.partition.id)
-            some = [parts[number] for number in numbers]
-            arguments, orders = bundles.arguments(shard, some, self._database.time())
-            found = bundles.results(await self._database.write(SQL["add"], *arguments), some, orders)
-            for number, result in zip(numbers, found, strict=True):
-                results[number] = result
-        return results
+        found = [twins(part.slice) for part in parts]
+        alone = [part for part, repeated in zip(parts, found, strict=True) if not repeated]
+        added = iter(await by_shard(alone, lambda part: (part.partition.id, 0), self._add))
+        return [Duplicates(repeated) if repeated else next(added) for repeated in found]
+
+    async def _add(self, shard: int, parts: List[Scheduled]) -> List[Kept | Duplicates | Gone]:
+        now = self._database.time()
+        arguments, orders = bundles.arguments(shard, parts, now)
+
+        async def doubting(connection: asyncpg.Connection[Any]) -> List[asyncpg.Record]:
+            ids = [part.partition.id for part in parts]
+            await connection.execute(LOCK_PARTITIONS, shard, ids)
+            await connection.execute(SQL["doubt"], shard, ids, [max(part.slice.id_times) for part in parts], now)
+            rows: List[asyncpg.Record] = await connection.fetch(SQL["add"], *arguments)
+            return rows
+
+        if any(part.repeated for part in parts):
+            rows = await self._database.transact(doubting)
+        else:
+            rows = await self._database.write(SQL["add"], *arguments)
+        return bundles.results(rows, parts, orders)
 
     async def fire(self, *, limit: int = 1000) -> Fired:
         queues: dict[int, int] = defaultdict(int)

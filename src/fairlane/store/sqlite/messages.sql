@@ -1,5 +1,5 @@
 -- name: partition_log
-select queue_id, head, last_at, newest_id_at, keyed_until from partitions where id = ?
+select queue_id, head, last_at, newest_id_at, keyed_until, doubted_until from partitions where id = ?
 
 -- name: partition_logs
 -- One row for all, so that reading them is one step.

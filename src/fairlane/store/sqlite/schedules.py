@@ -16,7 +16,7 @@ from fairlane.store.firing import ROUNDS_MAX, Firing
 from fairlane.store.sqlite import bundles
 from fairlane.store.sqlite.bundles import SQL
 from fairlane.store.sqlite.database import Database
-from fairlane.store.sqlite.dedup import Lookup, is_fresh
+from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.log import SQL as LOG
 from fairlane.store.sqlite.push import push
@@ -85,6 +85,9 @@ def _add(db: apsw.Connection, now: int, parts: Sequence[Scheduled]) -> List[Kept
     results: List[Kept | Duplicates | Gone] = []
     kept = []
     for part in parts:
+        if part.repeated and part.partition.shard == 0:
+            newest = min(max(part.slice.id_times) * 1000, now + FRESH_US)
+            db.execute(SQL["doubt"], (newest, part.partition.id))
         if refusal := _refusal(db, now, part.slice):
             results.append(refusal)
             continue
@@ -99,19 +102,20 @@ def _refusal(db: apsw.Connection, now: int, slice: Slice) -> Duplicates | Gone |
     log = first(db, LOG["partition_log"], slice.partition.id) if slice.partition.shard == 0 else None
     if log is None or log[0] != slice.queue_id or value(db, SQL["options"], slice.queue_id) is None:
         return Gone()
-    if True not in slice.given:
+    _, head, _, newest_id_at, keyed_until, doubted_until = log
+    # Ids that cannot be duplicates need no look, unless ids of their time were kept in doubt: see `push`.
+    if True not in slice.given and min(slice.id_times) * 1000 > doubted_until:
         return None
     if repeated := twins(slice):
         return Duplicates(repeated)
     found: dict[int, Duplicate] = {}
     if slice.options.dedup_seconds:
-        _, head, _, newest_id_at, keyed_until = log[:5]
         lookup = Lookup(db, slice, head=head, now=now)
-        stored = lookup.run(newest_id_at=newest_id_at, keyed_until=keyed_until, doubted_until=0)
+        stored = lookup.run(newest_id_at=newest_id_at, keyed_until=keyed_until, doubted_until=doubted_until)
         found = {one.index: one for one in stored}
     seen: dict[int, int] = {}
     for index, given in enumerate(slice.given):
-        if given and index not in found:
+        if (given or slice.id_times[index] * 1000 <= doubted_until) and index not in found:
             if (twin := seen.setdefault(slice.keys[index], index)) != index:
                 found[index] = Duplicate(index, WAITS, *ids_of(slice.fragments[twin]))
             elif place := next(

@@ -11,6 +11,9 @@ insert into bundle_messages (id, due, ends, keys, body) values (?, ?, ?, ?, ?)
 -- name: insert_key
 insert into bundle_keys (partition_id, key, bundle_id) values (?, ?, ?)
 
+-- name: doubt
+update partitions set doubted_until = max(doubted_until, ?) where id = ?
+
 -- name: due
 select id, partition_id, queue_id, partition_name, n, taken, keyed, next_at from bundles
 where next_at <= ?

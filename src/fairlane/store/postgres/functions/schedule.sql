@@ -55,13 +55,21 @@ DECLARE
     t_ms bigint;
     v_stale boolean;
     v_there bigint[];
+    v_oldest bigint := (SELECT min(x.id_at) FROM unnest(p_id_times) x(id_at));
+    v_look boolean := p_given <> '{}';
     v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
     lo int;
     hi int;
     v record;
     r record;
 BEGIN
-    IF p_given <> '{}' THEN
+    IF NOT v_look THEN
+        -- Ids that cannot be duplicates need no look, unless ids of their time were kept in doubt: a call that was given up on and
+        -- repeated may come only now.
+        v_look := EXISTS (SELECT 1 FROM unnest(p_ids) i(id) JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id
+                          WHERE p.doubted_until_ms >= v_oldest);
+    END IF;
+    IF v_look THEN
         -- Two brokers may be given one id at once.
         PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (p_ids) ORDER BY p.id FOR NO KEY UPDATE;
     END IF;
@@ -79,11 +87,12 @@ BEGIN
             RETURN QUERY SELECT 'g'::"char", i, 0, t, 0::bigint, NULL::bigint, NULL::bytea, NULL::text, NULL::text;
             CONTINUE;
         END IF;
-        CONTINUE WHEN p_given = '{}';
+        CONTINUE WHEN NOT v_look;
         lo := coalesce(p_upto[i - 1], 0) + 1;
         hi := p_upto[i];
-        CONTINUE WHEN NOT true = ANY (p_given[lo : hi]);
-        SELECT p.newest_id_ms, p.keyed_until_ms INTO v FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_ids[i];
+        SELECT p.newest_id_ms, p.keyed_until_ms, p.doubted_until_ms INTO v
+        FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_ids[i];
+        CONTINUE WHEN NOT true = ANY (p_given[lo : hi]) AND v.doubted_until_ms < v_oldest;
         FOR r IN
             SELECT f.item, f.pos, NULL::bigint AS due, f.head, f.message_id, f.transaction_id
             FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : hi], p_id_times[lo : hi], v.newest_id_ms, v.keyed_until_ms, t,
@@ -93,7 +102,7 @@ BEGIN
             SELECT w.item, -1, w.due, w.head, NULL, NULL
             FROM fairlane.waiting(p_shard, p_ids[i], p_keys[lo : hi], p_id_times[lo : hi]) w
         LOOP
-            CONTINUE WHEN NOT p_given[lo + r.item - 1];
+            CONTINUE WHEN NOT coalesce(p_given[lo + r.item - 1], false) AND p_id_times[lo + r.item - 1] > v.doubted_until_ms;
             v_skip[i] := true;
             RETURN QUERY SELECT 'd'::"char", i, r.item, t, r.pos, r.due, r.head, r.message_id, r.transaction_id;
         END LOOP;
@@ -106,7 +115,8 @@ BEGIN
            p_ends[b.f : b.f + b.n - 1], p_keys[b.f : b.f + b.n - 1], b.body
     FROM unnest(p_bundle_ids, p_bundle_slice, p_bundle_relative, p_bundle_first, p_bundle_n, p_bundle_body)
          b(id, s, relative, f, n, body)
-    WHERE NOT v_skip[b.s];
+    WHERE NOT v_skip[b.s]
+    ON CONFLICT (shard, id) DO NOTHING;  -- whoever was in doubt waits for the other, and finds its messages kept
 
     INSERT INTO fairlane.bundles (shard, id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, keyed)
     SELECT p_shard, b.id, p_ids[b.s], p_queues[b.s], p_names[b.s], t,
@@ -115,14 +125,16 @@ BEGIN
            v_stale AND EXISTS (SELECT 1 FROM unnest(p_id_times[b.f : b.f + b.n - 1]) x(id_at)
                                WHERE x.id_at > t_ms OR x.id_at < t_ms - 60000)
     FROM unnest(p_bundle_ids, p_bundle_slice, p_bundle_relative, p_bundle_first, p_bundle_n) b(id, s, relative, f, n)
-    WHERE NOT v_skip[b.s];
+    WHERE NOT v_skip[b.s]
+    ON CONFLICT (shard, id) DO NOTHING;
 
     IF v_stale THEN
         INSERT INTO fairlane.bundle_keys (shard, partition_id, key, bundle_id)
         SELECT p_shard, p_ids[b.s], p_keys[j], b.id
         FROM unnest(p_bundle_ids, p_bundle_slice, p_bundle_first, p_bundle_n) b(id, s, f, n)
         CROSS JOIN LATERAL generate_series(b.f, b.f + b.n - 1) j
-        WHERE NOT v_skip[b.s] AND (p_id_times[j] > t_ms OR p_id_times[j] < t_ms - 60000);
+        WHERE NOT v_skip[b.s] AND (p_id_times[j] > t_ms OR p_id_times[j] < t_ms - 60000)
+        ON CONFLICT (shard, partition_id, key) DO NOTHING;
     END IF;
 
     RETURN QUERY SELECT 'k'::"char", s.i::int, 0, t, 0::bigint, NULL::bigint, NULL::bytea, NULL::text, NULL::text

@@ -1,0 +1,115 @@
+"""Calls that go over several shards, each its own transaction: what is said and done when one of them fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.engine.draft import PushRequest
+from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.store.postgres.connection import Database
+from tests.conformance.places import until
+from tests.conftest import FreshDatabase
+from tests.lost_answers import APPLIED, AWAY
+from tests.postgres import PostgresServer
+
+QUEUE = "orders"
+LANES = 16
+
+
+@pytest.fixture
+async def broker(postgres18: PostgresServer, fresh_database: FreshDatabase) -> AsyncIterator[Broker]:
+    async with Broker.open(await fresh_database(postgres18), shards=4) as broker:
+        yield broker
+
+
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`fails("pop", None, AWAY)`: of the next calls of a function the first goes through, and the second does not."""
+
+    def fails(function: str, *faults: FairlaneError | None) -> None:
+        left, write = list(faults), Database.write
+
+        async def failing(database: Database, sql: str, *values: Any) -> Any:
+            fault = left.pop(0) if left and f"fairlane.{function}(" in sql else None
+            if fault is not None and fault is not APPLIED:
+                raise fault
+            rows = await write(database, sql, *values)
+            if fault is not None:
+                raise fault
+            return rows
+
+        monkeypatch.setattr(Database, "write", failing)
+
+    return fails
+
+
+def items(**options: Any) -> list[PushItem]:
+    return [PushItem(queue=QUEUE, payload=b"%d" % n, partition=f"p{n}", **options) for n in range(LANES)]
+
+
+@pytest.mark.parametrize("auto_ack", [True, False])
+async def test_what_one_shard_gave_is_delivered_when_the_next_is_away(
+    broker: Broker, fails: Any, auto_ack: bool
+) -> None:
+    await broker.push_many(items())
+    fails("pop", None, AWAY)
+    first = await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=auto_ack)
+    assert 0 < len(first) < LANES
+    rest = await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=auto_ack)
+    assert sorted(one.json() for one in (*first, *rest)) == list(range(LANES))
+    fails("pop", AWAY)
+    with pytest.raises(StoreUnavailable):
+        await broker.pop(QUEUE)
+
+
+async def test_what_was_finished_at_delivery_is_delivered_though_the_next_shard_says_nothing(
+    broker: Broker, fails: Any
+) -> None:
+    await broker.push_many(items())
+    fails("pop", None, APPLIED)
+    assert len(await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=True)) > 0
+
+
+async def test_what_shards_leased_is_given_back_when_one_of_them_says_nothing(broker: Broker, fails: Any) -> None:
+    await broker.push_many(items())
+    fails("pop", None, APPLIED)
+    with pytest.raises(OutcomeUnknown):
+        await broker.pop(QUEUE, batch=100, partitions=100)
+    await until(lambda: not broker.engine._popper._tasks)
+    again = await broker.pop(QUEUE, batch=100, partitions=100)
+    assert sorted((one.json(), one.attempts) for one in again) == [(n, 0) for n in range(LANES)]
+
+
+@pytest.mark.parametrize("faults", [(AWAY, None), (AWAY, APPLIED, AWAY, AWAY)], ids=["some", "all"])
+async def test_acks_that_one_shard_may_have_applied_are_not_said_to_be_refused(
+    broker: Broker, fails: Any, faults: tuple[FairlaneError | None]
+) -> None:
+    await broker.push_many(items())
+    batch = await broker.pop(QUEUE, batch=100, partitions=100)
+    fails("ack", *faults)
+    with pytest.raises(OutcomeUnknown):
+        await broker.ack(batch)
+    assert all(outcome.success for outcome in await broker.ack(batch)), "and may be said again"
+
+
+@pytest.mark.parametrize("fault", [AWAY, APPLIED], ids=["away", "unknown"])
+async def test_what_some_shards_kept_is_kept_once_when_it_is_tried_again(
+    broker: Broker, fails: Any, fault: FairlaneError
+) -> None:
+    await broker.configure(QUEUE)
+    fails("schedule", None, fault)
+    outcomes = await broker.push_many(items(delay_ms=60_000))
+    assert [outcome.status for outcome in outcomes] == ["scheduled"] * LANES
+    assert len(await broker.scheduled(QUEUE)) == LANES
+    await broker.engine.processor.stop()
+    fails("enqueue", None, fault)
+    [kept] = await broker.engine._pusher.enqueue([PushRequest(DEFAULT_TENANT, items())])
+    assert isinstance(kept, list)
+    assert [outcome.status for outcome in kept] == ["buffered"] * LANES
+    assert await broker.store.operations.depth() == LANES
