@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.administration import Administration
 from fairlane.config import SECRET_NAMES, named_variables
 from fairlane.delivery import Batch, Delivery, alike

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import msgspec
 
+from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.app import App
 from fairlane.broker import Broker
 from fairlane.client import Client, DeadLetter

@@ -52,3 +52,23 @@ def test_public_names_are_sorted_and_there() -> None:
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = fairlane.Nothing  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from fairlane import Broker",
+        "import fairlane; fairlane.Broker",
+        "import fairlane.testing",
+        "import sys; sys.argv = ['fairlane', 'serve']; from fairlane.cli.main import main; main()",
+    ],
+)
+def test_who_lacks_the_servers_libraries_is_told_in_a_line_how_to_get_them(statement: str) -> None:
+    code = f"import sys\nfor name in ('apsw', 'asyncpg', 'cronsim'): sys.modules[name] = None\n{statement}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert "pip install 'fairlane[server]'" in last
+    assert "No module named" not in done.stderr
+    if "main()" in statement:
+        assert done.stderr.count("\n") == 1

@@ -87,6 +87,8 @@ def serve(
 ) -> None:
     """Run the broker. Every option can also be set as FAIRLANE_<NAME> in the environment."""
     flags = {name: value for name, value in locals().items() if name != "config"}
+    from fairlane import server_extra as _extra  # noqa: F401
+
     settings = load_settings(flags, config)
     check(settings)
     from fairlane.cli.banner import announce
