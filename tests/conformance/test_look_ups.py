@@ -132,7 +132,8 @@ async def furnished(harness: Harness, broker: Broker, queue: Queue) -> Partition
 
 
 async def test_what_is_kept_of_messages_goes_with_them_and_with_no_others(harness: Harness) -> None:
-    broker, queue = harness.broker, await harness.queue(retention_enabled=True, completed_retention_seconds=25)
+    rules = {"retention_enabled": True, "completed_retention_seconds": 25, "dedup_seconds": 25}
+    broker, queue = harness.broker, await harness.queue(**rules)
     lane = await furnished(harness, broker, queue)
     assert await rows_of(harness, lane) == {table: 2 if table == "results" else 3 for table in TABLES}
     await run(harness)

@@ -191,15 +191,6 @@ async def test_depth_follows_what_expires(harness: Harness) -> None:
     assert await harness.store.queues.depth(queue.id) == 2, "counted and kept agree"
 
 
-async def test_an_id_may_be_pushed_anew_when_its_message_expired(harness: Harness) -> None:
-    queue = await harness.queue(retention_enabled=True, retention_seconds=60)
-    await harness.push(queue, [1], ids=["the id"])
-    harness.clock.advance(60)
-    await run(harness)
-    stored = await harness.push(queue, [2], ids=["the id"])
-    assert stored.first == 1
-
-
 async def test_a_rule_given_to_a_queue_that_is_full_of_messages_covers_them(harness: Harness) -> None:
     queue = await harness.queue()
     for name in "abc":

@@ -50,8 +50,11 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("test_capacity_is_exact_under_32_pushers",),
     ),
     "dedup_seconds": (
-        "how long a transactionId is remembered; 0 accepts every repeat",
-        ("test_an_id_is_forgotten_after_the_window_and_not_before",),
+        "how long a transactionId is remembered, whatever becomes of its message; 0 accepts every repeat",
+        (
+            "test_an_id_is_forgotten_after_the_window_and_not_before",
+            "test_an_id_is_known_for_its_window_whatever_retention_deleted",
+        ),
     ),
     "delay_seconds": (
         "a message is not delivered before it is this old; order is kept",

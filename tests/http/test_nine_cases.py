@@ -29,7 +29,8 @@ class Incidents:
     async def apply(self) -> None:
         text = INCIDENTS.replace("WebhookIngress", self.queue).replace("WebhookDLQ", self.dead)
         text = text.replace("PagerDutyAlert", f"Hook{self.tag}").replace("IncidentManagement", f"App{self.tag}")
-        text = text.replace("Incident.CreateIncident", f"Create{self.tag}").replace("max_depth: 10000", "max_depth: 4")
+        text = text.replace("Incident.CreateIncident", f"Create{self.tag}")
+        text = text.replace("max_depth: 10000", "max_depth: 4  completed_max_age_seconds: 60")
         spec = msgspec.to_builtins(compiled(text.replace("max_attempts: 5", "max_attempts: 2")).spec)
         (await self.wire.post("/api/v1/spec/apply", body={"spec": spec})).ok()
 
@@ -70,6 +71,21 @@ async def test_enqueued_dequeued_in_order_and_once_by_its_idempotency_key(incide
     await incidents.wire.ack(found, result={"created": True})
     assert (await incidents.send("a", "1")).ok()["result"] == {"created": True}
     assert await incidents.pop() == []
+
+
+async def test_a_redelivery_gets_its_result_after_retention_deleted_the_message(incidents: Incidents) -> None:
+    sent = (await incidents.send("a", "1")).ok(202)
+    await incidents.wire.ack(await incidents.pop(), result={"created": True})
+    incidents.clock.advance(60)
+    gone = (await incidents.wire.post("/api/v1/retention/run")).ok()["deleted"]
+    assert [one["messages"] for one in gone if one["queue"] == incidents.queue] == [1]
+    for seconds in (0, 3_600, 86_400 - 3_661):
+        incidents.clock.advance(seconds)
+        again = (await incidents.send("a", "1")).ok()
+        assert (again["message_id"], again["result"]) == (sent["message_id"], {"created": True})
+    assert await incidents.pop() == []
+    incidents.clock.advance(2)
+    (await incidents.send("a", "1")).ok(202)
 
 
 async def test_invisible_while_leased_and_retried_with_a_growing_pause(incidents: Incidents) -> None:

@@ -119,15 +119,12 @@ def parse_uuid(text: str) -> UUID | None:
 def id_facts(text: str) -> tuple[int, int | None]:
     """(`id_key`, `uuid7_ms`) of a text, for the price of one.
 
-    Texts that are no UUID but look like one to a quick eye are treated as one: what matters is that a text always
-    gives the same facts."""
-    if len(text) == 36:
-        try:
-            high, low = _halves(bytes.fromhex(text.replace("-", "")))
-        except (ValueError, struct.error):
-            return _hashed(text, 0), None
-        return low, high >> 16 if high & 0xF000 == 0x7000 and low < 0 else None
-    return _hashed(text, 0), None
+    Only the usual form of a UUID, in small letters, is treated as one: it can be made again from its 16 bytes, which
+    are all that is kept of a deleted message's id."""
+    if _UUID.fullmatch(text) is None:
+        return _hashed(text, 0), None
+    high, low = _halves(bytes.fromhex(text.replace("-", "")))
+    return low, high >> 16 if high & 0xF000 == 0x7000 and low < 0 else None
 
 
 _HALVES = struct.Struct(">Qq")
@@ -137,9 +134,13 @@ _halves = _HALVES.unpack
 def ids_facts(texts: list[str]) -> list[tuple[int, int | None]]:
     """`id_facts` of each text, quickly if all of them are UUIDs."""
     joined, count = "".join(texts), len(texts)
-    # With a dash in its four places everywhere, no other dash and no blank, each text is a UUID.
+    # With a dash in its four places everywhere, no other dash, no blank and no capital, each text is a UUID.
     dashes = "-" * count
-    if set(map(len, texts)) == {36} and all(joined[place::36] == dashes for place in (8, 13, 18, 23)):
+    if (
+        set(map(len, texts)) == {36}
+        and all(joined[place::36] == dashes for place in (8, 13, 18, 23))
+        and joined == joined.lower()
+    ):
         try:
             raw = bytes.fromhex(joined.replace("-", ""))
         except ValueError:

@@ -109,9 +109,9 @@ class Messages(Protocol):
 
         Position order in a partition is commit order, without gaps; `created_at` never falls. Slices of different
         partitions do not depend on each other, except that the slices of one call for one queue fit below
-        its `max_size` together or none of them is stored. A given id that is stored in the partition and younger
-        than `dedup_seconds` (also when it was stored by a concurrent call) makes its slice `Duplicates`. A partition
-        with open operations makes it `Behind`. Lanes that were empty become ready."""
+        its `max_size` together or none of them is stored. A given id that was stored in the partition less than
+        `dedup_seconds` ago (also by a concurrent call, and though retention deleted its message) makes its slice
+        `Duplicates`. A partition with open operations makes it `Behind`. Lanes that were empty become ready."""
         ...
 
     async def pop(self, call: PopCall) -> PopResult:

@@ -74,6 +74,8 @@ class Contents(Protocol):
     async def clear(self, queue_id: int, *, partition: PartitionId | None = None) -> int:
         """Take out all messages there are, of the queue or of one partition, and end all leases; how many.
 
+        Their ids, and those of messages that went before, may be pushed anew.
+
         Every group stands at the head afterwards. Dead letters stay. Rows go in bounded steps. NotFound if the
         queue is gone."""
         ...

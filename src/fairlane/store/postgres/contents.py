@@ -138,26 +138,18 @@ class Contents:
                 pass
 
     async def trim_some(self, steps: int) -> bool:
-        """Do up to so many steps of it in each shard; whether some are left."""
+        """Forget ids whose window has passed, and do up to so many steps of it in each shard; whether some are left."""
         left = False
         for shard in self._shards:
+            now = self._database.time()
+            [[forgotten]] = await self._database.write(SQL["forget_ids"], shard, _TRIM_SEGMENTS, now)
+            left = left or forgotten == _TRIM_SEGMENTS
             for _ in range(steps):
                 if not await self._trim(shard):
                     break
             else:
                 left = True
         return left
-
-    async def _trim_segments(self, connection: asyncpg.Connection[Any], shard: int, ids: list[int]) -> int:
-        """Remove some, with the ids that are remembered of their messages; how many."""
-        keyed = set(await connection.fetchval(SQL["keyed"], shard, ids))
-        if not keyed:
-            return int((await connection.execute(SQL["trim_segments"], shard, ids, _TRIM_SEGMENTS)).split()[-1])
-        gone = await connection.fetch(SQL["trim_segments_keyed"], shard, ids, _TRIM_SEGMENTS)
-        keys = [(id, key) for id, some in gone if id in keyed for key in some]
-        if keys:
-            await connection.execute(SQL["trim_keys"], shard, *map(list, zip(*keys, strict=True)))
-        return len(gone)
 
     async def _trim(self, shard: int) -> bool:
         """Remove some rows below the start of some partitions; False when there are none."""
@@ -167,8 +159,9 @@ class Contents:
         ids = [row["partition_id"] for row in rows]
 
         async def step(connection: asyncpg.Connection[Any]) -> None:
-            if await self._trim_segments(connection, shard, ids) < _TRIM_SEGMENTS:
-                for what in ("results", "traced", "traces", "trace_names"):
+            now = self._database.time()
+            if await connection.fetchval(SQL["trim_log"], shard, ids, _TRIM_SEGMENTS, now) < _TRIM_SEGMENTS:
+                for what in ("beside", "traced", "traces", "trace_names"):
                     await connection.execute(SQL[f"trim_{what}"], shard, ids)
                 # Under the partitions' locks: whoever moves a start meanwhile asks for the rows below it to go.
                 await connection.execute(SQL["hold"], shard, ids)

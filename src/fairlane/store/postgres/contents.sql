@@ -49,24 +49,14 @@ WHERE p.shard = $1 AND p.queue_id = ANY ($2) AND p.last_at >= $4 AND p.created_a
 -- name: trims
 SELECT t.partition_id FROM fairlane.trims t WHERE t.shard = $1 LIMIT $2;
 
--- name: trim_segments
-DELETE FROM fairlane.segments s
-USING (SELECT x.partition_id, x.first_pos FROM fairlane.segments x
-       JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-       WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.first_pos < p.start AND x.first_pos + x.n <= p.start LIMIT $3) d
-WHERE s.shard = $1 AND s.partition_id = d.partition_id AND s.first_pos = d.first_pos;
+-- name: trim_log
+SELECT fairlane.trim_log($1, $2, $3, $4);
 
--- name: trim_segments_keyed
-DELETE FROM fairlane.segments s
-USING (SELECT x.partition_id, x.first_pos FROM fairlane.segments x
-       JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-       WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.first_pos < p.start AND x.first_pos + x.n <= p.start LIMIT $3) d
-WHERE s.shard = $1 AND s.partition_id = d.partition_id AND s.first_pos = d.first_pos
-RETURNING s.partition_id, s.keys;
+-- name: trim_beside
+SELECT fairlane.trim_beside($1, $2);
 
--- name: trim_results
-DELETE FROM fairlane.results r USING fairlane.partitions p
-WHERE r.shard = $1 AND r.partition_id = ANY ($2) AND p.shard = $1 AND p.id = r.partition_id AND r.position < p.start;
+-- name: forget_ids
+SELECT fairlane.forget_ids($1, $2, $3);
 
 -- name: trim_traced
 DELETE FROM fairlane.traced x USING fairlane.partitions p
@@ -85,16 +75,6 @@ WHERE x.shard = $1 AND x.partition_id = ANY ($2)
   AND NOT EXISTS (SELECT 1 FROM fairlane.traces t WHERE t.shard = $1 AND t.partition_id = x.partition_id
                   AND t.transaction_id = x.transaction_id AND t.id = x.trace_id);
 
--- name: keyed
-SELECT coalesce(array_agg(i), '{}') FROM unnest($2::bigint[]) i
-WHERE EXISTS (SELECT 1 FROM fairlane.message_keys k WHERE k.shard = $1 AND k.partition_id = i);
-
--- name: trim_keys
--- By the keys of the segments that went: what stays is not looked at.
-DELETE FROM fairlane.message_keys k USING unnest($2::bigint[], $3::bigint[]) d(partition_id, key), fairlane.partitions p
-WHERE k.shard = $1 AND k.partition_id = d.partition_id AND k.key = d.key
-  AND p.shard = $1 AND p.id = d.partition_id AND k.position < p.start;
-
 -- name: hold
 SELECT 1 FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
 
@@ -102,4 +82,6 @@ SELECT 1 FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER
 DELETE FROM fairlane.trims t WHERE t.shard = $1 AND t.partition_id = ANY ($2)
   AND NOT EXISTS (SELECT 1 FROM fairlane.segments x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
                   WHERE x.shard = $1 AND x.partition_id = t.partition_id AND x.first_pos < p.start
-                    AND x.first_pos + x.n <= p.start);
+                    AND x.first_pos + x.n <= p.start)
+  AND NOT EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.shard = $1 AND d.partition_id = t.partition_id
+                  AND d.first_pos < t.cleared);

@@ -17,7 +17,7 @@ _LOCK = 0x6661_6972  # any number that no other program uses for an advisory loc
 
 # By this order: a function's body may call those before it.
 FUNCTIONS = (
-    *("never", "position_at", "look_up", "skips", "push", "bury", "expire", "claims", "finished"),
+    *("never", "position_at", "deleted_ids", "look_up", "skips", "push", "bury", "expire", "claims", "finished"),
     *("claim", "pop", "ack", "settle", "leases", "catalogue", "back", "operations", "retention", "schedule"),
 )
 

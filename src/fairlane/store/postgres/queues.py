@@ -32,8 +32,8 @@ SQL = load("fairlane.store.postgres", "queues.sql")
 _PURGE_PARTITIONS = 200
 CHANGES_KEPT = 1000
 _TABLES = (
-    *("scheduled", "segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
-    *("traced", "traces", "trace_names", "stream_state", "trims", "expiries", "partitions"),
+    *("scheduled", "segments", "message_keys", "deleted_ids", "cursors", "claims", "failures", "skips"),
+    *("dead_letters", "results", "traced", "traces", "trace_names", "stream_state", "trims", "expiries", "partitions"),
 )
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 

@@ -81,6 +81,9 @@ DELETE FROM fairlane.segments x WHERE x.shard = $1 AND x.partition_id = ANY ($2)
 -- name: purge_message_keys
 DELETE FROM fairlane.message_keys x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
+-- name: purge_deleted_ids
+DELETE FROM fairlane.deleted_ids x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
+
 -- name: purge_cursors
 DELETE FROM fairlane.cursors x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 

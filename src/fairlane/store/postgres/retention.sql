@@ -1,6 +1,6 @@
 -- name: due
 SELECT EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.ruled) OR EXISTS (SELECT 1 FROM fairlane.retention_rules)
-    OR EXISTS (SELECT 1 FROM fairlane.expiries) OR EXISTS (SELECT 1 FROM fairlane.retention_history);
+    OR EXISTS (SELECT 1 FROM fairlane.expiries) OR EXISTS (SELECT 1 FROM fairlane.deleted_ids) OR EXISTS (SELECT 1 FROM fairlane.retention_history);
 
 -- name: fence
 SELECT 1 FROM fairlane.services s WHERE s.name = 'retention' AND s.token = $1 AND s.leads_until > coalesce($2, clock_timestamp())

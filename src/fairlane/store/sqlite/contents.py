@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -17,7 +16,7 @@ from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store import statements
 from fairlane.store.reading import Buried
-from fairlane.store.sqlite import claims, lanes, log
+from fairlane.store.sqlite import claims, deleted_ids, lanes, log
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import SLACK_US
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LaneRow, parse_options
@@ -109,10 +108,11 @@ class Contents:
             _log.warning("rows of cleared queues are left until the next start: %s", error)
 
     async def trim_some(self, steps: int) -> bool:
-        """Do up to so many steps of it; whether some are left."""
+        """Forget ids whose window has passed, and do up to so many steps of it; whether some are left."""
+        forgotten = await self._database.write(lambda db, now: deleted_ids.forget(db, now, TRIM_ROWS))
         for _ in range(steps):
             if not await self._database.write(_trim_step):
-                return False
+                return forgotten == TRIM_ROWS
         return True
 
 
@@ -215,25 +215,21 @@ def _clear(db: apsw.Connection, queue_id: int, only: int | None) -> int | None:
     return cleared
 
 
-def _trim_keys(db: apsw.Connection, partition_id: int, start: int, limit: int) -> None:
-    """Forget the ids of the segments that go next: what stays is not looked at."""
-    for (blob,) in rows(db, SQL["keys_to_trim"], partition_id, start, limit):
-        db.executemany(SQL["trim_key"], [(partition_id, key, start) for (key,) in struct.iter_unpack(">q", blob)])
-
-
 def _trim_step(db: apsw.Connection, now: int) -> bool:
     """Delete some rows; False when none is left anywhere."""
     budget = TRIM_ROWS
     while row := first(db, SQL["next_trim"]):
-        partition_id, start = row
-        if value(db, SQL["keyed"], partition_id):
-            _trim_keys(db, partition_id, start, budget)
-        for what in ("segments", "results", "traced", "traces", "trace_names"):
-            statement = f"trim_{what}"
-            db.execute(SQL[statement], (partition_id, start, budget))
-            budget -= db.changes()
+        partition_id, start, cleared = row
+        budget -= deleted_ids.trim(db, now, partition_id, start, cleared, budget)
+        if budget > 0:
+            budget -= deleted_ids.trim_beside(db, partition_id, budget)
+        for what in ("traced", "traces", "trace_names"):
             if budget <= 0:
                 return True
+            db.execute(SQL[f"trim_{what}"], (partition_id, start, budget))
+            budget -= db.changes()
+        if budget <= 0:
+            return True
         db.execute(SQL["trimmed"], (partition_id,))
         budget -= 1
     return False

@@ -88,8 +88,11 @@ delete from skips
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
 -- name: clear_to_trim
-insert or ignore into trims (partition_id)
-select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2) and p.start < p.head
+insert into trims (partition_id, cleared)
+select p.id, p.head from partitions p
+where p.queue_id = ?1 and (?2 is null or p.id = ?2)
+    and (p.start < p.head or exists (select 1 from deleted_ids d where d.partition_id = p.id))
+on conflict do update set cleared = excluded.cleared
 
 -- name: clear_partitions
 update partitions set start = head where queue_id = ?1 and (?2 is null or id = ?2)
@@ -109,23 +112,7 @@ select id, queue_id, name from partitions
 where queue_id in (select value from json_each(?1)) and last_at >= ?2 and head > start
 
 -- name: next_trim
-select t.partition_id, p.start from trims t left join partitions p on p.id = t.partition_id limit 1
-
--- name: trim_segments
-delete from segments
-where rowid in (select rowid from segments where partition_id = ?1 and first_pos < ?2 and first_pos + n <= ?2 order by first_pos limit ?3)
-
--- name: trim_results
-delete from results where rowid in (select rowid from results where partition_id = ?1 and position < ?2 limit ?3)
-
--- name: keyed
-select exists (select 1 from message_keys where partition_id = ?)
-
--- name: keys_to_trim
-select keys from segments where partition_id = ?1 and first_pos < ?2 and first_pos + n <= ?2 order by first_pos limit ?3
-
--- name: trim_key
-delete from message_keys where partition_id = ? and key = ? and position < ?
+select t.partition_id, p.start, t.cleared from trims t left join partitions p on p.id = t.partition_id limit 1
 
 -- name: trim_traced
 delete from traced where (trace_id, partition_id, position) in

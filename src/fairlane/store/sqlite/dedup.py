@@ -1,7 +1,8 @@
 """Which messages of a slice may be stored already.
 
 A UUIDv7 says when it was made. One that is pushed within FRESH_US of that lies in a segment of that minute,
-so the common case costs no row of its own. Any other id has a row in `message_keys`.
+so the common case costs no row of its own. Any other id has a row in `message_keys`. What went before its window had
+passed is in `deleted_ids` as its segment was.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import apsw
 import msgspec
 
 from fairlane.model.segment import ids_of
-from fairlane.store.sqlite import log
+from fairlane.store.sqlite import deleted_ids, log
 from fairlane.store.sqlite.log import SQL
-from fairlane.store.sqlite.rows import rows, value
+from fairlane.store.sqlite.rows import rows
 from fairlane.store.values import NO_ID_TIME, Duplicate, Slice
 
 FRESH_US: Final = 60_000_000
 SLACK_US: Final = 1_000_000
+FAR: Final = 2**62
 
 
 def is_fresh(id_time: int, at: int) -> bool:
@@ -55,10 +57,10 @@ class Lookup:
         return self._best([*self._in_table(keyed), *self._in_log(timed)])
 
     def _best(self, found: list[Duplicate]) -> list[Duplicate]:
-        """One for each index, of those not taken out: rather the one with the same text, then the newest."""
+        """One for each index, of those that count: rather the one with the same text, then the newest."""
         best: dict[int, Duplicate] = {}
         for duplicate in sorted(found, key=self._rank):
-            if value(self._db, SQL["is_there"], self._partition_id, duplicate.position):
+            if deleted_ids.is_known(self._db, self._partition_id, duplicate.position):
                 best[duplicate.index] = duplicate
         return [best[index] for index in sorted(best)]
 
@@ -83,6 +85,7 @@ class Lookup:
         if recent:
             since = max(self._since, min(times[index] for index in recent))
             yield from self._scan(recent, log.keys_since(self._db, self._partition_id, since))
+            yield from self._deleted(recent, since, FAR)
         old = sorted(set(indexes).difference(recent), key=times.__getitem__)
         while old:
             # Ids whose minutes overlap share one pass.
@@ -95,6 +98,7 @@ class Lookup:
             if since <= until:
                 segments = log.keys_between(self._db, self._partition_id, self._head, since=since, until=until)
                 yield from self._scan(together, segments)
+                yield from self._deleted(together, since, until)
 
     def _scan(self, indexes: list[int], segments: Iterator[tuple[int, int, bytes]]) -> Iterator[Duplicate]:
         index_of = {self._slice.keys[index]: index for index in indexes}
@@ -104,3 +108,10 @@ class Lookup:
                 segment = log.segment_at(self._db, self._partition_id, position)
                 message_id, transaction_id = ids_of(log.fragment_at(segment, position))
                 yield Duplicate(index_of[key], position, message_id, transaction_id)
+
+    def _deleted(self, indexes: list[int], since: int, until: int) -> Iterator[Duplicate]:
+        """Of messages that went before their window had passed."""
+        index_of = {self._slice.keys[index]: index for index in indexes}
+        found = deleted_ids.found(self._db, self._partition_id, set(index_of), since=since, until=until)
+        for key, position, message_id, transaction_id in found:
+            yield Duplicate(index_of[key], position, message_id, transaction_id)

@@ -36,7 +36,7 @@ T = TypeVar("T")
 PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some milliseconds
 CHANGES_KEPT: Final = 1000
 _TABLES = (
-    *("segments", "message_keys", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
+    *("segments", "message_keys", "deleted_ids", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
     *("traced", "traces", "trace_names", "stream_state", "trims", "expiries"),
     *("bundle_messages", "bundle_keys", "bundles"),
 )

@@ -68,6 +68,9 @@ delete from segments where rowid in (select rowid from segments where partition_
 delete from message_keys
 where (partition_id, key) in (select partition_id, key from message_keys where partition_id = ? limit ?)
 
+-- name: purge_deleted_ids
+delete from deleted_ids where rowid in (select rowid from deleted_ids where partition_id = ? limit ?)
+
 -- name: purge_cursors
 delete from cursors
 where (partition_id, group_id) in (select partition_id, group_id from cursors where partition_id = ? limit ?)

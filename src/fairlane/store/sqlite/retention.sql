@@ -2,6 +2,7 @@
 select exists (select 1 from queues where options ->> '$.retention_enabled' or options ->> '$.dead_letter_retention_seconds' > 0)
     or exists (select 1 from retention_rules)
     or exists (select 1 from expiries)
+    or exists (select 1 from deleted_ids)
     or exists (select 1 from retention_history)
 
 -- name: fence
@@ -87,7 +88,8 @@ select count(*) from skips where partition_id = ? and group_id = 0 and position 
 delete from failures where partition_id = ? and position < ?
 
 -- name: forget_skips
-delete from skips where partition_id = ? and position < ?
+-- Messages that were taken out stay marked until nothing is left of their segment: their ids are not remembered.
+delete from skips where partition_id = ? and position < ? and group_id <> 0
 
 -- What a lane never handed out expires, and of what it did, in an unordered queue, what is still open.
 
@@ -131,6 +133,7 @@ select exists (select 1 from dead_letters where partition_id = ?1)
     or exists (select 1 from partitions where id = ?1 and paused_at is not null)
     or exists (select 1 from cursors where partition_id = ?1 and parked)
     or exists (select 1 from bundles where partition_id = ?1)
+    or exists (select 1 from deleted_ids where partition_id = ?1)
 
 -- name: expire_letters
 -- But none that still waits to be forwarded.

@@ -1,5 +1,6 @@
 -- Which of these ids are stored in a partition whose row the caller holds. A UUIDv7 that was at most a minute old
--- when it was pushed lies in a segment written in the minute after its time; all other ids lie in message_keys.
+-- when it was pushed lies in a segment written in the minute after its time; all other ids lie in message_keys. What went
+-- before its window had passed is looked for after the segments: one that goes meanwhile is found there.
 CREATE OR REPLACE FUNCTION fairlane.look_up(
     p_shard int, p_partition bigint, p_keys bigint[], p_id_times bigint[],
     p_newest bigint, p_keyed bigint, p_now timestamptz, p_window int
@@ -38,6 +39,11 @@ BEGIN
         RETURN QUERY SELECT f.item, f.pos, f.head, NULL, NULL
                      FROM fairlane.matches(p_shard, p_partition, s.first_pos, p_keys) f;
     END LOOP;
+    IF v_keys IS NOT NULL THEN
+        RETURN QUERY SELECT f.item, f.pos, NULL::bytea, f.message_id, f.transaction_id
+                     FROM fairlane.deleted_matches(p_shard, p_partition, greatest(v_forgotten, to_timestamp(v_since / 1000.0)),
+                                                   'infinity', p_keys) f;
+    END IF;
 
     FOR m IN
         SELECT g.i::int, g.key, to_timestamp(g.id_at / 1000.0) AS id_at FROM unnest(p_keys, p_id_times) WITH ORDINALITY g(key, id_at, i)
@@ -54,6 +60,9 @@ BEGIN
             RETURN QUERY SELECT m.i, f.pos, f.head, NULL, NULL
                          FROM fairlane.matches(p_shard, p_partition, s.first_pos, ARRAY[m.key]) f;
         END LOOP;
+        RETURN QUERY SELECT m.i, f.pos, NULL::bytea, f.message_id, f.transaction_id
+                     FROM fairlane.deleted_matches(p_shard, p_partition, greatest(v_forgotten, m.id_at), m.id_at + interval '61 s',
+                                                   ARRAY[m.key]) f;
     END LOOP;
 END $$;
 

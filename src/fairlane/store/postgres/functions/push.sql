@@ -111,7 +111,7 @@ BEGIN
         lo := coalesce(p_upto[i - 1], 0) + 1;
         FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
                                                 v_newest[i], v_keyed[i], t, p_window[i]) f
-                 WHERE fairlane.is_there(p_shard, p_ids[i], f.pos)
+                 WHERE fairlane.is_known(p_shard, p_ids[i], f.pos)
         LOOP
             v_skip[i] := true;
             RETURN QUERY SELECT 'd'::"char", i, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, r.head,
@@ -125,7 +125,7 @@ BEGIN
             CROSS JOIN LATERAL generate_series(coalesce(p_upto[s.i::int - 1], 0) + 1, s.upto) j
             CROSS JOIN LATERAL fairlane.key_of(p_shard, s.id, p_keys[j]) k
             WHERE NOT s.skip AND s.newest < 0 AND s.seconds > 0 AND k.created_at >= t - make_interval(secs => s.seconds)
-              AND fairlane.is_there(p_shard, s.id, k.position)
+              AND fairlane.is_known(p_shard, s.id, k.position)
         LOOP
             v_skip[r.slice] := true;
             RETURN QUERY SELECT 'd'::"char", r.slice, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, NULL::bytea,

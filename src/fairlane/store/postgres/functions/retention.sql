@@ -38,7 +38,9 @@ BEGIN
     UPDATE fairlane.claims c SET first_pos = p_upto
     WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.first_pos < p_upto;
     DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.position < p_upto;
-    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position < p_upto;
+    -- Messages that were taken out stay marked until nothing is left of their segment: their ids are not remembered.
+    DELETE FROM fairlane.skips x
+    WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position < p_upto AND x.group_id <> 0;
     UPDATE fairlane.cursors k
     SET committed = p_upto, lease = NULL, ready_at = CASE WHEN p_upto < p_head THEN p_now END,
         failing = fairlane.obstacles(p_shard, p_partition, k.group_id, p_upto)
@@ -60,6 +62,7 @@ BEGIN
        OR EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.parked)
        OR EXISTS (SELECT 1 FROM fairlane.operation_lanes o WHERE o.shard = p_shard AND o.partition_id = p_partition)
        OR EXISTS (SELECT 1 FROM fairlane.bundles x WHERE x.shard = p_shard AND x.partition_id = p_partition)
+       OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.shard = p_shard AND d.partition_id = p_partition)
        OR EXISTS (SELECT 1 FROM fairlane.segments s WHERE s.shard = p_shard AND s.partition_id = p_partition) THEN
         RETURN false;
     END IF;

@@ -97,7 +97,7 @@ BEGIN
             SELECT f.item, f.pos, NULL::bigint AS due, f.head, f.message_id, f.transaction_id
             FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : hi], p_id_times[lo : hi], v.newest_id_ms, v.keyed_until_ms, t,
                                   p_window[i]) f
-            WHERE p_window[i] > 0 AND fairlane.is_there(p_shard, p_ids[i], f.pos)
+            WHERE p_window[i] > 0 AND fairlane.is_known(p_shard, p_ids[i], f.pos)
             UNION ALL
             SELECT w.item, -1, w.due, w.head, NULL, NULL
             FROM fairlane.waiting(p_shard, p_ids[i], p_keys[lo : hi], p_id_times[lo : hi]) w

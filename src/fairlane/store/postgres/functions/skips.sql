@@ -157,8 +157,8 @@ BEGIN
     DELETE FROM fairlane.bundles x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
 END $$;
 
--- Takes out all messages of a queue's partitions in one shard; how many. p_partition 0 means all partitions. The caller holds
--- their bundles, then the queue, and counts its depth anew.
+-- Takes out all messages of a queue's partitions in one shard, and forgets their ids; how many. p_partition 0 means all partitions.
+-- The caller holds their bundles, then the queue, and counts its depth anew.
 CREATE OR REPLACE FUNCTION fairlane.clear(p_shard int, p_queue bigint, p_partition bigint) RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
@@ -186,9 +186,12 @@ BEGIN
         WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = 0 AND x.position >= p.start);
     DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
     PERFORM fairlane.clear_scheduled(p_shard, v_ids);
-    INSERT INTO fairlane.trims (shard, partition_id)
-    SELECT p.shard, p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) AND p.start < p.head
-    ON CONFLICT DO NOTHING;
+    INSERT INTO fairlane.trims (shard, partition_id, cleared)
+    SELECT p.shard, p.id, p.head FROM fairlane.partitions p
+    WHERE p.shard = p_shard AND p.id = ANY (v_ids)
+      AND (p.start < p.head
+           OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.shard = p_shard AND d.partition_id = p.id))
+    ON CONFLICT (shard, partition_id) DO UPDATE SET cleared = excluded.cleared;
     UPDATE fairlane.partitions p SET start = p.head WHERE p.shard = p_shard AND p.id = ANY (v_ids) AND p.start < p.head;
     -- When nobody uses them any more they go.
     INSERT INTO fairlane.expiries (shard, partition_id, queue_id, due_at)
