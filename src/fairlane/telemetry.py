@@ -130,6 +130,10 @@ class Telemetry:
         """By name, those that this broker carries out."""
         self.hooks: Counter[tuple[str, str]] = Counter()
         """Webhooks that came, by name and what became of them; those of unknown names are under none."""
+        self.time_in_queue = Operation()
+        """How old the first message of each pop was."""
+        self.redelivered = self.leases_lost = self.dead = 0
+        """Messages handed out after a failed attempt; leases that pops found to have run out; dead letters made."""
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_KEPT)
         self._beyond = QueueCounts()
         self._minute_ends = 0.0
@@ -165,6 +169,11 @@ class Telemetry:
                 return self._beyond
             counts = queues[queue_id] = QueueCounts()
         return counts
+
+    def gave_up(self, queue_id: int, messages: int) -> None:
+        """So many messages of a queue were dead-lettered."""
+        self.queue(queue_id).dead += messages
+        self.dead += messages
 
     def command(self, name: str) -> CommandCounts:
         return self.commands.setdefault(name, CommandCounts())

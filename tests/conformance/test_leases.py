@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
+from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.store.values import DeadFilter, Nack, Renewal
+from fairlane.store.values import Claim, DeadFilter, Nack, PopCall, PopResult, Renewal
 from tests.conformance.harness import Harness
 
 EXPIRED = "Partition lease expired"
@@ -301,3 +302,26 @@ async def test_clock_steps_of_the_brokers_host_do_not_matter(harness: Harness, m
         monkeypatch.setattr(time, "time_ns", real)
     assert (await harness.ack(taken)).state == "ok"
     assert await harness.drain(queue) == [2, -2, 24 * 365]
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_pop_tells_of_leases_that_ran_out_and_of_messages_it_gave_up_on(
+    harness: Harness, ordering: str
+) -> None:
+    queue = await harness.queue(lease_seconds=5, retry_limit=1, ordering=ordering)
+    group = await harness.group(queue)
+    for name in ("a", "b"):
+        await harness.push(queue, [name], partition=name)
+
+    async def pop(partition: PartitionId | None) -> PopResult:
+        claim = Claim(UUID(harness.mint()), batch=10)
+        call = PopCall(queue_id=queue.id, group_id=group.id, claims=[claim], partition=partition)
+        return await harness.store.messages.pop(call)
+
+    told: list[PopResult] = []
+    for _ in range(3):
+        for name in ("a", "b"):
+            told.append(await pop((await harness.partition(queue, name)).id))
+        harness.clock.advance(6)
+    assert [(result.leases_lost, result.dead) for result in told] == [(0, 0)] * 2 + [(1, 0)] * 2 + [(1, 1)] * 2
+    assert [[lane.attempts for lane in result.lanes[0]] for result in told] == [[0], [0], [1], [1], [], []]

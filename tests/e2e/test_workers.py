@@ -71,10 +71,28 @@ async def test_workers_whose_parent_is_killed_end_by_themselves(start: StartBrok
     assert await nobody_listens(broker.url)
 
 
-async def test_a_workers_metrics_say_whose_they_are(start: StartBroker, database_url: str) -> None:
+async def test_one_scrape_shows_all_workers_and_says_whose_is_what(start: StartBroker, database_url: str) -> None:
     broker = await start(database_url, "--workers", "2")
-    async with connected(broker) as wire:
-        text = (await wire.get("/metrics")).body.decode()
+    await pids(broker, lambda found: len(found) == 2)
+    pushed = 0
+    async with asyncio.timeout(30), aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
+        while True:  # until both of them answered a push
+            items = {"items": [{"queue": "q", "payload": 1}]}
+            async with session.post(f"{broker.url}/api/v1/push", json=items) as answer:
+                assert answer.status in (201, 202)
+            pushed += 1
+            async with session.get(f"{broker.url}/metrics") as answer:
+                text = await answer.text()
+            lines = [line for line in text.splitlines() if line.startswith("fairlane_operations_total{")]
+            counts = [int(line.split()[-1]) for line in lines if 'op="push"' in line]
+            assert (len(counts), sum(counts)) == (2, pushed)
+            if all(counts):
+                break
     samples = [line for line in text.splitlines() if not line.startswith("#")]
-    assert samples
-    assert all('{worker="0"' in line for line in samples) or all('{worker="1"' in line for line in samples)
+    assert len(samples) == len({line.rpartition(" ")[0] for line in samples})
+    for sample in ("process_up", "uptime_seconds", "store_connections"):
+        for worker in "01":
+            assert any(line.startswith(f'fairlane_{sample}{{worker="{worker}"') for line in samples)
+    alone = {line.partition(" ")[0] for line in samples if "worker=" not in line}
+    assert alone >= {"fairlane_store_up", "fairlane_journal_messages", "fairlane_operation_queue_depth"}
+    assert 'fairlane_queue_partitions{queue="q"} 1' in samples

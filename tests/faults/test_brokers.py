@@ -80,6 +80,12 @@ async def test_a_broker_killed_with_a_full_journal_applies_it_when_it_is_back(
             assert (status, element["status"], element["durability"]) == (202, "buffered", "journal")
             operations.append(element["operationId"])
         assert (await get(http, broker, f"/api/v1/pop/queue/{QUEUE}"))[0] == 503
+        async with http.get(f"{broker.url}/metrics") as answer:
+            assert answer.status == 200
+            metrics = await answer.text()
+        assert "fairlane_store_up 0\n" in metrics
+        assert "fairlane_journal_messages 20\n" in metrics
+        assert "fairlane_queue_messages" not in metrics, "only the store knows"
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
         status, buffers = await get(http, broker, "/api/v1/status/buffers")

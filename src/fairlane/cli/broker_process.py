@@ -68,6 +68,8 @@ async def _serve(
     from fairlane.http.app import App
     from fairlane.http.browsers import Hosts
     from fairlane.http.limits import Limits
+    from fairlane.http.prometheus import snapshot
+    from fairlane.http.siblings import Siblings
 
     stop = _until_told(number)
     descriptors = raise_descriptor_limit()
@@ -85,7 +87,13 @@ async def _serve(
         secrets = partial(named_variables, allowed=settings.secret_names)
         executors = broker.engine.inbox.runner = Executors(broker, partial(_caller, settings), secrets)
         commands = CommandService(broker, executors)
-        server = App(broker, worker=number).serve(
+        siblings = None
+        if number is not None:
+            siblings = Siblings(Path(settings.data_dir), number, settings.workers)
+        app = App(broker, siblings=siblings)
+        if siblings is not None:
+            await siblings.serve(lambda: msgspec.json.encode(snapshot(app)))
+        server = app.serve(
             Limits(connections_max=settings.connections_max, inflight_bytes_max=settings.inflight_bytes_max),
             hosts=Hosts([settings.host, *settings.allowed_hosts.split(",")]),
             cors_origin=settings.cors_origin,
@@ -101,6 +109,8 @@ async def _serve(
         await commands.stop()
         await broker.engine.stop()
         await server.close(grace_seconds=DRAIN_SECONDS)
+        if siblings is not None:
+            siblings.close()
         await executors.close()
     log.info("stopped")
 

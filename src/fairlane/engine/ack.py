@@ -188,13 +188,7 @@ class Acker:
         if isinstance(settlement, Verdicts):
             await self._answer_each(plan, settlement, settled, items, outcomes)
             return
-        counts = self._telemetry.queue(plan.queue_id)
-        if settled.state == "ok":
-            counts.acks += len(plan.indexes)
-            counts.failed += settlement.nack is not None and settlement.nack.charge
-            counts.dead += settled.dead + len(settlement.bury)
-            if settled.dead or settlement.bury:
-                self.buried()
+        self.count(plan, settled)
         plain = settled.state == "ok" and settlement.nack is None and not settlement.bury
         if plain and bounds(plan.positions)[0] >= settled.before:
             outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
@@ -225,13 +219,7 @@ class Acker:
         items: Sequence[AckItem],
         outcomes: Outcomes,
     ) -> None:
-        counts = self._telemetry.queue(plan.queue_id)
-        if settled.state == "ok":
-            counts.acks += len(plan.indexes)
-            counts.failed += sum(nack.charge for nack in said.nacks)
-            counts.dead += len(settled.died)
-            if settled.died:
-                self.buried()
+        self.count(plan, settled)
         if settled.state == "ok" and not (settled.lost or settled.finished or settled.died):
             outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
         else:
@@ -242,6 +230,22 @@ class Acker:
                 outcomes.say([index], outcome)
         if settled.released:
             self.released(plan)
+
+    def count(self, plan: Plan, settled: Settled) -> None:
+        """What was applied, for whoever looks at numbers; and dead letters may have to be forwarded."""
+        if settled.state != "ok":
+            return
+        counts, said = self._telemetry.queue(plan.queue_id), plan.settlement
+        counts.acks += len(plan.indexes)
+        if isinstance(said, Verdicts):
+            counts.failed += sum(nack.charge for nack in said.nacks)
+            dead = len(settled.died)
+        else:
+            counts.failed += said.nack is not None and said.nack.charge
+            dead = settled.dead + len(said.bury)
+        if dead:
+            self._telemetry.gave_up(plan.queue_id, dead)
+            self.buried()
 
     def resolve(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> Plan | None:
         """Tell each item what became of it, without looking at the store; the plan of what is left behind a nack that

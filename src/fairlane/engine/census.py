@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fairlane.model.queue import Queue
@@ -12,6 +13,8 @@ from fairlane.store.base import Store
 _SHARE = 20
 _SECONDS_MAX = 10.0
 _CHEAP_SECONDS = 0.02
+_UNREAD_QUEUES = 100  # that are looked into, each with a statement of its own
+_UNREAD_PARTITIONS = 1000
 
 Counted = list[tuple[Queue, QueueStats]]
 
@@ -48,10 +51,7 @@ class Census:
     async def _count(self, tenant: str, ids: list[int]) -> _Count:
         began = time.monotonic()
         stats = await self._stats(ids)
-        ended = time.monotonic()
-        took = ended - began
-        rest = 0.0 if took < _CHEAP_SECONDS else min(_SECONDS_MAX, took * _SHARE)
-        found = _Count(at=began, until=ended + rest, stats=stats)
+        found = _Count(at=began, until=serves_until(began), stats=stats)
         newest = self._known.get(tenant)
         if newest is None or newest.at <= began:  # one that began later may have ended sooner
             self._known[tenant] = found
@@ -72,3 +72,27 @@ class Census:
             (queues[counted.group.queue_id], counted) for counted in await self._store.statistics.groups(list(queues))
         ]
         return sorted(found, key=lambda entry: (entry[1].group.name, entry[0].name))
+
+    async def oldest(self, counted: Counted, groups: Iterable[GroupStats]) -> dict[int, int]:
+        """When the oldest unfinished message of each queue came, by the slowest of its groups. Of queues that nobody
+        reads the first are looked into, and in each the first partitions."""
+        oldest: dict[int, int] = {}
+        read_by_some: set[int] = set()
+        for stats in groups:
+            id = stats.group.queue_id
+            read_by_some.add(id)
+            if stats.oldest_at is not None:
+                oldest[id] = min(stats.oldest_at, oldest.get(id, stats.oldest_at))
+        unread = [queue.id for queue, stats in counted if queue.id not in read_by_some and stats.unfinished]
+        for id in unread[:_UNREAD_QUEUES]:
+            partitions = await self._store.statistics.partitions(id, limit=_UNREAD_PARTITIONS)
+            times = [each.oldest_at for each in partitions if each.oldest_at is not None]
+            if times:
+                oldest[id] = min(times)
+        return oldest
+
+
+def serves_until(began: float) -> float:
+    """Until when a count serves that began then and has just ended."""
+    now = time.monotonic()
+    return now + (0.0 if now - began < _CHEAP_SECONDS else min(_SECONDS_MAX, (now - began) * _SHARE))

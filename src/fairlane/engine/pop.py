@@ -169,9 +169,11 @@ class Popper:
             counts.pops_empty += 1
             return
         counts.popped += items
+        self._telemetry.redelivered += sum([taken.lane.attempts > 0 for taken in popped.lanes])
         lag_ms = max(0.0, self._store.id_time() - popped.lanes[0].created_at[0][1] / 1000)
         counts.lag_ms += lag_ms
         counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
+        self._telemetry.time_in_queue.record(lag_ms / 1000, items)
 
     async def _home(self, request: PopRequest) -> Home | None:
         """Queue, group and partition; None while the queue or the partition is not there.
@@ -273,6 +275,9 @@ class Popper:
             for claim in claims:
                 self.give_back(LeaseId(group_id, claim.token))
             raise
+        self._telemetry.leases_lost += result.leases_lost
+        if result.dead:
+            self._telemetry.gave_up(queue_id, result.dead)
         if result.gone:
             raise NotFound("the queue or the group was deleted")
         if any(claim.waits for claim in claims):

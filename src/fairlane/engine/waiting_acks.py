@@ -43,6 +43,7 @@ class WaitingAcks:
         plan = self._plan
         if not isinstance(result, Settled) or plan is None:
             return False
+        self._acker.count(plan, result)
         if result.state == "lost" or result.released:
             self._acker.released(plan)
         # What is left is applied next, or nothing is left and the operation only ends.

@@ -20,6 +20,8 @@ from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
 from fairlane.http.routes import ROUTES
 from fairlane.http.server import Server
+from fairlane.http.siblings import Siblings
+from fairlane.http.store_metrics import StoreMetrics
 from fairlane.runtime.clock import wall_clock
 
 _HEALTH_SECONDS = 2.0
@@ -27,9 +29,9 @@ _HEALTH_SECONDS = 2.0
 
 class App:
     """What endpoints are given: the broker, its engine, and what they ask about both. `server` is the one that
-    listens, once there is one; `worker` is which of several processes this is."""
+    listens, once there is one; `siblings` are the other processes, if this is one of several."""
 
-    def __init__(self, broker: Broker, *, worker: int | None = None) -> None:
+    def __init__(self, broker: Broker, *, siblings: Siblings | None = None) -> None:
         self.broker = broker
         self.engine = broker.engine
         self.tenant = broker.tenant
@@ -39,7 +41,8 @@ class App:
         self.server: Server | None = None
         self.version = version("fairlane")
         self.hostname = socket.gethostname()
-        self.worker = worker
+        self.siblings = siblings
+        self.store_metrics = StoreMetrics(self)
         self.worker_id = os.getpid()
 
     def serve(

@@ -86,6 +86,11 @@ class Journal(Protocol):
         ...
 
     @property
+    def owned(self) -> bool:
+        """Whether this process keeps the file: its `state` is that of this moment."""
+        ...
+
+    @property
     def sealed(self) -> bool:
         """Whether what it keeps cannot be read in its file."""
         ...

@@ -175,6 +175,10 @@ class PopResult(msgspec.Struct):
     next_at: int | None = None
     gone: bool = False
     """The queue or the group is not there any more."""
+    leases_lost: int = 0
+    """Leases that were found to have run out, and charged."""
+    dead: int = 0
+    """Messages that were dead-lettered on the way."""
 
 
 class Roused(msgspec.Struct):

@@ -33,7 +33,6 @@ from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.names import check_name
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
-from fairlane.model.stats import QueueStats
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.values import DeadFilter
 
@@ -41,13 +40,12 @@ if TYPE_CHECKING:
     from fairlane.http.app import App
 
 _MINUTE = 60_000_000
-_UNREAD_QUEUES = 100  # that are looked into, each with a statement of its own
-_UNREAD_PARTITIONS = 1000
 
 
 async def list_queues(app: App, request: Request) -> Response:
     counted = sorted(await app.census.queues(app.tenant), key=lambda entry: entry[0].name)
-    oldest = await _oldest(app, counted)
+    groups = await app.engine.store.statistics.groups([queue.id for queue, _ in counted])
+    oldest = await app.census.oldest(counted, groups)
     rates = _rates(app)
     now = await app.engine.store.now()
     queues = [
@@ -62,26 +60,6 @@ async def list_queues(app: App, request: Request) -> Response:
         for queue, stats in counted
     ]
     return json_response(AdminQueues(queues=queues))
-
-
-async def _oldest(app: App, counted: list[tuple[Queue, QueueStats]]) -> dict[int, int]:
-    """When the oldest unfinished message of each queue came, by the slowest of its groups. Of queues that nobody reads
-    the first are looked into, and in each the first partitions."""
-    statistics = app.engine.store.statistics
-    oldest: dict[int, int] = {}
-    read_by_some: set[int] = set()
-    for group in await statistics.groups([queue.id for queue, _ in counted]):
-        read_by_some.add(group.group.queue_id)
-        if group.oldest_at is not None:
-            id = group.group.queue_id
-            oldest[id] = min(group.oldest_at, oldest.get(id, group.oldest_at))
-    unread = [queue.id for queue, stats in counted if queue.id not in read_by_some and stats.unfinished]
-    for id in unread[:_UNREAD_QUEUES]:
-        partitions = await statistics.partitions(id, limit=_UNREAD_PARTITIONS)
-        times = [each.oldest_at for each in partitions if each.oldest_at is not None]
-        if times:
-            oldest[id] = min(times)
-    return oldest
 
 
 def _rates(app: App) -> dict[int, float]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlane.http.families import CONTENT_TYPE
 from fairlane.http.message import Request, Response, json_response
-from fairlane.http.prometheus import CONTENT_TYPE, exposition
+from fairlane.http.prometheus import exposition
 from fairlane.http.router import Route
 from fairlane.http.routes.status import engine_status, journal_status
 from fairlane.http.wire_health import Alive, Cpu, Health, Memory, Metrics, Pool, Rate, Ready, Worker
@@ -107,7 +108,8 @@ ROUTES = [
         method="GET",
         path="/metrics",
         endpoint=metrics,
-        summary="Metrics as Prometheus text, or as JSON if `Accept` asks for that.",
+        summary="Metrics as Prometheus text, of all processes of this broker, or as JSON, of the one that answers, if "
+        "`Accept` asks for that. While the store is away what it would say is left out.",
         tag="health",
         answer=Metrics,
         content_type=CONTENT_TYPE,

@@ -164,6 +164,8 @@ class Popper:
         if end["first"]:
             result.gone = True
             return end
+        result.leases_lost += end["seg_first"]
+        result.dead += end["checksum"]
         scans = call.partition is None and call.claims[0].batch > 0 and end["seen"] is not None
         if scans:
             self._floors.seen(key, floor, end["seen"], time.monotonic() - began)

@@ -68,8 +68,9 @@ def open_of(db: apsw.Connection, of: str, ids: str) -> dict[int, int]:
     return counts
 
 
-def take_back(db: apsw.Connection, lane: SharedLane, now: int, *, forgiving: bool) -> None:
-    """What ran out is due again, each message by itself; of each lost batch the first message is charged."""
+def take_back(db: apsw.Connection, lane: SharedLane, now: int, *, forgiving: bool) -> int:
+    """What ran out is due again, each message by itself; of each lost batch the first message is charged. How many
+    were."""
     key = (lane.partition_id, lane.group_id)
     charged: set[bytes] = set()
     again: list[tuple[int, int, str, int]] = []
@@ -81,6 +82,7 @@ def take_back(db: apsw.Connection, lane: SharedLane, now: int, *, forgiving: boo
     if again:
         put_back(db, key, now, again, alone=not forgiving)
         db.execute(SQL["drop_ran_out"], (*key, now))
+    return 0 if forgiving else len(charged)
 
 
 def withdraw(db: apsw.Connection, partition_id: int, position: int) -> None:

@@ -39,12 +39,12 @@ class _Want(msgspec.Struct):
 
 def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions) -> PopResult:
     wants = [_Want(claim, claim.batch, claim.partitions, []) for claim in call.claims]
-    _HandingOut(db, now, call, options).run(deque(want for want in wants if want.open))
+    handing_out = _HandingOut(db, now, call, options)
+    handing_out.run(deque(want for want in wants if want.open))
     found = [want.lanes for want in wants]
     only = call.partition.id if call.partition else None
-    return PopResult(
-        found, next_at=None if all(found) else value(db, SQL["next_at"], call.group_id, only, now, NEVER_AT)
-    )
+    next_at = None if all(found) else value(db, SQL["next_at"], call.group_id, only, now, NEVER_AT)
+    return PopResult(found, next_at=next_at, leases_lost=handing_out.leases_lost, dead=handing_out.dead)
 
 
 class _HandingOut:
@@ -57,6 +57,7 @@ class _HandingOut:
         self._ends_at = now + seconds * 1_000_000
         self._claims: list[tuple[int, int, bytes, int]] = []
         self._singles: list[tuple[Any, ...]] = []
+        self.leases_lost = self.dead = 0
 
     def run(self, wants: deque[_Want]) -> None:
         for partition_id, again in self._ready(sum(want.partitions for want in wants)):
@@ -89,7 +90,7 @@ class _HandingOut:
 
     def _due(self, lane: SharedLane, limit: int) -> deque[Due]:
         """Messages that are due again, oldest first."""
-        take_back(self._db, lane, self._now, forgiving=self._call.forgiving)
+        self.leases_lost += take_back(self._db, lane, self._now, forgiving=self._call.forgiving)
         return deque(rows(self._db, SQL["due"], lane.partition_id, lane.group_id, self._now, limit))
 
     def _write(self, lane: SharedLane) -> None:
@@ -121,6 +122,7 @@ class _HandingOut:
                 forget(self._db, (lane.partition_id, lane.group_id), [position])
             elif attempts > self._options.retry_limit:
                 lanes.bury(self._db, lane, position, self._now, error=None)
+                self.dead += 1
                 self._finish(lane, position)
             elif alone and want.lanes:
                 left.append(one)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,13 +16,13 @@ import msgspec
 
 from fairlane import errors
 from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
+from fairlane.runtime.unix_socket import open_socket, serve_socket
 
 T = TypeVar("T")
 
 CALL_SECONDS = 5.0
 """A process that does not answer this long is as good as gone."""
 _FRAME_BYTES_MAX = 1024**3
-_PATH_BYTES_MAX = 100  # the system takes few more
 _CODES = {kind.code: kind for kind in (errors.JournalFull, errors.StoreUnavailable, errors.StoreFull)}
 
 
@@ -117,22 +116,8 @@ class Link:
         self._writer.close()
 
 
-@contextlib.contextmanager
-def _short(path: Path) -> Any:
-    """A name for the path that is short enough for a socket."""
-    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)
-
-
 async def connect(path: Path) -> Link:
-    with _short(path) as name:
-        return Link(*await asyncio.open_unix_connection(name))
+    return Link(*await open_socket(path))
 
 
 async def listen(path: Path, met: Callable[[Link], Awaitable[None]]) -> asyncio.Server:
@@ -141,9 +126,4 @@ async def listen(path: Path, met: Callable[[Link], Awaitable[None]]) -> asyncio.
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await met(Link(reader, writer))
 
-    with _short(path) as name:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        server = await asyncio.start_unix_server(serve, name)
-        os.chmod(name, 0o600)
-        return server
+    return await serve_socket(path, serve)

@@ -39,6 +39,8 @@ class SqliteJournal:
     """Open for one process. `open` takes the first file of the directory that nobody holds, and what processes that
     are gone left in the others."""
 
+    owned = True
+
     def __init__(self, db: apsw.Connection, lock: LockFile, path: Path, bytes_max: int) -> None:
         [measured] = rows(db, SQL["measure"])
         self._entries, self._messages, size, self._failed, self._oldest_at = measured

@@ -62,7 +62,8 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     popping = _Popping(db, now, call, options, conflating=bool(queue[3]))
     popping.run(deque(want for want in wants if want.open))
     lanes = [want.lanes for want in wants]
-    return PopResult(lanes, next_at=None if all(lanes) else popping.next_at())
+    next_at = None if all(lanes) else popping.next_at()
+    return PopResult(lanes, next_at=next_at, leases_lost=popping.leases_lost, dead=popping.dead)
 
 
 def expire(db: apsw.Connection, now: int, queue_id: int, group_id: int) -> int:
@@ -104,6 +105,7 @@ class _Popping:
         self._ends_at = now + seconds * 1_000_000
         self._expiring = timing.life(options) is not None
         self._more = False
+        self.leases_lost = self.dead = 0
 
     def run(self, wants: deque[_Want]) -> None:
         """Serve ready lanes, some at a time, until no claim wants more or none is left."""
@@ -138,11 +140,13 @@ class _Popping:
         return loaded[0] if loaded else None
 
     def _serve(self, lane: LaneRow, want: _Want) -> None:
+        dead = lane.dead
         if lane.lease is not None:
             if self._call.forgiving:
                 lane.clear_lease()
             else:
                 lost(self._db, lane, self._now)
+                self.leases_lost += 1
         if self._conflating and not lane.parked and lane.paused_at is None:
             self._pass_over(lane)
         more = False
@@ -157,6 +161,7 @@ class _Popping:
             lane.free(self._now if later is None else later)
         else:
             self._claim(lane, want, attempts, upto)
+        self.dead += lane.dead - dead
         save(self._db, lane)
 
     def _pass_over(self, lane: LaneRow) -> None:

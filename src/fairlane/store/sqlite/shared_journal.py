@@ -136,6 +136,10 @@ class SharedJournal:
         return self._role
 
     @property
+    def owned(self) -> bool:
+        return isinstance(self._role, Keeper)
+
+    @property
     def sealed(self) -> bool:
         return self._keyring is not None
 

@@ -38,6 +38,8 @@ DECLARE
     v_ready timestamptz;
     v_dead int;
     v_freed bigint := 0;
+    v_lost bigint := 0;
+    v_died bigint := 0;
     f_first bigint[];            -- ranges of this lane that are finished
     f_upto bigint[];
     c record;
@@ -87,6 +89,14 @@ BEGIN
                 CONTINUE;
             END IF;
             IF v_again[i] THEN
+                IF NOT p_forgiving THEN
+                    v_lost := v_lost + (SELECT count(DISTINCT x.token) FROM (
+                        SELECT m.token FROM fairlane.claims m WHERE m.shard = p_shard AND m.group_id = p_group
+                           AND m.partition_id = c.partition_id AND m.ends_at <= t
+                        UNION ALL
+                        SELECT f.token FROM fairlane.failures f WHERE f.shard = p_shard AND f.group_id = p_group
+                           AND f.partition_id = c.partition_id AND f.token IS NOT NULL AND f.due_at <= t) x);
+                END IF;
                 PERFORM fairlane.take_back(p_shard, c.partition_id, p_group, NULL, p_forgiving, t);
             END IF;
             v_front := greatest(c.committed, c.claimed);
@@ -117,6 +127,7 @@ BEGIN
                         IF s.attempts > v_retries THEN
                             PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, s.position, NULL, t);
                             v_dead := v_dead + 1;
+                            v_died := v_died + 1;
                             f_first := f_first || s.position;
                             f_upto := f_upto || s.position + 1;
                             CONTINUE;
@@ -256,6 +267,6 @@ BEGIN
             (SELECT m.ends_at FROM fairlane.claims m WHERE m.shard = p_shard AND m.group_id = p_group AND m.ends_at > t
              AND p_partition IN (0, m.partition_id) ORDER BY m.ends_at LIMIT 1));
     END IF;
-    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, v_empty, 0, NULL::bytea, 0::bigint, timestamptz_send(t_next),
-                        0::bigint, NULL::bytea, NULL::bytea, coalesce(v_seen, t);
+    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, v_empty, 0, NULL::bytea, v_lost, timestamptz_send(t_next),
+                        v_died, NULL::bytea, NULL::bytea, coalesce(v_seen, t);
 END $$;

@@ -1,6 +1,7 @@
 -- Leases ready lanes of one group in one shard to claims, in order: claim i takes up to p_batch[i] messages from up to
 -- p_lanes[i] lanes under the token p_tokens[i]. One row per segment of each claimed lane, then one row with claim 0:
 -- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read yet, `attempts` how many messages expired,
+-- `seg_first` how many leases had run out, `checksum` how many messages were dead-lettered,
 -- `at` when the next lane is due if not all claims were satisfied and somebody waits, `seen` the smallest ready_at that a next call needs to look at.
 -- Times and ends of segments are given as PostgreSQL sends them: the caller decodes them when it needs them, and mostly it does not.
 --
@@ -96,6 +97,8 @@ DECLARE
     v_moved bigint[] := '{}';
     v_before bigint;
     v_saved int := 0;
+    v_lost bigint := 0;
+    v_died bigint := 0;
 BEGIN
     SELECT q.options, coalesce(q.paused_at, g.paused_at) IS NOT NULL, g.conflation INTO o, v_paused, v_conflating
     FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
@@ -170,6 +173,7 @@ BEGIN
             -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
             v_probe := greatest(v_probe, c.lease_end);
             v_failing := true;
+            v_lost := v_lost + 1;
             INSERT INTO fairlane.failures AS f
                    (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
             VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t)
@@ -199,6 +203,7 @@ BEGIN
             FROM fairlane.expire(p_shard, p_queue, c.partition_id, p_group, v_first, o, t);
             v_first := v_expired.upto;
             v_dead := v_expired.dead;
+            v_died := v_died + v_dead;
             v_dropped := v_expired.dropped;
             v_gone := v_gone + v_dead + v_dropped;
             v_more := v_more OR v_expired.more;
@@ -224,6 +229,7 @@ BEGIN
                 PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, v_first, NULL, t);
                 v_first := v_first + 1;
                 v_dead := v_dead + 1;
+                v_died := v_died + 1;
             END LOOP;
             -- A batch ends before a message whose attempts are used up: it falls when the cursor has reached it.
             SELECT count(*) > 0, least(min(f.position) FILTER (WHERE f.attempts > (o ->> 'retry_limit')::int), c.head)
@@ -395,6 +401,6 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, (cardinality(e_partition) + cardinality(d_partition))::bigint,
-                        v_gone::int, NULL::bytea, 0::bigint, timestamptz_send(t_next), 0::bigint, NULL::bytea, NULL::bytea,
+                        v_gone::int, NULL::bytea, v_lost, timestamptz_send(t_next), v_died, NULL::bytea, NULL::bytea,
                         coalesce(v_seen, t);
 END $$;

@@ -1,0 +1,84 @@
+"""What /metrics tells, and that it answers when the store does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.http.wire import Wire
+
+
+async def samples(wire: Wire) -> dict[str, float]:
+    """By name and labels."""
+    answer = await wire.get("/metrics")
+    assert answer.status == 200
+    lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def labels(**given: str) -> str:
+    escaped = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in given.items()}
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"
+
+
+async def soon(wire: Wire, expected: dict[str, float]) -> dict[str, float]:
+    """The samples once these are as expected: where counting is dear, a count serves for some seconds."""
+    async with asyncio.timeout(30):
+        while True:
+            found = await samples(wire)
+            if all(found.get(name) == value for name, value in expected.items()):
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def test_age_lag_and_leases_of_groups_are_told(wire: Wire) -> None:
+    queue, idle = wire.name(), wire.name()
+    group, oldest = labels(queue=queue, group="g"), f"fairlane_queue_oldest_seconds{labels(queue=queue)}"
+    await wire.configure(idle)
+    await wire.push(queue, 1, 2, 3, partition="a")
+    await wire.push(queue, 4, partition="b")
+    found = await soon(wire, {f"fairlane_queue_oldest_seconds{labels(queue=idle)}": 0})
+    assert found[oldest] > 0, "of a queue that nobody reads as well"
+    taken = await wire.pop(queue, consumerGroup="g", partitions=1)
+    held = {f"fairlane_group_leases{group}": 1, f"fairlane_group_leased_messages{group}": len(taken)}
+    found = await soon(wire, {f"fairlane_group_lag{group}": 4, **held})
+    assert found[f"fairlane_group_lag_seconds{group}"] > 0
+    assert found[oldest] > 0
+    await wire.ack(taken)
+    await wire.ack(await wire.pop(queue, consumerGroup="g", partitions=1))
+    names = [f"fairlane_group_{name}{group}" for name in ("lag", "lag_seconds", "leases", "leased_messages")]
+    found = await soon(wire, dict.fromkeys([*names, oldest], 0))
+    assert found["fairlane_store_up"] == 1
+    assert found["fairlane_store_metrics_age_seconds"] >= 0
+
+
+async def test_redeliveries_dead_letters_and_time_in_queue_are_counted(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=1)
+    await wire.push(queue, "first", "second")
+    await wire.ack(await wire.pop(queue, batch=1), "failed", error="no")
+    await wire.ack(await wire.pop(queue, batch=1), "failed", error="again")
+    await wire.ack(await wire.pop(queue, batch=1), "dlq", error="never")
+    found = await samples(wire)
+    assert (found["fairlane_redeliveries_total"], found["fairlane_messages_dead_lettered_total"]) == (1, 2)
+    assert found["fairlane_time_in_queue_seconds_count"] == 3
+    assert found['fairlane_time_in_queue_seconds_bucket{le="+Inf"}'] == 3
+    assert found["fairlane_time_in_queue_seconds_sum"] > 0
+    assert found["fairlane_lease_expiries_total"] == 0
+
+
+async def test_leases_that_ran_out_are_counted(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 1)
+    await wire.pop(queue, leaseSeconds=1)
+    assert await wire.pop(queue, wait="true", timeout=20_000)
+    assert (await samples(wire))["fairlane_lease_expiries_total"] == 1
+
+
+async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
+    await wire.push(wire.name(), 1)
+    assert (await samples(wire))["fairlane_store_up"] == 1
+    await wire.app.engine.store.close()
+    found = await samples(wire)
+    assert found["fairlane_store_up"] == 0
+    assert found['fairlane_operations_total{op="push"}'] == 1
+    assert not [name for name in found if name.startswith(("fairlane_queue_", "fairlane_group_"))]
