@@ -98,7 +98,7 @@ class Broker(Administration):
         key = options.get("encryption_key", "")
         kept = await open_journal(journal, journal_bytes_max, url, key) if journal is not None else None
         try:
-            store = await open_or_wait(url, clock, options, late=kept is not None)
+            store = await open_or_wait(url, clock, options, kept)
         except BaseException:
             if kept is not None:
                 await kept.close()

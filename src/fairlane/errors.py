@@ -20,6 +20,7 @@
     |- BrokerFailed         the broker met a defect of its own; its log says more
     '- Unavailable          the store or the broker cannot answer now; retry
         |- StoreUnavailable
+        |   |- StoreRefused the database, the role or the URL is wrong: waiting does not help
         |   '- StoreFull    its disk has no room
         |- StoreUnsafe      the store would lose data: refused to start
         |- StoreCorrupt     stored bytes do not match their checksum
@@ -173,6 +174,11 @@ class Unavailable(FairlaneError):
 
 class StoreUnavailable(Unavailable):
     code = "store_unavailable"
+
+
+class StoreRefused(StoreUnavailable):
+    code = "store_refused"
+    retryable = False
 
 
 class StoreFull(StoreUnavailable):

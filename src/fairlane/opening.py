@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
-from fairlane.errors import InvalidRequest, StoreUnavailable
+from fairlane.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
@@ -25,12 +25,15 @@ async def open_journal(directory: str, bytes_max: int, url: str, encryption_key:
     return await SharedJournal.open(directory, bytes_max=bytes_max, store=str(url), keyring=keyring)
 
 
-async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], *, late: bool) -> Store:
-    """The store; with `late` one that is opened later if PostgreSQL does not answer now."""
+async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], journal: Journal | None) -> Store:
+    """The store; with a `journal` one that is opened later if PostgreSQL does not answer now. StoreRefused if it never
+    will, unless the journal holds something that must not be lost sight of."""
     try:
         return await open_store(url, clock=clock, **options)
     except StoreUnavailable as error:
-        if not late or not url.startswith(_POSTGRES):
+        if journal is None or not url.startswith(_POSTGRES):
+            raise
+        if isinstance(error, StoreRefused) and not journal.state().bytes:
             raise
         log.error("starting without the database: %s", error)
         why = str(error)

@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -66,6 +68,30 @@ def test_what_cannot_work_is_refused_in_words(tmp_path: Path, arguments: list[st
     assert found[0] == code, found
     assert words in found[1]
     assert "Traceback" not in found[1]
+
+
+async def test_a_store_that_can_never_work_ends_the_first_start_and_says_what_to_do(
+    database_url: str, tmp_path: Path
+) -> None:
+    """With its journal a broker starts without its database, but not without hope."""
+    owner = await asyncpg.connect(database_url)
+    name = f"stranger_{uuid4().hex}"
+    await owner.execute(f"CREATE ROLE {name} LOGIN")
+    try:
+        parts = urlsplit(database_url)
+        missing = parts._replace(path="/not_there").geturl()
+        stranger = database_url.replace("postgres@", f"{name}@", 1)
+        wrong = "postgresql://localhost:port/x"
+        for url, workers, words in (
+            (missing, "2", "CREATE DATABASE"),
+            (stranger, "1", "GRANT CREATE"),
+            (wrong, "1", "check the URL of the store"),
+        ):
+            code, said = await to_thread(refused, "--store", url, "--workers", workers, cwd=tmp_path)
+            assert (code, words in said, "Traceback" in said) == (2, True, False), said
+    finally:
+        await owner.execute(f"DROP ROLE {name}")
+        await owner.close()
 
 
 async def test_a_data_directory_and_a_port_have_one_broker(start: StartBroker, tmp_path: Path) -> None:

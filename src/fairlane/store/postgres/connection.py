@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, OutcomeUnknown, ShuttingDown, StoreUnavailable
+from fairlane.errors import (
+    BrokerFailed,
+    FairlaneError,
+    LaneLocked,
+    OutcomeUnknown,
+    ShuttingDown,
+    StoreRefused,
+    StoreUnavailable,
+)
 from fairlane.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -39,6 +47,12 @@ LIMITS = (
 EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000
 MINUS_INFINITY = -(2**63) + EPOCH_2000
 
+_ADVICE = {
+    "3D000": "make it (CREATE DATABASE), or name another in the URL of the store",
+    "28": "check the user and the password in the URL of the store",
+    "42501": "the role must be allowed to make a schema: GRANT CREATE ON DATABASE ... TO ...",
+}
+"""What to do about a database that will not be had by waiting, by SQLSTATE."""
 _TRANSIENT = ("40001", "40P01")
 _LOCKED = "55P03"
 _DEFECTS = ("22", "23")
@@ -149,7 +163,8 @@ async def open_database(url: str, *, connections: int, statement_cache: bool, cl
     async def open_pool(settings: dict[str, str]) -> asyncpg.Pool[Any]:
         return await asyncpg.create_pool(
             url,
-            min_size=1,
+            init_size=1,
+            min_size=0,  # or the driver logs a traceback a second while the database is away
             max_size=connections,
             max_inactive_connection_lifetime=0,
             statement_cache_size=100 if statement_cache else 0,
@@ -180,8 +195,21 @@ async def _with_session(open_some: Callable[[dict[str, str]], Awaitable[T]]) -> 
             if error.sqlstate not in _UNKNOWN_SETTINGS:
                 raise
             return await open_some({"application_name": SESSION["application_name"]})
-    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreUnavailable(f"cannot connect to the database: {error}") from error
+    except asyncpg.PostgresError as error:
+        raise not_opened(error) from error
+    except (ValueError, asyncpg.InterfaceError) as error:
+        raise StoreRefused(f"cannot connect to the database: {error}; check the URL of the store") from error
+    except (OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"cannot connect to the database: {str(error) or 'it does not answer'}") from error
+
+
+def not_opened(error: asyncpg.PostgresError) -> StoreUnavailable:
+    """Why a database cannot be had, and what to do where waiting does not help."""
+    state = error.sqlstate or ""
+    for code, advice in _ADVICE.items():
+        if state.startswith(code):
+            return StoreRefused(f"cannot use the database: {error}; {advice}")
+    return StoreUnavailable(f"cannot connect to the database: {error}")
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:

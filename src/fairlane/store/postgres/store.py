@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import asyncpg
 
-from fairlane.errors import InvalidRequest, StoreUnavailable, StoreUnsafe
+from fairlane.errors import InvalidRequest, StoreUnsafe
 from fairlane.runtime.clock import Clock
-from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, open_database
+from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
 from fairlane.store.postgres.contents import Contents
 from fairlane.store.postgres.data_keys import DataKeys
 from fairlane.store.postgres.dead_letters import DeadLetters
@@ -198,6 +198,6 @@ async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
                 )
         return await migrate(connection, shards=shards)
     except asyncpg.PostgresError as error:
-        raise StoreUnavailable(f"cannot prepare the database: {error}") from error
+        raise not_opened(error) from error
     finally:
         await connection.close(timeout=CONNECT_SECONDS)
