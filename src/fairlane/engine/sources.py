@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -89,7 +90,7 @@ class Sources:
             unseen = await self._store.sources.unseen(source.id, source.sweep + commit.begin, limit=limit)
             gone = [key for key in unseen if key not in read]
         step, items, done = plan(source, commit, known, gone[:GONE_MAX], more=len(gone) > GONE_MAX)
-        check_payloads(items)
+        await asyncio.to_thread(check_payloads, items)  # they may be large, and hold up everything else
         check_items(items)
         if await self._take(tenant, step, self._admit(tenant, items)):
             return msgspec.structs.replace(done, repeated=True)

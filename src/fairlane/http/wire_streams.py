@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.errors import InvalidRequest
+from fairlane.http.nesting import Nested
 from fairlane.http.wire import WireItem
-from fairlane.model.message import check_depth
 from fairlane.model.stream import StateOp
 
 
@@ -100,15 +100,15 @@ class _Windowed(msgspec.Struct):
 _decode_windowed = msgspec.json.Decoder(_Windowed).decode
 
 
-def state_ops(bodies: list[StateOpBody]) -> list[StateOp]:
-    """InvalidRequest names the index."""
+def state_ops(bodies: list[StateOpBody], nested: list[Nested]) -> list[StateOp]:
+    """InvalidRequest names the index. What may be nested too deeply is left in `nested`."""
     found = []
     for index, body in enumerate(bodies):
         value = bytes(body.value)
         if body.type == "upsert":
             if not value:
                 raise InvalidRequest(f"state_ops[{index}]: an upsert needs a value")
-            check_depth(value)
+            nested.append(("state_ops", index, body.value))
             found.append(StateOp(body.key, value, _window_end(value)))
         elif body.type == "delete":
             found.append(StateOp(body.key, None))

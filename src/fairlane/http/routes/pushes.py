@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from fairlane.engine.draft import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.message import Request, Response
+from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths
 from fairlane.http.problems import problem
 from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.wire import PushBody, WireItem, decode, timestamp
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX, REQUEST_BYTES_MAX
-from fairlane.model.message import check_depth
+from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.names import DEFAULT_PARTITION, is_plain, known_names
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode
@@ -23,13 +23,14 @@ from fairlane.model.segment import encode
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
-_SHALLOW_BYTES = 2 * JSON_DEPTH_MAX  # a payload that is no longer cannot be nested too deeply
-
 
 async def push(app: App, request: Request) -> Response:
     app.engine.check_admission("push")
     items = decode(request.body, PushBody).items
-    special = check_wire_items(items)
+    nested: list[Nested] = []
+    special = check_wire_items(items, nested)
+    if nested:
+        await check_depths(nested)
     outcomes = await app.engine.push(PushRequest(app.tenant, items, special))
     if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
         return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
@@ -55,8 +56,9 @@ def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Re
     return answer
 
 
-def check_wire_items(items: list[WireItem]) -> bool:
-    """Whether some have a time to deliver them. InvalidRequest names the item's index; nothing was stored."""
+def check_wire_items(items: list[WireItem], nested: list[Nested], where: str = "items") -> bool:
+    """Whether some have a time to deliver them. InvalidRequest names the item's index; nothing was stored. What may be
+    nested too deeply is left in `nested`, for `check_depths`; `where` are the items in the request."""
     special = False
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
@@ -72,7 +74,7 @@ def check_wire_items(items: list[WireItem]) -> bool:
             and item.deliver_at is None
             and item.delay_ms is None
             and item.priority is None
-            and len(item.payload) <= _SHALLOW_BYTES
+            and len(item.payload) <= SHALLOW_BYTES
         ):
             continue
         try:
@@ -80,6 +82,8 @@ def check_wire_items(items: list[WireItem]) -> bool:
             special = special or item.special
         except InvalidRequest as error:
             raise InvalidRequest(f"items[{index}]: {error}") from None
+        if len(item.payload) > SHALLOW_BYTES:
+            nested.append((where, index, item.payload))
     return special
 
 
@@ -89,8 +93,6 @@ def _check(item: WireItem) -> None:
     if item.deliver_at is not None:
         item.deliver_at = moment("deliverAt", item.deliver_at)  # type: ignore[assignment]
     item.check()
-    if len(item.payload) > _SHALLOW_BYTES:
-        check_depth(bytes(item.payload))
 
 
 def _is_bare(items: list[WireItem], outcomes: list[PushOutcome]) -> bool:

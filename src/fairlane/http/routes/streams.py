@@ -10,6 +10,7 @@ import msgspec
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound, TransactionRefused
 from fairlane.http.message import Request, Response, error_response, json_response
+from fairlane.http.nesting import Nested, check_depths
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import check_wire_items, push_element
 from fairlane.http.wire import decode, timestamp
@@ -119,13 +120,15 @@ async def _rows(app: App, query_id: UUID, partition: PartitionId, where: StateFi
 async def cycle(app: App, request: Request) -> Response:
     body = decode(request.body, CycleBody)
     group = check_name("consumer_group", body.consumer_group or QUEUE_MODE)
+    nested: list[Nested] = []
     change = StateChange(
         _query_id(body.query_id),
         PartitionId.parse(body.partition_id),
-        state_ops(body.state_ops),
+        state_ops(body.state_ops, nested),
         idle_group="" if body.ack is not None else group,
     ).check()
-    check_wire_items(body.push_items)
+    check_wire_items(body.push_items, nested, "push_items")
+    await check_depths(nested)
     steps = _steps(body, change.partition, group)
     if await app.engine.store.streams.get(app.tenant, change.query_id) is None:
         raise NotFound("there is no such query")

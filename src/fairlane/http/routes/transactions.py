@@ -9,6 +9,7 @@ import msgspec
 from fairlane.engine.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
 from fairlane.http.message import Request, Response, json_response
+from fairlane.http.nesting import Nested, check_depths
 from fairlane.http.router import Route
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
@@ -28,7 +29,9 @@ async def transaction(app: App, request: Request) -> Response:
     if not body.operations and not foreign:
         raise InvalidRequest("operations array cannot be empty")
     answer: dict[str, Any] = {"transactionId": uuid7(), "success": True}
-    steps = _steps(body)
+    nested: list[Nested] = []
+    steps = _steps(body, nested)
+    await check_depths(nested)
     try:
         if foreign:
             raise TransactionRefused(
@@ -46,7 +49,7 @@ async def transaction(app: App, request: Request) -> Response:
     return json_response(answer)
 
 
-def _steps(body: TransactionBody) -> list[Step]:
+def _steps(body: TransactionBody, nested: list[Nested]) -> list[Step]:
     """The operations flattened: each pushed item and each ack is a step."""
     steps: list[Step] = []
     # A lease that the whole bundle requires is lent to acks without one, if it is unmistakable which.
@@ -55,7 +58,7 @@ def _steps(body: TransactionBody) -> list[Step]:
     for index, operation in enumerate(body.operations):
         try:
             if operation.type == "push":
-                steps += _items(operation)
+                steps += _items(operation, nested, f"operations[{index}]: items")
             elif operation.type == "ack":
                 steps.append(_ack(operation, lent))
             else:
@@ -65,7 +68,7 @@ def _steps(body: TransactionBody) -> list[Step]:
     return steps
 
 
-def _items(operation: Operation) -> list[WireItem]:
+def _items(operation: Operation, nested: list[Nested], where: str) -> list[WireItem]:
     items = operation.items
     if items is None:
         payload = bytes(operation.payload) or bytes(operation.data)
@@ -81,7 +84,7 @@ def _items(operation: Operation) -> list[WireItem]:
                 priority=operation.priority,
             )
         ]
-    check_wire_items(items)
+    check_wire_items(items, nested, where)
     return items
 
 
