@@ -194,6 +194,27 @@ async def test_an_id_is_known_after_the_clock_stepped_back(harness: Harness) -> 
         assert not any([await push_again(harness, queue, one) for one in ids])
 
 
+async def test_an_id_that_was_stored_after_the_clock_stepped_back_is_known(harness: Harness) -> None:
+    """Its message has the time of the one before it, which lies ahead: by its own time the id is not found there."""
+    queue = await harness.queue()
+    partition = await harness.partition(queue)
+    harness.clock.advance(1800)
+    await harness.push(queue, ["before"])
+    harness.clock.advance(-1800)
+    ids = [harness.mint(), aged(harness, 90), "text", aged(harness, -1795)]
+    minted = harness.slice(queue, partition, ["minted"])
+    await harness.store.messages.push([minted])
+    for one in ids:
+        await harness.push(queue, [0], ids=[one])
+    ids = [*minted.transaction_ids, *ids]
+    for seconds in (1, 49, 14, 3600):
+        harness.clock.advance(seconds)
+        for position, one in enumerate(ids, 1):
+            assert only(await harness.try_push(queue, [0], ids=[one])).position == position
+            assert await harness.store.messages.find(partition.id, one) == position
+    assert len(await harness.drain(queue)) == 6
+
+
 async def test_an_id_minted_by_a_slow_host_is_known(harness: Harness) -> None:
     """Its time lies before ids that are stored already, so it looks old though it is new."""
     queue = await harness.queue()

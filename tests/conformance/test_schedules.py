@@ -367,3 +367,15 @@ async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
     harness.clock.advance(1)
     await harness.store.schedules.fire(limit=10)
     assert [delivery.json() for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]
+
+
+async def test_a_partition_whose_time_lies_ahead_lets_no_message_of_another_come_early(harness: Harness) -> None:
+    """The clock stepped back since it was written to."""
+    queue = await harness.queue()
+    harness.clock.advance(1800)
+    await harness.push(queue, ["ahead"])
+    await harness.reopen(own_clock=True)
+    broker, now = harness.broker, await harness.store.now()
+    await broker.push(queue.name, "the time of the one before it")
+    later = await broker.push(harness.name("timed"), "later", deliver_at=now + 900 * 1_000_000)
+    assert later.status == "scheduled"

@@ -119,9 +119,9 @@ class Messages:
                 break
             texts = True
         results = push.results(rows, len(slices))
-        stored = [result.created_at for result in results if isinstance(result, Stored)]
-        if stored:
-            self._saw(min(stored))
+        now = push.clock_of(rows)
+        if now is not None:
+            self._saw(now)
             await self._note_traces(run, shard, slices, results)
         return results
 

@@ -113,6 +113,15 @@ def wants_texts(rows: Sequence[asyncpg.Record]) -> bool:
     return bool(rows) and rows[-1][0] == b"k"
 
 
+def clock_of(rows: Sequence[asyncpg.Record]) -> int | None:
+    """The database's time, or a little before it, if something was stored. A message may have a later one: none in its
+    partition is earlier than the one before it."""
+    for kind, _, ahead_ms, _, at, *_ in rows:
+        if kind == b"s":
+            return int(at) - (ahead_ms + 1) * 1000 if ahead_ms else int(at)
+    return None
+
+
 def results(rows: Sequence[asyncpg.Record], count: int) -> list[PushResult]:
     """The result of each of `count` slices."""
     found: list[PushResult] = [Gone()] * count

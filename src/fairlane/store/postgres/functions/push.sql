@@ -1,7 +1,8 @@
 -- Appends one slice to each partition of one shard. Partitions come sorted by id; what has one value per message is
 -- flattened: slice i has the elements p_upto[i - 1] + 1 to p_upto[i]. Each slice is cut into the segments that p_cut_*
 -- describe. One row is returned per slice, or several d: s stored, c stored below a capacity, d duplicate, f full, g gone,
--- o behind operations that wait; a single k asks for the call again with the ids' texts.
+-- o behind operations that wait; a single k asks for the call again with the ids' texts. `item` of an s is how many milliseconds `at` lies
+-- ahead of the clock.
 --
 -- Every step is a statement of its own, so that it sees what was committed while the step before waited for a lock:
 -- a push that waited for the ack which drained its lane must see the drained cursor, or the lane would sleep for ever.
@@ -37,6 +38,7 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_c
 DECLARE
     t timestamptz;
     t_ms bigint;
+    v_at_ms bigint[];              -- the time that the messages of each slice get
     v_none bigint := 4611686018427387904;
     v_ids bigint[];
     v_head bigint[];
@@ -91,10 +93,16 @@ BEGIN
     END IF;
     t := coalesce(p_now, clock_timestamp());
     t_ms := floor(extract(epoch FROM t) * 1000);
+    v_at_ms := array_fill(t_ms, ARRAY[cardinality(p_ids)]);
+    IF t < ANY (v_last) THEN  -- the clock stepped back
+        FOR i IN 1 .. cardinality(p_ids) LOOP
+            v_at_ms[i] := greatest(t_ms, floor(extract(epoch FROM v_last[i]) * 1000));
+        END LOOP;
+    END IF;
 
     FOR i IN 1 .. cardinality(p_ids) LOOP
         CONTINUE WHEN v_skip[i];
-        IF p_id_newest[i] > t_ms OR p_id_oldest[i] < t_ms - 60000 THEN
+        IF p_id_newest[i] > v_at_ms[i] OR p_id_oldest[i] < v_at_ms[i] - 60000 THEN
             v_texts := true;
             IF p_message_ids = '{}' THEN
                 RETURN QUERY SELECT 'k'::"char", 0, 0, 0::bigint, t, NULL::bigint, NULL::bigint, NULL::bytea,
@@ -170,7 +178,7 @@ BEGIN
               FROM unnest(p_upto, v_skip) WITH ORDINALITY s(upto, skip, i)
               CROSS JOIN LATERAL generate_series(coalesce(p_upto[s.i::int - 1], 0) + 1, s.upto) j
               WHERE NOT s.skip) m
-        WHERE m.id_at > t_ms OR m.id_at < t_ms - 60000
+        WHERE m.id_at > v_at_ms[m.s] OR m.id_at < v_at_ms[m.s] - 60000
         ORDER BY m.s, m.key, m.i DESC
         ON CONFLICT (shard, partition_id, key) DO UPDATE
         SET position = excluded.position, created_at = excluded.created_at, message_id = excluded.message_id,
@@ -203,7 +211,7 @@ BEGIN
         UPDATE fairlane.partitions p
         SET head = p.head + p_upto[i] - coalesce(p_upto[i - 1], 0), pushes = p.pushes + 1, last_at = greatest(p.last_at, t),
             newest_id_ms = greatest(p.newest_id_ms, p_id_newest[i]),
-            keyed_until_ms = CASE WHEN p_id_newest[i] > t_ms THEN greatest(p.keyed_until_ms, p_id_newest[i]) ELSE p.keyed_until_ms END,
+            keyed_until_ms = CASE WHEN p_id_newest[i] > v_at_ms[i] THEN greatest(p.keyed_until_ms, p_id_newest[i]) ELSE p.keyed_until_ms END,
             doubted_until_ms = CASE WHEN p_given_oldest[i] <> v_none
                                     THEN greatest(p.doubted_until_ms, least(p_id_newest[i], t_ms + 60000))
                                     ELSE p.doubted_until_ms END,
@@ -227,7 +235,7 @@ BEGIN
         ON CONFLICT (shard, partition_id) DO UPDATE SET due_at = excluded.due_at;
     END IF;
 
-    RETURN QUERY SELECT 's'::"char", s.i::int, 0, v_head[s.i], greatest(v_last[s.i], t), v_depth[s.i], v_capacity[s.i],
+    RETURN QUERY SELECT 's'::"char", s.i::int, least(v_at_ms[s.i] - t_ms, 2147483647)::int, v_head[s.i], greatest(v_last[s.i], t), v_depth[s.i], v_capacity[s.i],
                         NULL::bytea, NULL::text, NULL::text
                  FROM unnest(v_skip) WITH ORDINALITY s(skip, i) WHERE NOT s.skip;
 END $$;
