@@ -26,6 +26,7 @@ from fairlane.store.values import (
     Bury,
     Claim,
     Lane,
+    Locked,
     Nack,
     PopCall,
     PushResult,
@@ -212,8 +213,11 @@ class Harness:
         store: Store | None = None,
     ) -> PushResult:
         lane = await self.partition(queue, partition)
-        [result] = await (store or self.store).messages.push([self.slice(queue, lane, payloads, ids)])
-        return result
+        part = self.slice(queue, lane, payloads, ids)
+        while True:
+            [result] = await (store or self.store).messages.push([part])
+            if not isinstance(result, Locked):  # a machine may be slow while a test holds a row
+                return result
 
     async def push(
         self,
@@ -289,8 +293,10 @@ class Harness:
         )
 
     async def settle(self, settlement: Settlement, *, store: Store | None = None) -> Settled:
-        [settled] = await (store or self.store).messages.ack([settlement])
-        return settled
+        while True:
+            [settled] = await (store or self.store).messages.ack([settlement])
+            if settled.state != "locked":
+                return settled
 
     async def ack(self, taken: Taken, upto: int | None = None, *, store: Store | None = None) -> Settled:
         """Finish the lane taken, all of it or below `upto`."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from uuid import UUID
 
 import msgspec
 
+from fairlane.engine.batcher import Later
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
 from fairlane.engine.settlement import (
+    LOCKED,
     LOST,
     UNRESOLVABLE,
     Plan,
@@ -23,7 +27,7 @@ from fairlane.engine.settlement import (
 from fairlane.engine.unknown import still_unknown
 from fairlane.engine.verdicts import outcome_of
 from fairlane.engine.waiters import Waiters
-from fairlane.errors import Unavailable
+from fairlane.errors import BrokerFailed, LaneLocked, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome, BufferReason, Outcomes
@@ -31,7 +35,11 @@ from fairlane.store.base import Store
 from fairlane.store.values import Settled, Settlement, Verdicts
 from fairlane.telemetry import Telemetry
 
-Settle = Callable[[list[Settlement | Verdicts]], Awaitable[list[Settled]]]
+Answers = list[Sequence[AckOutcome] | Exception]
+
+LOCKED_SECONDS = 10.0
+"""For how long a locked lane is waited for where there is no journal."""
+_LOCKED_PAUSE_SECONDS = 0.1
 
 
 class AckRequest(msgspec.Struct):
@@ -40,6 +48,43 @@ class AckRequest(msgspec.Struct):
     items: Sequence[AckItem]
     operation_id: UUID | None = None
     """Under which it was accepted before, and waits again if it must; then all its items are of one lease and lane."""
+
+
+class _Acking:
+    """Requests on their way into the store, as settlements of lanes."""
+
+    def __init__(self, requests: list[AckRequest]) -> None:
+        self.requests = requests
+        self.outcomes = [Outcomes(request.items) for request in requests]
+        self.answers: Answers = list(self.outcomes)
+        self.waiting: list[tuple[int, Plan]] = []
+        """What is still to be settled: the number of its request, and the plan."""
+        self.locked: list[tuple[int, Plan]] = []
+        self.applied: set[int] = set()
+        """Requests of which something was settled."""
+
+    def put_off(self, number: int, plan: Plan) -> None:
+        """Somebody else holds its lane. What waits for the same lane is put off behind it."""
+        lane = _lane(plan)
+        self.locked.append((number, plan))
+        self.locked += [one for one in self.waiting if _lane(one[1]) == lane]
+        self.waiting = [one for one in self.waiting if _lane(one[1]) != lane]
+
+    def locked_requests(self) -> set[int]:
+        return {number for number, _ in self.locked}
+
+    def locked_error(self, number: int) -> Unavailable:
+        error = LaneLocked(LOCKED)
+        return still_unknown(error) if number in self.applied else error
+
+
+async def _answer(acking: _Acking, number: int, decided: Awaitable[None]) -> Sequence[AckOutcome]:
+    """What became of a request, once that is decided."""
+    await decided
+    answer = acking.answers[number]
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 class Acker:
@@ -62,45 +107,77 @@ class Acker:
         self.buried: Callable[[], None] = lambda: None
         """Called when messages were dead-lettered."""
 
-    async def flush(self, requests: list[AckRequest]) -> list[Sequence[AckOutcome] | Exception]:
-        applied = False
+    async def flush(self, requests: list[AckRequest]) -> Answers:
+        """A request that meets a locked lane gets LaneLocked, without waiting for it long; OutcomeUnknown if it named
+        others beside it."""
+        acking = await self._begin(requests)
+        for number in acking.locked_requests():
+            acking.answers[number] = acking.locked_error(number)
+        return acking.answers
 
-        async def settle(settlements: list[Settlement | Verdicts]) -> list[Settled]:
-            nonlocal applied
-            settled = await self._store.messages.ack(settlements)
-            applied = True
-            return settled
+    async def flush_or_wait(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception | Later]:
+        """A request that meets a locked lane is answered later, and no other waits for that."""
+        acking = await self._begin(requests)
+        answers: list[Sequence[AckOutcome] | Exception | Later] = list(acking.answers)
+        if acking.locked:
+            numbers = acking.locked_requests()
+            waiting = asyncio.ensure_future(self._wait_for_lanes(acking))
+            for number in numbers:
+                answers[number] = asyncio.ensure_future(_answer(acking, number, waiting))
+        return answers
 
+    async def _begin(self, requests: list[AckRequest]) -> _Acking:
+        acking = _Acking(requests)
         try:
-            return await self._flush(requests, settle)
+            for number, request in enumerate(requests):
+                plans = await self.plan(request, acking.outcomes[number], in_transaction=False)
+                acking.waiting += [(number, plan) for plan in plans]
+            await self._settle_all(acking)
         except Unavailable as error:
-            if not applied:
+            if not acking.applied:
                 raise
             raise still_unknown(error) from error
+        return acking
 
-    async def _flush(self, requests: list[AckRequest], settle: Settle) -> list[Sequence[AckOutcome] | Exception]:
-        outcomes = [Outcomes(request.items) for request in requests]
-        waiting: list[tuple[int, Plan]] = []
+    async def _wait_for_lanes(self, acking: _Acking) -> None:
+        give_up_at = monotonic() + LOCKED_SECONDS
+        while acking.locked and monotonic() < give_up_at:
+            await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
+            acking.waiting, acking.locked = acking.locked, []
+            await self._settle_all(acking)
+        for number in acking.locked_requests():
+            acking.answers[number] = acking.locked_error(number)
+
+    async def _settle_all(self, acking: _Acking) -> None:
         behind: list[tuple[int, Plan]] = []
-        for number, request in enumerate(requests):
-            plans = await self.plan(request, outcomes[number], in_transaction=False)
-            waiting += [(number, plan) for plan in plans]
-        while waiting:
+        while acking.waiting:
             # A lane takes one settlement a call; a second one of the same lane waits for the first.
-            now, waiting = _one_per_lane(waiting)
-            settled = await settle([plan.settlement for _, plan in now])
-            for (number, plan), result in zip(now, settled, strict=True):
-                if result.state == "behind":
+            now, acking.waiting = _one_per_lane(acking.waiting)
+            for (number, plan), result in zip(now, await self._settle(acking, now), strict=True):
+                items, outcomes = acking.requests[number].items, acking.outcomes[number]
+                if isinstance(result, BrokerFailed):
+                    acking.answers[number] = result
+                elif result.state == "locked":
+                    acking.put_off(number, plan)
+                elif result.state == "behind":
                     behind.append((number, plan))
-                    continue
-                rest = behind_a_late_nack(plan, result, requests[number].items)
-                if rest is not None:
-                    waiting.append((number, rest))
-                await self.answer(plan, result, requests[number].items, outcomes[number])
-        answers: list[Sequence[AckOutcome] | Exception] = list(outcomes)
+                else:
+                    acking.applied.add(number)
+                    rest = behind_a_late_nack(plan, result, items)
+                    if rest is not None:
+                        acking.waiting.append((number, rest))
+                    await self.answer(plan, result, items, outcomes)
         if behind:
-            await self._go_behind(requests, behind, answers)
-        return answers
+            await self._go_behind(acking.requests, behind, acking.answers)
+
+    async def _settle(self, acking: _Acking, some: list[tuple[int, Plan]]) -> list[Settled | BrokerFailed]:
+        """Together; after a defect one by one, so that what it met fails alone."""
+        try:
+            return list(await self._store.messages.ack([plan.settlement for _, plan in some]))
+        except BrokerFailed as error:
+            if len(some) == 1:
+                return [error]
+        return [result for one in some for result in await self._settle(acking, [one])]
 
     async def _go_behind(
         self, requests: list[AckRequest], plans: list[tuple[int, Plan]], answers: list[Sequence[AckOutcome] | Exception]
@@ -266,6 +343,10 @@ class Acker:
         self._store.hint(plan.queue_id)
 
 
+def _lane(plan: Plan) -> tuple[PartitionId, int]:
+    return plan.settlement.partition, plan.settlement.group_id
+
+
 def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
     now: dict[tuple[PartitionId, int], tuple[int, Plan]] = {}
     each: list[tuple[int, Plan]] = []
@@ -274,7 +355,7 @@ def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan
         if isinstance(entry[1].settlement, Verdicts):
             each.append(entry)
             continue
-        lane = (entry[1].settlement.partition, entry[1].settlement.group_id)
+        lane = _lane(entry[1])
         if lane in now:
             later.append(entry)
         else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.flush_cost import FlushCost
@@ -21,6 +22,8 @@ _UNCERTAIN = 8.0
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")
+Later = asyncio.Future[Any]
+"""An outcome that is not there yet when its flush is over."""
 
 
 class Batcher(Generic[Op, Out]):
@@ -32,7 +35,7 @@ class Batcher(Generic[Op, Out]):
 
     def __init__(
         self,
-        flush: Callable[[list[Op]], Awaitable[Sequence[Out | Exception]]],
+        flush: Callable[[list[Op]], Awaitable[Sequence[Out | Exception | Later]]],
         policy: BatchPolicy,
         *,
         weigh: Callable[[Op], Weight] = lambda _: Weight(1),
@@ -49,11 +52,12 @@ class Batcher(Generic[Op, Out]):
         self._pace = Pace()
         self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._late: set[Later] = set()
         self._stopped = False
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and not self._tasks
+        return not (self._waiting or self._tasks or self._late)
 
     @property
     def pending(self) -> int:
@@ -135,7 +139,7 @@ class Batcher(Generic[Op, Out]):
             batch = [entry for entry in batch if not entry[2].cancelled()]
             if not batch:
                 continue
-            outcomes: Sequence[Out | Exception]
+            outcomes: Sequence[Out | Exception | Later]
             began = perf_counter()
             self._flushing += 1
             self._items_flushing += items
@@ -150,7 +154,16 @@ class Batcher(Generic[Op, Out]):
                 self._cost.saw(items, ended - began)
                 self._pace.saw(items, began, ended)
             for (op, _, future, _), outcome in zip(batch, outcomes, strict=True):
-                self._answer(op, future, outcome)
+                if isinstance(outcome, asyncio.Future):
+                    self._late.add(outcome)
+                    outcome.add_done_callback(partial(self._answer_late, op, future))
+                else:
+                    self._answer(op, future, outcome)
+
+    def _answer_late(self, op: Op, future: asyncio.Future[Out], outcome: Later) -> None:
+        self._late.discard(outcome)
+        error = outcome.exception()
+        self._answer(op, future, error if isinstance(error, Exception) else outcome.result())
 
     def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception) -> None:
         if future.done():
@@ -164,5 +177,5 @@ class Batcher(Generic[Op, Out]):
     async def stop(self) -> None:
         """Take nothing new, answer everybody who waits."""
         self._stopped = True
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while waiting := {*self._tasks, *self._late}:
+            await asyncio.wait(waiting)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.batch_policy import BatchPolicy, Weight
@@ -10,6 +11,7 @@ from fairlane.engine.batcher import Batcher
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.flushes import Flushes
 from fairlane.engine.schedule import Scheduler
+from fairlane.errors import LaneLocked
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
 from fairlane.store.base import Store
 from fairlane.store.values import Renewal
@@ -26,7 +28,7 @@ class Batchers:
         self.pushes: Pushes = Batcher(flushes.push, wide, weigh=_weigh_push)
         self.schedulings: Pushes = Batcher(schedules.flush, wide, weigh=_weigh_push)
         self.acks: Acks = Batcher(flushes.ack, wide, weigh=_weigh_ack)
-        self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(store.messages.renew, BatchPolicy())
+        self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(_renewing(store), BatchPolicy())
         self.waiting_pushes: Pushes = Batcher(flushes.enqueue, BatchPolicy(), weigh=_weigh_push)
         self.waiting_acks: Acks = Batcher(flushes.enqueue_acks, BatchPolicy(), weigh=_weigh_ack)
 
@@ -45,6 +47,20 @@ class Batchers:
         await self.renewals.stop()
         await self.waiting_pushes.stop()
         await self.waiting_acks.stop()
+
+
+def _renewing(store: Store) -> Callable[[list[Renewal]], Awaitable[Sequence[RenewOutcome | Exception]]]:
+    async def renew(renewals: list[Renewal]) -> Sequence[RenewOutcome | Exception]:
+        """Together; where a lane is locked each by itself, so that none waits for another's."""
+        try:
+            return await store.messages.renew(renewals)
+        except LaneLocked as error:
+            if len(renewals) == 1:
+                return [error]
+        alone = await asyncio.gather(*(renew([one]) for one in renewals))
+        return [outcome for outcomes in alone for outcome in outcomes]
+
+    return renew
 
 
 def _weigh_push(request: PushRequest) -> Weight:

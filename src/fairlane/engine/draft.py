@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlane.errors import LaneLocked
 from fairlane.model.ids import id_facts, id_key, ids_facts
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
@@ -63,6 +64,25 @@ class Draft:
         ) = columns
         self.rows.clear()
 
+    def by_request(self) -> list[Draft]:
+        """What each request brought, as a draft of its own, in the order they came."""
+        if len({request for request, _ in self.owners}) < 2:
+            return [self]
+        indexes: dict[int, list[int]] = {}
+        for index, (request, _) in enumerate(self.owners):
+            indexes.setdefault(request, []).append(index)
+        return [self._part(some) for some in indexes.values()]
+
+    def _part(self, indexes: list[int]) -> Draft:
+        part = self.slice
+        names = ("fragments", "transaction_ids", "keys", "id_times", "given")
+        columns = {name: [getattr(part, name)[index] for index in indexes] for name in names}
+        draft = Draft(self.address, msgspec.structs.replace(part, **columns))
+        draft.owners = [self.owners[index] for index in indexes]
+        draft.message_ids = [self.message_ids[index] for index in indexes]
+        draft.repeats = {id: self.repeats[id] for id in columns["transaction_ids"] if id in self.repeats}
+        return draft
+
     def drop(self, index: int) -> tuple[int, int]:
         """Take one message out; its owner."""
         part = self.slice
@@ -91,17 +111,32 @@ class Flush:
         """What was on its way when it did."""
         self.outcomes: list[list[PushOutcome] | Exception] = [[UNDECIDED] * len(request.items) for request in requests]
         self.drafts: dict[Address, Draft] = {}
+        self.locked: dict[Address, Draft] = {}
+        """Drafts whose partitions somebody else holds."""
 
-    def fail(self, error: Exception) -> None:
-        """The requests with messages still on their way get the error."""
-        for draft in self.drafts.values():
+    def fail(self, error: Exception, some: Sequence[Draft] | None = None) -> None:
+        """The requests with messages still on their way get the error, or those of some drafts."""
+        failed = list(self.drafts.values()) if some is None else some
+        for draft in failed:
             for request, _ in chain(draft.owners, *draft.repeats.values()):
                 answers = self.outcomes[request]
                 if type(answers) is list:
                     self.partial[request] = answers
                 self.outcomes[request] = error
-        self.failed += self.drafts.values()
-        self.drafts.clear()
+            self.drafts.pop(draft.address, None)
+        self.failed += failed
+
+    def put_off(self, draft: Draft) -> None:
+        """Its partition is locked."""
+        self.locked[draft.address] = self.drafts.pop(draft.address)
+
+    def fail_locked(self) -> None:
+        """Give up on what is locked. Not before all else is decided: a request may be in several drafts."""
+        if self.locked:
+            locked, self.locked = list(self.locked.values()), {}
+            _, queue, partition = locked[0].address
+            error = f"somebody else holds partition {partition!r} of queue {queue!r} for too long; try again"
+            self.fail(LaneLocked(error), locked)
 
     def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
         self.put(owner, outcome)

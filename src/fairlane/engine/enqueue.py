@@ -13,16 +13,16 @@ from fairlane.engine.ack import AckRequest
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush
-from fairlane.engine.settlement import LOST, UNRESOLVABLE, lanes_of
+from fairlane.engine.settlement import LOCKED, LOST, UNRESOLVABLE, lanes_of
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
-from fairlane.errors import FairlaneError, OutcomeUnknown
+from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload
 from fairlane.model.outcome import AckOutcome, BufferReason, Outcomes, PushOutcome
 from fairlane.model.queue import QueueOptions
 from fairlane.store.base import Store
 from fairlane.store.operations import EnqueueResult, NewOperation, Waits
-from fairlane.store.values import Full
+from fairlane.store.values import Full, Locked
 
 
 class Enqueuer:
@@ -45,8 +45,12 @@ class Enqueuer:
         for (draft, start, end), (new, result) in reversed(list(zip(parts, results, strict=True))):
             if isinstance(result, Waits | Full):
                 self._answer(flush, draft, range(start, end), new, result, reason)
+            elif isinstance(result, Locked):
+                flush.locked[draft.address] = draft
             else:
                 moved[id(draft)] = draft
+        for address in flush.locked:
+            flush.drafts.pop(address, None)
         return list(moved.values())
 
     def _operation(self, flush: Flush, draft: Draft, start: int, end: int) -> NewOperation:
@@ -149,7 +153,11 @@ async def enqueue_acks(
             else:
                 operations.append(new)
                 owners.append((number, indexes))
+    locked: set[int] = set()
     for (number, indexes), (new, result) in zip(owners, await enqueuer.keep(operations), strict=True):
+        if isinstance(result, Locked):
+            locked.add(number)
+            continue
         if not isinstance(result, Waits):
             outcomes[number].say(indexes, UNRESOLVABLE)
             continue
@@ -157,7 +165,7 @@ async def enqueue_acks(
         kept.queue_position, kept.reason = result.position, reason
         kept.estimated_wait = enqueuer.estimate(result.position)
         outcomes[number].say(indexes, kept)
-    return list(outcomes)
+    return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
 
 
 def _requests(draft: Draft) -> list[tuple[int, int]]:

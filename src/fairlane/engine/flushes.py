@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from fairlane.engine.ack import Acker, AckRequest
+from fairlane.engine.batcher import Later
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.push import Pusher
 from fairlane.engine.shelter import Shelter
-from fairlane.model.outcome import PushOutcome
+from fairlane.model.outcome import AckOutcome, PushOutcome
 
 
 class Flushes:
@@ -29,11 +31,15 @@ class Flushes:
         self._stored = stored
         self._shelter = shelter
 
-    async def push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception]:
+    async def push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception | Later]:
+        outcomes: Sequence[list[PushOutcome] | Exception | Later]
         if self._shelter is not None:
             outcomes = await self._shelter.push(requests, self._pusher.run)
         else:
             outcomes = await self._pusher.flush(requests)
+            for late in outcomes:
+                if isinstance(late, asyncio.Future):
+                    late.add_done_callback(lambda _: self._stored())
         self._stored()
         return outcomes
 
@@ -42,10 +48,10 @@ class Flushes:
             return await self._shelter.push(requests, self._pusher.run_enqueue)
         return await self._pusher.enqueue(requests)
 
-    async def ack(self, requests: list[AckRequest]) -> AckAnswers:
+    async def ack(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception | Later]:
         if self._shelter is not None:
             return await self._shelter.ack(requests, self._acker.flush)
-        return await self._acker.flush(requests)
+        return await self._acker.flush_or_wait(requests)
 
     async def enqueue_acks(self, requests: list[AckRequest]) -> AckAnswers:
         if self._shelter is not None:

@@ -165,7 +165,7 @@ def unsettled(flush: Flush, lost: Sequence[int], answers: PushAnswers) -> list[S
 def _ids(flush: Flush) -> dict[tuple[int, int], tuple[str | None, int]]:
     """The id under which each item was sent, and for how long its queue knows ids."""
     ids: dict[tuple[int, int], tuple[str | None, int]] = {}
-    for draft in (*flush.failed, *flush.drafts.values()):
+    for draft in (*flush.failed, *flush.drafts.values(), *flush.locked.values()):
         window = draft.slice.options.dedup_seconds
         for owner, transaction_id in zip(draft.owners, draft.slice.transaction_ids, strict=True):
             ids[owner] = (transaction_id, window)

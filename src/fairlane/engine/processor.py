@@ -18,7 +18,7 @@ from typing import Protocol
 from uuid import UUID, uuid4
 
 from fairlane.engine.drain import DrainRate, room_beside
-from fairlane.errors import FairlaneError, ShuttingDown, Unavailable
+from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.runtime.service import Service
 from fairlane.store.base import Store
@@ -188,22 +188,23 @@ class Processor(Service):
             return []
         try:
             return await self._store.operations.apply(applications)
-        except Unavailable:
-            if len(applications) == 1:
+        except (Unavailable, BrokerFailed) as error:
+            if len(applications) == 1 and not isinstance(error, LaneLocked | BrokerFailed):
                 raise
         results: list[ApplyResult] = []
         broken_off: list[LaneClaim] = []
-        failure: Unavailable | None = None
+        failure: FairlaneError | None = None
         for application in applications:
             try:
                 results += await self._store.operations.apply([application])
             except ShuttingDown:
                 raise
-            except Unavailable as error:
+            except (Unavailable, BrokerFailed) as error:
                 failure = error
                 broken_off.append(application.claim)
                 results.append(Lost())
-        if len(broken_off) == len(applications) and failure is not None:
+        away = isinstance(failure, Unavailable) and not isinstance(failure, LaneLocked)
+        if len(broken_off) == len(applications) and failure is not None and away:
             raise failure
         if broken_off:
             await self._store.operations.postpone(broken_off, delay_ms=BROKEN_OFF_DELAY_MS, error=str(failure))

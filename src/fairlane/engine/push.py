@@ -7,24 +7,38 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
+from time import monotonic
 
 import msgspec
 
+from fairlane.engine.batcher import Later
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
-from fairlane.errors import FairlaneError, InvalidRequest, NotFound, OutcomeUnknown, SealError, StoreUnavailable
+from fairlane.errors import (
+    BrokerFailed,
+    FairlaneError,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    SealError,
+    StoreUnavailable,
+)
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import BufferReason, PushOutcome
 from fairlane.model.queue import Partition, Queue, QueueOptions
 from fairlane.store.base import Store
-from fairlane.store.values import Behind, Duplicate, Duplicates, Full, PushResult, Slice, Stored
+from fairlane.store.values import Behind, Duplicate, Duplicates, Full, Locked, PushResult, Slice, Stored
 
 _ROUNDS_MAX = 100
 """A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
 settles some."""
+
+LOCKED_SECONDS = 10.0
+"""For how long a locked lane is waited for where there is no journal."""
+_LOCKED_PAUSE_SECONDS = 0.1
 
 Home = tuple[Queue, Partition]
 Keep = Callable[[Flush, Sequence[Draft], BufferReason], Awaitable[list[Draft]]]
@@ -48,16 +62,41 @@ class Pusher:
         self._capacity = capacity
         self._ids = Uuid7(store.id_time)
 
-    async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
-        return await self.run(Flush(requests))
+    async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception | Later]:
+        """A request that meets a locked lane is answered later, and no other waits for that."""
+        flush = Flush(requests)
+        await self.draft(flush)
+        await self._store_all(flush)
+        answers: list[list[PushOutcome] | Exception | Later] = list(flush.outcomes)
+        if flush.locked:
+            owners = [(*draft.owners, *chain(*draft.repeats.values())) for draft in flush.locked.values()]
+            waiting = asyncio.ensure_future(self._wait_for_lanes(flush))
+            for number in {number for some in owners for number, _ in some}:
+                answers[number] = asyncio.ensure_future(_outcome(flush, number, waiting))
+        return answers
+
+    async def _wait_for_lanes(self, flush: Flush) -> None:
+        give_up_at = monotonic() + LOCKED_SECONDS
+        while flush.locked and monotonic() < give_up_at:
+            await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
+            flush.drafts, flush.locked = flush.locked, {}
+            await self._store_all(flush)
+        flush.fail_locked()
 
     async def run(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
+        """What meets a locked lane gets LaneLocked, without waiting for it long."""
         await self.draft(flush)
+        await self._store_all(flush)
+        flush.fail_locked()
+        return flush.outcomes
+
+    async def _store_all(self, flush: Flush) -> None:
+        """Until every draft is decided or found locked."""
         pauses = iter(UNKNOWN_PAUSES)
         for _ in range(_ROUNDS_MAX):
             drafts = list(flush.drafts.values())
             if not drafts or flush.abandoned:
-                return flush.outcomes
+                return
             doubtful, flush.doubtful = flush.doubtful, True
             try:
                 results = await self._store.messages.push([draft.slice for draft in drafts])
@@ -68,14 +107,31 @@ class Pusher:
                 pause = next(pauses, None)
                 if pause is None or not all(draft.slice.options.dedup_seconds for draft in drafts):
                     flush.fail(error)
-                    return flush.outcomes
+                    return
                 await asyncio.sleep(pause)
                 doubt(drafts)
             except FairlaneError as error:
                 flush.doubtful = doubtful and flush.doubtful
+                parts = [part for draft in drafts for part in draft.by_request()]
+                if isinstance(error, BrokerFailed) and len(parts) > 1:
+                    await self._store_each(flush, parts)
+                    return
                 flush.fail(still_unknown(error) if flush.doubtful else error)
         flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
-        return flush.outcomes
+
+    async def _store_each(self, flush: Flush, parts: Sequence[Draft]) -> None:
+        """One by one, after a defect: whose messages it met fails alone. In a partition that is to keep its order
+        nothing overtakes what failed."""
+        failed: dict[Address, Exception] = {}
+        for part in parts:
+            request = part.owners[0][0]
+            flush.drafts = {part.address: part}
+            if part.address in failed and flush.in_order:
+                flush.fail(failed[part.address])
+                continue
+            await self._store_all(flush)
+            if isinstance(error := flush.outcomes[request], Exception):
+                failed[part.address] = error
 
     async def enqueue(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
         return await self.run_enqueue(Flush(requests))
@@ -94,6 +150,8 @@ class Pusher:
             flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
         except FairlaneError as error:
             flush.fail(error)
+        finally:
+            flush.fail_locked()
         return flush.outcomes
 
     async def _wait(self, flush: Flush, drafts: Sequence[Draft], reason: BufferReason) -> None:
@@ -178,6 +236,8 @@ class Pusher:
                 full[draft.slice.queue_id].append((draft, result))
             elif isinstance(result, Behind):
                 behind.append(draft)
+            elif isinstance(result, Locked):
+                flush.put_off(draft)
             else:
                 await self.move(draft)
         if behind:
@@ -218,6 +278,15 @@ class Pusher:
             raise refused[draft.address]
         queue, partition = homes[label]
         part.partition, part.queue_id, part.options = partition.id, queue.id, queue.options
+
+
+async def _outcome(flush: Flush, number: int, decided: Awaitable[None]) -> list[PushOutcome]:
+    """What became of a request, once that is decided."""
+    await decided
+    outcome = flush.outcomes[number]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def _options(queue: Queue, dedup_least: int) -> QueueOptions:

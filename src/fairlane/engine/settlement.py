@@ -15,6 +15,7 @@ from fairlane.store.values import Bury, Nack, Settled, Settlement, Verdicts
 LOST = AckOutcome(
     False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
 )
+LOCKED = "somebody else holds a partition of these acks in the database for too long; try again"
 UNRESOLVABLE = AckOutcome(
     False,
     "",

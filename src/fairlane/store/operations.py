@@ -17,7 +17,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationType
 from fairlane.model.queue import QueueOptions
-from fairlane.store.values import Full, Gone, PushResult, Settled, Settlement, Slice, Stored, Verdicts
+from fairlane.store.values import Full, Gone, Locked, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
 LANES_MAX = 50
 """Lanes of one claim, unless it says otherwise."""
@@ -73,7 +73,7 @@ class Waits(msgspec.Struct, frozen=True):
     capacity: int | None = None
 
 
-EnqueueResult = Waits | Full | Gone
+EnqueueResult = Waits | Full | Gone | Locked
 
 
 class LaneClaim(msgspec.Struct, frozen=True):

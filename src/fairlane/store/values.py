@@ -86,7 +86,11 @@ class Behind(msgspec.Struct, frozen=True):
     """Nothing of the slice was stored: operations of its partition wait, and it must wait behind them."""
 
 
-PushResult = Stored | Duplicates | Full | Gone | Behind
+class Locked(msgspec.Struct, frozen=True):
+    """Nothing of the slice was stored: somebody else holds its partition for too long. Others of the call are."""
+
+
+PushResult = Stored | Duplicates | Full | Gone | Behind | Locked
 
 
 class Scheduled(msgspec.Struct):
@@ -244,9 +248,10 @@ class Settled(msgspec.Struct, frozen=True):
     """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was ended by
     an ack, nack or release, the cursor stands at or past `upto`, and the settlement finishes messages and does
     nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane; `behind`: acks of the lane wait
-    as operations, so that this one must wait too. Verdicts never do: each is of a message by itself."""
+    as operations, so that this one must wait too. Verdicts never do: each is of a message by itself. `locked`: somebody
+    else holds the lane for too long, and nothing was applied; others of the call are."""
 
-    state: Literal["ok", "lost", "gone", "behind"]
+    state: Literal["ok", "lost", "gone", "behind", "locked"]
     before: int = 0
     after: int = 0
     dead: bool = False

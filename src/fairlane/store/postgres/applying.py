@@ -54,7 +54,7 @@ class Applying:
             await connection.execute(SQL["finish"], shard, *lanes, messages, items, opens, applied, *done, now)
             return results
 
-        return await self._database.transact(run)
+        return await self._messages.locked.transact([one.claim for one in work], run)
 
     async def _effects(
         self, connection: asyncpg.Connection[Any], shard: int, work: list[Application], held: list[int]

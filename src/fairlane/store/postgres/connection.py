@@ -39,7 +39,7 @@ SESSION = {
 }
 """What the server is told of every session, so that it ends those of a broker that froze or is gone and holds locks."""
 LIMITS = (
-    "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s';"
+    "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '30s';"
     f"SET LOCAL idle_in_transaction_session_timeout = '{SESSION['idle_in_transaction_session_timeout']}'"
 )
 """Of each transaction: a pooler may not have passed on what a session was told."""
@@ -72,6 +72,8 @@ class Database:
         self._pool = pool
         self._clock = clock
         self._closed = False
+        # Transactions may wait for locks: they leave some connections to others.
+        self._transactions = asyncio.Semaphore(max(1, self.connections - max(1, self.connections // 4)))
 
     @property
     def connections(self) -> int:
@@ -93,15 +95,35 @@ class Database:
         """Run one statement, which is its own transaction."""
         return await self._run(lambda connection: connection.fetch(statement, *arguments), OutcomeUnknown)
 
-    async def transact(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
-        """Run `work` in a transaction; it is run again from the start when the database asks for that."""
+    async def transact(
+        self,
+        work: Callable[[asyncpg.Connection[Any]], Awaitable[T]],
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> T:
+        """Run `work` in a transaction; it is run again from the start when the database asks for that. `check` may
+        refuse it when its turn has come, before it takes a connection."""
 
         async def run(connection: asyncpg.Connection[Any]) -> T:
             async with connection.transaction():
                 await connection.execute(LIMITS)
                 return await work(connection)
 
-        return await self._run(run, OutcomeUnknown)
+        async with self._turn():
+            if check is not None:
+                await check()
+            return await self._run(run, OutcomeUnknown)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._transactions.acquire()
+        except TimeoutError:
+            raise StoreUnavailable("too many transactions wait for their turn; try again") from None
+        try:
+            yield
+        finally:
+            self._transactions.release()
 
     async def _run(
         self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]], lost: type[StoreUnavailable | OutcomeUnknown]

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import asyncpg
@@ -19,6 +20,7 @@ from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
 from fairlane.store.postgres import ack, push, verdicts
 from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.locked import Item, LockedLanes, Placed, Result
 from fairlane.store.postgres.pop import Popper
 from fairlane.store.statements import load
 from fairlane.store.values import (
@@ -26,6 +28,7 @@ from fairlane.store.values import (
     Full,
     Gone,
     Leased,
+    Locked,
     PopCall,
     PopResult,
     PushResult,
@@ -40,15 +43,13 @@ from fairlane.store.values import (
 
 SQL = load("fairlane.store.postgres", "messages.sql")
 LOCK_PARTITIONS = SQL["lock_partitions"]
+_LOCKED = Settled("locked")
 
 
-class _Placed(Protocol):
-    @property
-    def partition(self) -> PartitionId: ...
+class _Held(NamedTuple):
+    """A partition that is locked and not changed."""
 
-
-Item = TypeVar("Item", bound=_Placed)
-Result = TypeVar("Result")
+    partition: PartitionId
 
 
 class _Refused(Exception):
@@ -61,15 +62,16 @@ class Messages:
         self._shards = shards
         self._saw = saw
         self._popper = Popper(database, shards, SQL["pop"])
+        self.locked = LockedLanes(database)
 
     async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
         async def run(shard: int, part: list[Slice]) -> list[PushResult]:
-            return await self.push_shard(self._database.write, shard, part)
+            return await self.locked.around(part, partial(self.push_shard, self._database.write, shard), Locked())
 
         if any(part.traced and may_be_traced(part.fragments) for part in slices):
-            return await self._push_together(slices)
+            return await self.locked.around(slices, self._push_together, Locked())
         if any(part.options.max_size for part in slices) and len({part.partition.shard for part in slices}) > 1:
-            return await self._push_together(slices)
+            return await self.locked.around(slices, self._push_together, Locked())
         return await by_shard(slices, _partition, run)
 
     async def _push_together(self, slices: Sequence[Slice]) -> list[PushResult]:
@@ -149,7 +151,15 @@ class Messages:
 
     async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
         async def run(shard: int, part: list[Settlement | Verdicts]) -> list[Settled]:
-            return await self.settle_shard(self._database.write, shard, part)
+            settle = partial(self.settle_shard, self._database.write, shard)
+            each = [one for one in part if isinstance(one, Verdicts)]
+            if not each or len(each) == len(part):
+                return await self.locked.around(part, settle, _LOCKED)
+            # Two calls, of which the second may meet a locked lane when the first is applied.
+            lanes = [one for one in part if not isinstance(one, Verdicts)]
+            settled = iter(await self.locked.around(lanes, settle, _LOCKED))
+            judged = iter(await self.locked.around(each, settle, _LOCKED))
+            return [next(judged if isinstance(one, Verdicts) else settled) for one in part]
 
         return await by_shard(settlements, _lane, run)
 
@@ -262,7 +272,7 @@ class Messages:
                 await also(connection)
 
         with contextlib.suppress(_Refused):
-            await self._database.transact(work)
+            await self.locked.transact([*settlements, *slices, *(_Held(one) for one in held)], work)
         return settled, pushed
 
     async def lock(
@@ -274,7 +284,7 @@ class Messages:
     ) -> None:
         """Take all locks of a transaction in the one order, before its parts take theirs each in its own."""
         ids: dict[int, set[int]] = defaultdict(set)
-        places: list[_Placed] = [*settlements, *slices]
+        places: list[Placed] = [*settlements, *slices]
         for partition in (*(item.partition for item in places), *held):
             ids[partition.shard].add(partition.id)
         limited = {part.queue_id for part in slices if part.options.max_size > 0}

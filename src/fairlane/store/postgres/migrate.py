@@ -17,8 +17,9 @@ _LOCK = 0x6661_6972  # any number that no other program uses for an advisory loc
 
 # By this order: a function's body may call those before it.
 FUNCTIONS = (
-    *("never", "position_at", "deleted_ids", "look_up", "skips", "push", "bury", "expire", "claims", "finished"),
-    *("claim", "pop", "ack", "settle", "leases", "catalogue", "back", "operations", "retention", "schedule"),
+    *("never", "locked", "position_at", "deleted_ids", "look_up", "skips", "push", "bury", "expire", "claims"),
+    *("finished", "claim", "pop", "ack", "settle", "leases", "catalogue", "back", "operations", "retention"),
+    "schedule",
 )
 
 # 32 values that Citus spreads over 32 physical shards, one each; 0 first, so that a single shard is 0.

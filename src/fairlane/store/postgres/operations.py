@@ -36,7 +36,7 @@ from fairlane.store.postgres.applying import Applying
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages, by_shard
 from fairlane.store.statements import load
-from fairlane.store.values import Full, Gone
+from fairlane.store.values import Full, Gone, Locked
 
 SQL = load("fairlane.store.postgres", "operations.sql")
 
@@ -96,10 +96,15 @@ class Operations(Applying):
         self._turn = 0
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        locked: EnqueueResult = Locked()
+
         async def run(shard: int, some: list[NewOperation]) -> list[EnqueueResult]:
-            return await enqueue_shard(self._database.write, shard, some, self._database.time())
+            return await self._messages.locked.around(some, partial(self._enqueue, shard), locked)
 
         return await by_shard(operations, lambda one: (0, 0), run)  # in the order in which they came
+
+    async def _enqueue(self, shard: int, some: Sequence[NewOperation]) -> list[EnqueueResult]:
+        return await enqueue_shard(self._database.write, shard, some, self._database.time())
 
     async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
         claimed: list[ClaimedLane] = []

@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION fairlane.ack(
     p_results bytea[],
     p_now timestamptz
 ) RETURNS TABLE (lane int, state "char", before bigint, after bigint, dead boolean, released boolean, repeated boolean)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION fairlane.renew(
     p_shard int, p_groups bigint[], p_tokens uuid[], p_seconds int[], p_now timestamptz
 ) RETURNS TABLE (renewed bigint, expires_at timestamptz)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
@@ -52,7 +52,7 @@ END $$;
 -- Gives lanes of a lease back without charge; p_partition 0 means all of them.
 CREATE OR REPLACE FUNCTION fairlane.release(p_shard int, p_group bigint, p_token uuid, p_partition bigint, p_now timestamptz)
 RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());

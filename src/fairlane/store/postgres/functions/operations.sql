@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION fairlane.enqueue(
     p_timeout int,
     p_now timestamptz
 ) RETURNS TABLE (kind "char", item int, place bigint, depth bigint, capacity bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;

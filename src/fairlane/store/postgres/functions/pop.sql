@@ -29,7 +29,7 @@ CREATE OR REPLACE FUNCTION fairlane.pop(
     p_now timestamptz
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
                  lease_ends_at bytea, seg_first bigint, at bytea, checksum bigint, ends bytea, body bytea, seen timestamptz)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;

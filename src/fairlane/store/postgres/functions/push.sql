@@ -33,7 +33,7 @@ CREATE OR REPLACE FUNCTION fairlane.push(
     p_now timestamptz
 ) RETURNS TABLE (kind "char", slice int, item int, pos bigint, at timestamptz, depth bigint, capacity bigint,
                  head bytea, message_id text, transaction_id text)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;

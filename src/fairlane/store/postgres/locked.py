@@ -1,0 +1,134 @@
+"""Lanes whose rows somebody else holds: they are left out of a call, so that those which travel with them go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import asyncpg
+
+from fairlane.errors import LaneLocked
+from fairlane.model.ids import PartitionId
+from fairlane.store.postgres.connection import Database
+from fairlane.store.values import Settlement, Verdicts
+
+_LOOKS = 3
+_PAUSE_SECONDS = 0.03
+"""A lane is locked that is so at each of several looks: others hold it for a moment all the time."""
+_TRIES = 3
+_ALONE_MAX = 2
+
+_FIND = "SELECT partition_id, group_id FROM fairlane.locked($1, $2, $3)"
+
+
+class Placed(Protocol):
+    @property
+    def partition(self) -> PartitionId: ...
+
+
+Item = TypeVar("Item", bound=Placed)
+Result = TypeVar("Result")
+Lane = tuple[PartitionId, int]
+"""A partition, and the group whose cursor is needed; 0 for a push."""
+
+
+class LockedLanes:
+    """Remembers which lanes were found locked. Nobody waits for these again: they are looked at first."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: set[Lane] = set()
+
+    async def around(
+        self, items: Sequence[Item], run: Callable[[list[Item]], Awaitable[list[Result]]], locked: Result
+    ) -> list[Result]:
+        """Run the items whose lanes can be had, together; the result of the others is `locked`, and nothing of them was
+        applied."""
+        out = await self._still_locked(map(_lane, items))
+        for _ in range(_TRIES):
+            free = [item for item in items if _lane(item) not in out]
+            try:
+                results = iter(await run(free) if free else [])
+            except LaneLocked:
+                out |= await self._find([_lane(item) for item in free])
+            else:
+                return [locked if _lane(item) in out else next(results) for item in items]
+        return await self._one_by_one(items, out, run, locked)
+
+    async def _one_by_one(
+        self,
+        items: Sequence[Item],
+        out: set[Lane],
+        run: Callable[[list[Item]], Awaitable[list[Result]]],
+        locked: Result,
+    ) -> list[Result]:
+        """When something is held that no look finds."""
+        found: list[Result] = []
+        failed = 0
+        for item in items:
+            result = locked
+            if _lane(item) not in out and failed < _ALONE_MAX:
+                try:
+                    [result] = await run([item])
+                except LaneLocked:
+                    failed += 1
+            found.append(result)
+        return found
+
+    async def transact(
+        self, items: Iterable[Placed], work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]
+    ) -> Result:
+        """Run a transaction that needs all of these lanes. LaneLocked if one cannot be had, at once if it is known."""
+        lanes = [_lane(item) for item in items]
+
+        async def check() -> None:
+            if locked := await self._still_locked(lanes):
+                raise LaneLocked(f"somebody else holds partition {next(iter(locked))[0]} for too long; try again")
+
+        try:
+            return await self._database.transact(work, check)
+        except LaneLocked:
+            await self._find(lanes)
+            raise
+
+    async def _still_locked(self, lanes: Iterable[Lane]) -> set[Lane]:
+        if not self._known:
+            return set()
+        suspects = self._known.intersection(lanes)
+        locked = await self._look(suspects)
+        self._known -= suspects - locked
+        return locked
+
+    async def _find(self, lanes: Iterable[Lane]) -> set[Lane]:
+        locked = set(lanes)
+        for number in range(_LOOKS):
+            if number:
+                await asyncio.sleep(_PAUSE_SECONDS)
+            locked = await self._look(locked)
+            if not locked:
+                break
+        self._known |= locked
+        return locked
+
+    async def _look(self, lanes: set[Lane]) -> set[Lane]:
+        """Those of the lanes that somebody holds now."""
+        by_shard: dict[int, list[Lane]] = defaultdict(list)
+        for lane in sorted(lanes):
+            by_shard[lane[0].shard].append(lane)
+        found: set[Lane] = set()
+        for shard, some in sorted(by_shard.items()):
+            try:
+                rows = await self._database.write(
+                    _FIND, shard, [partition.id for partition, _ in some], [group for _, group in some]
+                )
+            except LaneLocked:  # the whole table is
+                found.update(some)
+            else:
+                found.update((PartitionId(shard, id), group) for id, group in rows)
+        return found
+
+
+def _lane(item: Placed) -> Lane:
+    return item.partition, item.group_id if isinstance(item, Settlement | Verdicts) else 0
