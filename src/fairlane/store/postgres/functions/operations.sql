@@ -26,7 +26,7 @@ DECLARE
     v_there bigint[];
     v_live bigint[];
     v_known uuid[];
-    v_kind "char"[] := array_fill('w'::"char", ARRAY[v_n]);
+    v_kind "char"[];
     v_depth bigint[] := array_fill(NULL::bigint, ARRAY[v_n]);
     v_capacity bigint[] := v_depth;
     r record;
@@ -43,15 +43,13 @@ BEGIN
     SELECT array_agg(o.id) INTO v_known FROM fairlane.operations o WHERE o.shard = p_shard AND o.id = ANY (p_ids);
     t := coalesce(p_now, clock_timestamp());
 
-    FOR i IN 1 .. v_n LOOP
-        IF p_ids[i] = ANY (v_known) THEN
-            v_kind[i] := 'k';
-        ELSIF p_partitions[i] = ANY (v_there) AND p_queues[i] = ANY (v_live) THEN
-            CONTINUE;
-        ELSE
-            v_kind[i] := 'g';
-        END IF;
-    END LOOP;
+    -- Joined and unnested, never by subscript: where elements differ in length that walks the array from its beginning.
+    SELECT array_agg(CASE WHEN k.id IS NOT NULL THEN 'k'::"char"
+                          WHEN h.id IS NOT NULL AND s.queue_id = ANY (v_live) THEN 'w' ELSE 'g' END ORDER BY s.i)
+    INTO v_kind
+    FROM unnest(p_ids, p_partitions, p_queues) WITH ORDINALITY s(id, partition_id, queue_id, i)
+    LEFT JOIN unnest(v_known) k(id) ON k.id = s.id
+    LEFT JOIN unnest(v_there) h(id) ON h.id = s.partition_id;
 
     IF p_limited <> '{}' THEN
         FOR r IN SELECT q.id, q.depth, (q.options ->> 'max_size')::bigint AS capacity FROM fairlane.queues q
@@ -75,25 +73,24 @@ BEGIN
                                      partition_name, "group", queue_id, payload, size, messages, created_at, timeout_seconds)
     SELECT p_shard, u.partition_id, u.group_id,
            p.next_operation + row_number() OVER (PARTITION BY u.partition_id ORDER BY u.i) - 1, u.id, u.type, u.priority,
-           p_tenants[u.i], p_queue_names[u.i], p_partition_names[u.i], p_group_names[u.i], u.queue_id, p_payloads[u.i],
-           length(p_payloads[u.i]), p_messages[u.i], t, p_timeout
-    FROM (SELECT s.i::int AS i, s.id, s.type, s.priority, s.partition_id, s.queue_id, s.group_id
-          FROM unnest(p_ids, p_types, p_priorities, p_partitions, p_queues, p_groups, v_kind) WITH ORDINALITY
-               s(id, type, priority, partition_id, queue_id, group_id, kind, i)
-          WHERE s.kind = 'w') u
-    JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id;
+           u.tenant, u.queue, u.partition_name, u."group", u.queue_id, u.payload, length(u.payload), u.messages, t, p_timeout
+    FROM unnest(p_ids, p_types, p_priorities, p_partitions, p_queues, p_groups, p_messages, p_payloads, p_tenants,
+                p_queue_names, p_partition_names, p_group_names, v_kind) WITH ORDINALITY
+         u(id, type, priority, partition_id, queue_id, group_id, messages, payload, tenant, queue, partition_name, "group",
+           kind, i)
+    JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id
+    WHERE u.kind = 'w';
 
     INSERT INTO fairlane.operation_lanes AS l
            (shard, partition_id, group_id, queue_id, tenant, queue, partition_name, "group", priority, open, messages,
             next_sequence, ready_at, moved_at)
-    SELECT p_shard, u.partition_id, u.group_id, min(u.queue_id), min(p_tenants[u.i]), min(p_queue_names[u.i]),
-           min(p_partition_names[u.i]), min(p_group_names[u.i]), min(u.priority), count(*), sum(p_messages[u.i]),
-           min(p.next_operation), t, t
-    FROM (SELECT s.i::int AS i, s.priority, s.partition_id, s.queue_id, s.group_id
-          FROM unnest(p_priorities, p_partitions, p_queues, p_groups, v_kind) WITH ORDINALITY
-               s(priority, partition_id, queue_id, group_id, kind, i)
-          WHERE s.kind = 'w') u
+    SELECT p_shard, u.partition_id, u.group_id, min(u.queue_id), min(u.tenant), min(u.queue), min(u.partition_name),
+           min(u."group"), min(u.priority), count(*), sum(u.messages), min(p.next_operation), t, t
+    FROM unnest(p_priorities, p_partitions, p_queues, p_groups, p_messages, p_tenants, p_queue_names, p_partition_names,
+                p_group_names, v_kind)
+         u(priority, partition_id, queue_id, group_id, messages, tenant, queue, partition_name, "group", kind)
     JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id
+    WHERE u.kind = 'w'
     GROUP BY u.partition_id, u.group_id ORDER BY u.partition_id, u.group_id
     ON CONFLICT (shard, partition_id, group_id) DO UPDATE
     SET open = l.open + excluded.open, messages = l.messages + excluded.messages;
