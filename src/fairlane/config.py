@@ -61,15 +61,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes_max: int = 1024**3
     patience_seconds: float = 2.0
     """A store that does not finish a push or an ack in this time is away; one that answers nobody, after a quarter."""
-    push_use_max: float = 0.70
-    """Use of the store, 0 to 1, past which pushes wait as operations; and how many may, past which they are refused."""
+    wait_seconds_max: float = 2.0
+    """A push or ack that would wait longer for the store is kept as an operation; while acks are, pops are refused."""
     push_operations_max: int = 10_000
-    ack_use_max: float = 0.80
+    """How many operations may wait, past which pushes are refused."""
     ack_operations_max: int = 50_000
-    pop_use_max: float = 0.95
-    """Past this use pops are refused."""
-    answer_seconds_max: float = 0.15
-    """While the store is used up, a push or ack that would wait longer for its answer is refused."""
 
 
 def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Settings:

@@ -13,6 +13,7 @@ import pytest
 from fairlane.broker import Broker
 from tests.broker_process import broker_process
 from tests.conftest import FreshDatabase
+from tests.faults.closed_loop import ClosedLoop
 from tests.faults.outages import crashed, frozen
 from tests.faults.producers import Producers, check, drained, stored
 from tests.http.hook_flood import SECRET, run_flood
@@ -64,6 +65,20 @@ async def test_a_store_stopped_for_long_under_many_producers_loses_doubles_and_r
         assert producers.errors == []
         assert producers.statuses["buffered"] > 0
     check(producers, await stored(url))
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+async def test_producers_that_wait_for_their_answers_are_never_refused_however_many_they_are(
+    server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path, store: str
+) -> None:
+    """200 that push as fast as they are answered, for 20 s: more than three times what a handful gets stored."""
+    url = f"sqlite:///{tmp_path}/queue.db" if store == "sqlite" else await fresh_database(server)
+    with contextlib.ExitStack() as stack:
+        broker = await asyncio.to_thread(stack.enter_context, broker_process(url))
+        loop = ClosedLoop(broker.url, producers=200, lanes=20, each=5)
+        await loop.run(seconds=20)
+        assert set(loop.answers) <= {201, 202}
+        await asyncio.to_thread(stack.close)
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])

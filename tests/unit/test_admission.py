@@ -1,232 +1,253 @@
-"""Admission: thresholds by kind, a reason for each decision, and no flapping."""
+"""Admission: a request waits, is kept as an operation, or is refused, in this order."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
-import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from fairlane.broker import Broker
-from fairlane.engine.admission import (
-    LIMITS,
-    PATIENT,
-    RETRY_SECONDS,
-    RETRY_SECONDS_MAX,
-    Admission,
-    Decision,
-    Gauge,
-    Kind,
-    Limit,
-    Load,
-    decide,
-)
+from fairlane.engine.admission import CALLERS, LIMITS, PATIENT, Admission, Kind, Limit
+from fairlane.engine.draft import BehindOperations, Draft, Flush, PushRequest
+from fairlane.engine.rate import RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
+from fairlane.errors import Overloaded
+from fairlane.model.ids import PartitionId
+from fairlane.model.message import PushItem
+from fairlane.model.outcome import PushOutcome
+from fairlane.model.queue import QueueOptions
+from fairlane.store.operations import EnqueueResult, NewOperation
 from fairlane.store.sqlite.store import SqliteStore
 from fairlane.store.values import PushResult, Slice
 
 
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    """A broker that applies no operations."""
+    broker = Broker(await SqliteStore.open(":memory:"), limits=LIMITS)
+    await broker.engine.processor.stop()
+    yield broker
+    await broker.close()
+
+
+@pytest.fixture
+def admission(broker: Broker) -> Admission:
+    return broker.engine.admission
+
+
+def let_wait(admission: Admission, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes would wait so long."""
+    monkeypatch.setattr(admission, "wait_seconds", lambda kind: seconds)
+
+
 @pytest.mark.parametrize(
-    ("kind", "use", "depth", "verdict"),
+    ("kind", "wait", "depth", "verdict"),
     [
-        ("push", 0.70, 10**9, "execute"),
-        ("push", 0.71, 9_999, "enqueue"),
-        ("push", 0.71, 10_000, "refuse"),
-        ("ack", 0.80, 10**9, "execute"),
-        ("ack", 0.81, 49_999, "enqueue"),
-        ("ack", 0.81, 50_000, "refuse"),
-        ("pop", 0.95, 10**9, "execute"),
-        ("pop", 0.96, 0, "refuse"),
-        ("renew", 1.0, 10**9, "execute"),
-        ("transaction", 1.0, 10**9, "execute"),
-        ("system_event", 1.0, 10**9, "execute"),
+        ("push", 2.0, 10**9, "execute"),
+        ("push", 2.1, 9_999, "enqueue"),
+        ("push", 2.1, 10_000, "refuse"),
+        ("ack", 2.0, 10**9, "execute"),
+        ("ack", 2.1, 49_999, "enqueue"),
+        ("ack", 2.1, 50_000, "refuse"),
+        ("pop", 2.0, 10**9, "execute"),
+        ("pop", 2.1, 0, "refuse"),
     ],
 )
-def test_each_kind_has_its_thresholds(kind: Kind, use: float, depth: int, verdict: str) -> None:
-    assert decide(kind, Load(use, depth)).verdict == verdict
+async def test_each_kind_waits_then_is_kept_and_is_refused_only_past_the_depth(
+    broker: Broker,
+    admission: Admission,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind,
+    wait: float,
+    depth: int,
+    verdict: str,
+) -> None:
+    let_wait(admission, wait, monkeypatch)
+    broker.engine.processor.depth = depth
+    if verdict == "refuse":
+        with pytest.raises(Overloaded):
+            admission.check(kind)
+        with pytest.raises(Overloaded) as refused:
+            admission.keeps(kind)
+        assert refused.value.depth == depth
+        assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 2}
+    else:
+        admission.check(kind)
+        assert admission.keeps(kind) == (verdict == "enqueue")
+        assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 0} | {verdict: 1}
 
 
-def test_thresholds_can_be_set() -> None:
-    limits: dict[Kind, Limit] = {"push": Limit(0.2, 5)}
-    assert decide("push", Load(0.21, 4), limits=limits).verdict == "enqueue"
-    assert decide("push", Load(0.21, 5), limits=limits).verdict == "refuse"
-    assert decide("ack", Load(1.0, 10**9), limits=limits).verdict == "execute"
+async def test_a_refusal_says_why_and_when_to_come_again(
+    broker: Broker, admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_wait(admission, 3.25, monkeypatch)
+    processor = broker.engine.processor
+    processor.depth = 12_000
+
+    def refused(kind: Kind) -> Overloaded:
+        refusal = admission.refusal(kind)
+        assert refusal is not None
+        return refusal
+
+    assert "3.2 s" in str(refused("push"))
+    assert "12000" in str(refused("push"))
+    assert "10000" in str(refused("push"))
+    assert refused("push").retry_after == RETRY_SECONDS, "nobody was seen to apply any"
+    processor.drain.resume(0.0)
+    processor.drain.did(4_000, 1.0)
+    assert refused("push").retry_after == pytest.approx(3.0)
+    processor.depth = 10**9
+    assert refused("push").retry_after == RETRY_SECONDS_MAX
+    processor.drain.did(10**12, 2.0)
+    assert refused("push").retry_after == RETRY_SECONDS_MIN
+    assert refused("pop").retry_after == 3.25
 
 
-def test_a_decision_says_why() -> None:
-    reason = decide("push", Load(0.93, 12_345)).reason
-    assert "93%" in reason
-    assert "70%" in reason
-    assert "12345" in reason
-    assert "10000" in reason
-
-
-def test_a_refused_caller_is_told_how_long_the_queue_takes_to_drain() -> None:
-    assert decide("push", Load(1.0, 10_000)).retry_after == RETRY_SECONDS
-    assert decide("push", Load(1.0, 10_000, 1_000.0)).retry_after == pytest.approx(2.0)
-    assert decide("push", Load(1.0, 10_000, 1e9)).retry_after == 1.0
-    assert decide("push", Load(1.0, 10_000, 0.001)).retry_after == RETRY_SECONDS_MAX
-    assert decide("pop", Load(1.0)).retry_after == RETRY_SECONDS
-
-
-def test_a_load_that_hovers_about_the_threshold_does_not_flip_the_answers() -> None:
-    admission = Admission()
-    uses = itertools.islice(itertools.cycle([0.71, 0.69, 0.72, 0.66, 0.71, 0.60]), 100)
-    verdicts = [admission.decide("push", Load(use)).verdict for use in uses]
-    assert set(verdicts) == {"enqueue"}
-    assert admission.decide("push", Load(0.55)).verdict == "execute"
-    assert admission.decide("push", Load(0.69)).verdict == "execute"
-
-
-def test_kinds_are_held_back_independently() -> None:
-    admission = Admission()
-    assert admission.decide("push", Load(0.75)).verdict == "enqueue"
-    assert admission.decide("ack", Load(0.75)).verdict == "execute"
-    assert admission.decide("ack", Load(0.65)).verdict == "execute"
-    assert admission.decide("push", Load(0.65)).verdict == "enqueue"
-
-
-def test_decisions_are_counted_by_kind() -> None:
-    admission = Admission()
-    for use, depth in ((0.1, 0), (0.9, 0), (0.9, 10_000)):
-        admission.count("push", admission.decide("push", Load(use, depth)).verdict)
-    assert admission.decisions["push"] == {"execute": 1, "enqueue": 1, "refuse": 1}
-    assert set(admission.decisions) == set(LIMITS)
-
-
-def test_one_slow_flush_is_not_a_load() -> None:
-    gauge = Gauge()
-    gauge.feed(0.0, busy=0.0, waited=0.0)
-    assert gauge.feed(0.3, busy=1.0, waited=0.3) < 0.70 * 0.8
-
-
-def test_a_lasting_wait_fills_the_gauge_and_its_end_empties_it() -> None:
-    gauge = Gauge()
-    for step in range(60):
-        gauge.feed(step * 0.1, busy=1.0, waited=0.4)
-    assert gauge.use > 0.95
-    for step in range(60, 120):
-        gauge.feed(step * 0.1, busy=0.0, waited=0.0)
-    assert gauge.use < 0.05
-
-
-def test_a_busy_store_without_waiting_is_half_used() -> None:
-    gauge = Gauge()
-    for step in range(100):
-        gauge.feed(step * 0.1, busy=1.0, waited=0.0)
-    assert gauge.use == pytest.approx(0.5, abs=0.01)
-
-
-def test_noise_about_the_threshold_changes_the_verdict_at_most_once() -> None:
-    """Waits that jump between none and far too long, about a mean that is past the threshold."""
-    rng = random.Random(7)
-    gauge, admission = Gauge(), Admission()
-    verdicts: list[str] = []
-    for step in range(2_000):
-        use = gauge.feed(step * 0.01, busy=1.0, waited=rng.choice([0.0, 0.1, 0.2, 0.5]))
-        verdicts.append(admission.decide("push", Load(use)).verdict)
-    changes = sum(before != after for before, after in itertools.pairwise(verdicts))
-    assert changes == 1
-    assert verdicts[-1] == "enqueue"
-
-
-def test_an_execution_has_a_reason_too() -> None:
-    assert decide("push", Load(0.0)) == Decision("execute", "the store has room")
-
-
-async def test_the_engine_feeds_the_gauge_from_its_batchers() -> None:
-    """A store that holds up its flushes shows as use; once it goes on, the use falls."""
-    broker = Broker(await SqliteStore.open(":memory:"), limits=LIMITS)
-    engine = broker.engine
-    try:
-        assert engine.load() == Load(0.0, 0, 0.0)
-        await broker.push("q", 0)
-        held = asyncio.Event()
-        push = broker.store.messages.push
-
-        async def slow(slices: Sequence[Slice]) -> list[PushResult]:
-            await held.wait()
-            return await push(slices)
-
-        broker.store.messages.push = slow  # type: ignore[method-assign]
-        first = asyncio.create_task(broker.push("q", 1))
-        await asyncio.sleep(0.01)
-        second = asyncio.create_task(broker.push("q", 2))
-        uses = []
-        for _ in range(10):
-            await asyncio.sleep(0.05)
-            uses.append(engine.load().use)
-        engine.processor.kept(7)
-        load = engine.load()
-        held.set()
-        await asyncio.gather(first, second)
-        await asyncio.sleep(0.1)
-        assert uses == sorted(uses)
-        assert uses[-1] > 0.2
-        assert load.depth == 7
-        assert engine.load().use < uses[-1]
-    finally:
-        await broker.close()
-
-
-def test_whoever_would_wait_long_on_a_busy_store_is_queued_and_then_refused() -> None:
-    busy = Load(0.5, execute_seconds=0.3)
-    assert decide("push", busy).verdict == "enqueue"
-    assert "wait for it" in decide("push", busy).reason
-    refused = decide("push", busy._replace(enqueue_seconds=0.3))
-    assert (refused.verdict, refused.retry_after) == ("refuse", 1.0)
-    assert decide("push", Load(0.9, enqueue_seconds=0.3)).verdict == "refuse"
-    assert decide("push", busy._replace(execute_seconds=0.01)).verdict == "execute"
-
-
-def test_a_used_up_store_executes_what_it_can_answer_soon_and_stays_held_back() -> None:
-    admission = Admission()
-    used_up = Load(0.9, execute_seconds=0.2)
-    assert admission.decide("push", used_up).verdict == "enqueue"
-    assert admission.decide("push", used_up._replace(execute_seconds=0.05)).verdict == "execute"
-    assert admission.holds_back("push")
-    assert admission.decide("push", used_up._replace(execute_seconds=0.1)).verdict == "enqueue"
-    assert admission.decide("push", Load(0.2, execute_seconds=0.05)).verdict == "execute"
-    assert not admission.holds_back("push")
-    assert decide("pop", Load(0.96, execute_seconds=0.0)).verdict == "refuse"
-
-
-def test_a_load_that_holds_some_back_leaves_time_for_the_answer() -> None:
-    late = Load(0.5, execute_seconds=0.1)
-    assert decide("push", late).verdict == "execute"
-    assert decide("push", late._replace(held_seconds=0.1)).verdict == "enqueue"
-
-
-def test_a_burst_is_queued_and_a_load_that_lasts_is_refused() -> None:
-    admission = Admission()
-    used_up = Load(0.9, execute_seconds=0.2)
-    verdicts = [admission.decide("push", used_up, now=step / 10).verdict for step in range(40)]
-    assert verdicts == ["enqueue"] * 3 + ["refuse"] * 37
-    assert "for 4 s now" in admission.decide("push", used_up, now=4.0).reason
-    assert admission.decide("push", used_up, now=5.1).verdict == "enqueue", "a lull ended it"
-    acks = [admission.decide("ack", used_up, now=step / 10).verdict for step in range(40)]
-    assert set(acks) == {"enqueue"}
-
-
-def test_callers_in_the_same_process_are_never_held_back() -> None:
-    crowded = Load(1.0, 10**9, execute_seconds=1e9, enqueue_seconds=1e9, held_seconds=300.0)
+async def test_callers_in_the_same_process_are_never_held_back(
+    broker: Broker, admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_wait(admission, 1e9, monkeypatch)
+    admission.limits = PATIENT
+    broker.engine.processor.depth = 10**9
     for kind in LIMITS:
-        assert decide(kind, crowded, limits=PATIENT).verdict == "execute"
+        admission.check(kind)
+        assert not admission.keeps(kind)
+        assert admission.refusal(kind) is None
     assert inspect.signature(Broker.open).parameters["limits"].default is PATIENT
 
 
-def test_a_burst_is_not_a_load() -> None:
-    burst = Load(0.2, execute_seconds=5.0, enqueue_seconds=5.0)
-    assert decide("push", burst).verdict == "execute"
+async def test_what_is_on_its_way_to_be_kept_counts_but_few_callers_are_never_refused_for_it(
+    broker: Broker, admission: Admission
+) -> None:
+    admission.limits = {"push": Limit(-1.0, 10)}
+    held = asyncio.Event()
+    enqueue = broker.store.operations.enqueue
+
+    async def slow(operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        await held.wait()
+        return await enqueue(operations)
+
+    broker.store.operations.enqueue = slow  # type: ignore[method-assign]
+    kept = [asyncio.create_task(broker.push("q", number)) for number in range(10)]
+    await asyncio.sleep(0)
+    few = [asyncio.create_task(broker.push("q", number, partition="few")) for number in range(CALLERS - 9)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await broker.push("q", "one too many")
+    assert {outcome.status for outcome in await asyncio.gather(*few)} == {"queued"}
+    held.set()
+    assert {outcome.status for outcome in await asyncio.gather(*kept)} == {"buffered"}
+    with pytest.raises(Overloaded, match="10 operations wait, of 10"):
+        await broker.push("q", "as many wait as may")
 
 
-def test_pops_do_not_wait_for_pushes() -> None:
-    assert decide("pop", Load(0.9, execute_seconds=5.0, enqueue_seconds=5.0)).verdict == "execute"
+async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admission: Admission) -> None:
+    """The store takes a flush at a time; once one left others behind, it is known how long they wait."""
+    held, held_again = asyncio.Event(), asyncio.Event()
+    push, gates = broker.store.messages.push, iter([held, held_again])
+
+    async def slow(slices: Sequence[Slice]) -> list[PushResult]:
+        if gate := next(gates, None):
+            await gate.wait()
+        return await push(slices)
+
+    await broker.push("q", 0)
+    broker.store.messages.push = slow  # type: ignore[method-assign]
+    assert admission.wait_seconds("push") == 0
+    pushes = [asyncio.create_task(broker.push("q", number)) for number in range(1_500)]
+    await asyncio.sleep(0)
+    assert admission.wait_seconds("push") == 0, "a burst: nothing is known of the store"
+    held.set()
+    while not admission.wait_seconds("push"):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    admission.limits = {"push": Limit(0.0, 10_000)}
+    kept = asyncio.create_task(broker.push("q", "late", partition="other"))
+    assert (await kept).status == "buffered"
+    held_again.set()
+    assert {outcome.status for outcome in await asyncio.gather(*pushes)} == {"queued"}
+    assert admission.wait_seconds("push") == 0
 
 
-def test_an_ack_is_not_refused_because_it_would_wait() -> None:
-    busy = Load(0.6, execute_seconds=0.3, enqueue_seconds=0.3)
-    assert decide("ack", busy).verdict == "enqueue"
-    assert decide("push", busy).verdict == "refuse"
+async def behind_an_operation(broker: Broker) -> asyncio.Event:
+    """Keep a push in q, and let the next that meets it wait for it until the event is set."""
+    processor, admission = broker.engine.processor, broker.engine.admission
+    await processor.stop()
+    processor.drain.resume(0.0)
+    processor.drain.did(1, 1.0)
+    admission.limits = {"push": Limit(-1.0, 10_000)}
+    assert (await broker.push("q", 1)).status == "buffered"
+    admission.limits = LIMITS
+    assert admission.pause_behind() > 0
+    over = asyncio.Event()
+    broker.engine._intake.sleep = lambda seconds: over.wait()  # type: ignore[method-assign, assignment]
+    return over
+
+
+def items(*payloads: bytes, partition: str = "Default") -> list[PushItem]:
+    return [PushItem(queue="q", partition=partition, payload=payload) for payload in payloads]
+
+
+async def test_a_push_that_meets_operations_waits_for_them_and_holds_up_nobody(broker: Broker) -> None:
+    over = await behind_an_operation(broker)
+    both = asyncio.create_task(broker.push_many(items(b"2", b"3") + items(b"4", partition="other")))
+    assert (await broker.push("q", 5, partition="free")).status == "queued"
+    broker.engine.processor.start()
+    while broker.engine.processor.depth:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert not both.done()
+    over.set()
+    assert [outcome.status for outcome in await both] == ["queued"] * 3
+    assert [outcome.position for outcome in await both] == [1, 2, 0]
+    assert [message.json() for message in await broker.pop("q", batch=10, partition="Default")] == [1, 2, 3]
+    assert [message.json() for message in await broker.pop("q", batch=10, partition="other")] == [4]
+
+
+async def test_a_push_that_waited_for_operations_in_vain_goes_behind_them(broker: Broker) -> None:
+    over = await behind_an_operation(broker)
+    over.set()
+    both = await broker.push_many(items(b"2") + items(b"3", partition="other"))
+    assert [outcome.status for outcome in both] == ["buffered", "queued"]
+    assert (both[0].reason, both[0].queue_position) == ("maintaining_order", 2)
+
+
+async def test_a_push_that_must_go_behind_operations_is_refused_past_the_depth_and_others_are_not(
+    broker: Broker,
+) -> None:
+    over = await behind_an_operation(broker)
+    over.set()
+    broker.engine.processor.depth = 10_000
+    both = await broker.push_many(items(b"2") + items(b"3", partition="other"))
+    assert [outcome.status for outcome in both] == ["refused", "queued"]
+    assert isinstance(both[0].error, Overloaded)
+    assert await broker.store.operations.depth() == 1
+
+
+async def test_where_no_operation_is_applied_a_push_goes_behind_them_at_once(broker: Broker) -> None:
+    broker.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
+    await broker.push("q", 1)
+    broker.engine.admission.limits = LIMITS
+    assert broker.engine.admission.pause_behind() == 0
+    assert (await broker.push("q", 2)).reason == "maintaining_order"
+
+
+def test_a_request_that_waits_for_a_locked_partition_too_is_told_of_operations_when_that_is_over() -> None:
+    request = PushRequest("t", items(b"1") + items(b"2", partition="locked"), patient=True)
+    flush = Flush([request])
+    for index, name in enumerate(("Default", "locked")):
+        part = Slice(PartitionId(0, index), 1, QueueOptions(), [], [], [], [], [])
+        draft = flush.drafts["t", "q", name] = Draft(("t", "q", name), part)
+        draft.owners.append((0, index))
+    behind, locked = flush.drafts.values()
+    assert flush.is_patient(behind)
+    flush.stay_behind(behind)
+    flush.put_off(locked)
+    flush.tell_behind()
+    assert isinstance(flush.outcomes[0], list)
+    flush.drafts, flush.locked = flush.locked, {}
+    stored = PushOutcome("queued", "2")
+    flush.settle(locked, (0, 1), stored)
+    flush.tell_behind()
+    told = flush.outcomes[0]
+    assert isinstance(told, BehindOperations)
+    assert (told.indexes, told.outcomes[1]) == ([0], stored)

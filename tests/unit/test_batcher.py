@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlane.engine.batch_policy import BatchPolicy
+from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 
 
@@ -49,18 +49,53 @@ async def test_a_caller_that_got_its_outcome_is_not_counted_as_gone() -> None:
     assert "a" not in unwanted
 
 
-async def test_a_handful_of_callers_is_no_load_however_slow_the_store_is() -> None:
+async def test_only_a_flush_that_left_others_behind_says_how_long_they_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A burst meets a batcher that flushed a single item at a time, each as long as a larger flush: it is no load."""
+    now = 0.0
+    monkeypatch.setattr("fairlane.engine.batcher.perf_counter", lambda: now)
+    turns: asyncio.Queue[None] = asyncio.Queue()
+    sizes: list[int] = []
+
     async def flush(ops: list[int]) -> list[int]:
-        await asyncio.sleep(0.01 + 0.01 * len(ops))
+        sizes.append(len(ops))
+        await turns.get()
+        nonlocal now
+        now += 0.1
         return ops
 
-    batcher: Batcher[int, int] = Batcher(flush, BatchPolicy())
-    for count in (1, 8, 2, 8):  # so that it knows what an item costs
-        await asyncio.gather(*map(batcher.submit, range(count)))
-    few = [asyncio.create_task(batcher.submit(number)) for number in range(8)]
+    async def turn() -> None:
+        turns.put_nowait(None)
+        began = len(sizes)
+        while turns.qsize() or (len(sizes) == began and batcher.pending > 1):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    batcher: Batcher[int, int] = Batcher(flush, BatchPolicy(requests_max=10))
+    for number in range(5):
+        alone = asyncio.create_task(batcher.submit(number))
+        await turn()
+        await alone
+    burst = [asyncio.create_task(batcher.submit(number)) for number in range(25)]
     await asyncio.sleep(0)
-    assert batcher.backlog_seconds() == 0
-    many = [asyncio.create_task(batcher.submit(number)) for number in range(64)]
-    await asyncio.sleep(0)
-    assert (batcher.backlog_seconds() or 0) > 0.1
-    await asyncio.gather(*few, *many)
+    assert batcher.items == 25
+    assert batcher.wait_seconds() == 0
+    await turn()
+    assert batcher.items == 15
+    assert batcher.wait_seconds() == pytest.approx(0.15), "of ten in a tenth of a second"
+    await turn()
+    assert batcher.wait_seconds() == 0, "all that is left is under way"
+    await turn()
+    await asyncio.gather(*burst)
+    assert sizes == [1, 1, 1, 1, 1, 10, 10, 5]
+
+
+@pytest.mark.parametrize(
+    ("rate", "count"),
+    [(0.0, 5_000), (1e6, 5_000), (10_000.0, 2_500), (10.0, 500)],
+    ids=["unknown", "fast", "slow", "slower"],
+)
+def test_a_slow_store_gets_less_at_once(rate: float, count: int) -> None:
+    policy = BatchPolicy(flushes=2, requests_max=10_000)
+    waiting = [Weight(1)] * 10_000
+    assert policy.take(waiting, items=10_000, running=0, rate=rate) == count

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.engine.capacity import SECONDS_MAX, SECONDS_MIN, UNKNOWN_SECONDS, Capacity
-from fairlane.engine.drain import CLAIM_BYTES_MAX, CLAIM_LANES_MAX, CLAIM_OPERATIONS_MAX, DrainRate, room_beside
+from fairlane.engine.capacity import Capacity
+from fairlane.engine.drain import CLAIM_BYTES_MAX, CLAIM_LANES_MAX, CLAIM_OPERATIONS_MAX, room_beside
+from fairlane.engine.rate import MEMORY_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN, Rate
 from fairlane.store.operations import LANES_MAX
 from fairlane.store.values import Full
 
@@ -19,42 +20,52 @@ class Clock:
 
 
 def test_a_rate_is_not_known_before_something_was_seen() -> None:
-    assert DrainRate().rate == 0
+    assert Rate().a_second == 0
 
 
 def test_a_rate_is_what_left_a_second_and_follows_changes() -> None:
-    drain = DrainRate()
+    drain = Rate()
     drain.resume(0.0)
     for second in range(1, 11):
-        drain.left(50, float(second))
-    assert drain.rate == pytest.approx(50)
+        drain.did(50, float(second))
+    assert drain.a_second == pytest.approx(50)
     for second in range(11, 60):
-        drain.left(10, float(second))
-    assert drain.rate == pytest.approx(10, rel=0.1)
+        drain.did(10, float(second))
+    assert drain.a_second == pytest.approx(10, rel=0.1)
 
 
 def test_time_in_which_nothing_was_there_does_not_count() -> None:
-    drain = DrainRate()
+    drain = Rate()
     drain.resume(0.0)
-    drain.left(100, 1.0)
+    drain.did(100, 1.0)
     drain.resume(1000.0)
-    drain.left(100, 1001.0)
-    assert drain.rate == pytest.approx(100)
+    drain.did(100, 1001.0)
+    assert drain.a_second == pytest.approx(100)
+
+
+def test_what_was_seen_long_ago_is_not_known() -> None:
+    drain = Rate()
+    drain.resume(0.0)
+    drain.did(100, 1.0)
+    drain.resume(1.0 + MEMORY_SECONDS / 2)
+    assert drain.seconds_for(50) == pytest.approx(0.5)
+    drain.resume(20.0 + MEMORY_SECONDS)
+    assert drain.seconds_for(50) is None
 
 
 def test_a_full_queue_tells_when_there_will_be_room() -> None:
     clock = Clock()
     capacity = Capacity(clock)
-    assert capacity.refusal(1, Full(100, 100), 1).retry_after == UNKNOWN_SECONDS
+    assert capacity.refusal(1, Full(100, 100), 1).retry_after == RETRY_SECONDS
     for _ in range(10):  # consumers finish 20 a second, and producers fill it up again
         clock.at += 1
         capacity.saw(1, 100, came=20)
     refusal = capacity.refusal(1, Full(100, 100), 60)
     assert refusal.retry_after == pytest.approx(3, rel=0.05)
     assert (refusal.depth, refusal.capacity, refusal.code) == (100, 100, "QUEUE_FULL")
-    assert capacity.refusal(1, Full(100, 100), 1).retry_after == SECONDS_MIN
-    assert capacity.refusal(1, Full(100, 100), 1_000_000).retry_after == SECONDS_MAX
-    assert capacity.refusal(2, Full(100, 100), 60).retry_after == UNKNOWN_SECONDS, "each queue drains for itself"
+    assert capacity.refusal(1, Full(100, 100), 1).retry_after == RETRY_SECONDS_MIN
+    assert capacity.refusal(1, Full(100, 100), 1_000_000).retry_after == RETRY_SECONDS_MAX
+    assert capacity.refusal(2, Full(100, 100), 60).retry_after == RETRY_SECONDS, "each queue drains for itself"
 
 
 def test_a_claim_that_is_full_of_little_has_room_for_many_lanes_beside_it() -> None:

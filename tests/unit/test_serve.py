@@ -33,8 +33,8 @@ from fairlane.store.postgres.embedded import EmbeddedPostgres
         ({"log_format": "xml"}, "log_format is 'xml'"),
         ({"connections_max": 0}, "connections_max is 0"),
         ({"polls_max": -1}, "polls_max is -1"),
-        ({"push_use_max": 0.0}, "push_use_max is 0"),
-        ({"ack_use_max": float("nan")}, "ack_use_max is nan"),
+        ({"wait_seconds_max": 0.0}, "wait_seconds_max is 0"),
+        ({"wait_seconds_max": float("nan")}, "wait_seconds_max is nan"),
         ({"push_operations_max": -1}, "push_operations_max is -1"),
         ({"patience_seconds": 0.0}, "patience_seconds is 0"),
         ({"store": "postgres", "listen_url": "postgresql://x"}, "listen_url"),
@@ -46,14 +46,15 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: 
         check(Settings(**settings))
 
 
-def test_the_thresholds_of_admission_are_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_limits_of_admission_are_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From a flag, the environment and a file; what nobody sets is as documented."""
     assert limits(Settings()) == LIMITS
     config = tmp_path / "fairlane.toml"
-    config.write_text("push_use_max = 0.5\nack_operations_max = 7\n")
+    config.write_text("wait_seconds_max = 0.5\nack_operations_max = 7\n")
     monkeypatch.setenv("FAIRLANE_PUSH_OPERATIONS_MAX", "9")
-    settings = load_settings({"answer_seconds_max": 0.25, "pop_use_max": 0.8}, config)
-    assert limits(settings) == {"push": Limit(0.5, 9, 0.25), "ack": Limit(0.8, 7, 0.25), "pop": Limit(0.8, None)}
+    settings = load_settings({}, config)
+    assert limits(settings) == {"push": Limit(0.5, 9), "ack": Limit(0.5, 7), "pop": Limit(0.5, 0)}
+    assert limits(load_settings({"wait_seconds_max": 0.25}, config))["push"] == Limit(0.25, 9)
 
 
 @pytest.mark.parametrize(

@@ -123,12 +123,12 @@ def _caller(settings: Settings) -> Caller:
 
 
 def limits(settings: Settings) -> dict[Kind, Limit]:
-    """The thresholds of admission."""
-    answer = settings.answer_seconds_max
+    """The limits of admission."""
+    wait = settings.wait_seconds_max
     return {
-        "push": Limit(settings.push_use_max, settings.push_operations_max, answer),
-        "ack": Limit(settings.ack_use_max, settings.ack_operations_max, answer),
-        "pop": Limit(settings.pop_use_max, None),
+        "push": Limit(wait, settings.push_operations_max),
+        "ack": Limit(wait, settings.ack_operations_max),
+        "pop": Limit(wait, 0),
     }
 
 

@@ -19,8 +19,7 @@ from fairlane.errors import InvalidRequest
 EMBEDDED = "postgres"
 _LEAST = (
     *(("workers", 1), ("connections_max", 1), ("polls_max", 0)),
-    *(("push_use_max", 0.01), ("ack_use_max", 0.01), ("pop_use_max", 0.01), ("patience_seconds", 0.1)),
-    *(("push_operations_max", 0), ("ack_operations_max", 0), ("answer_seconds_max", 0.01)),
+    *(("push_operations_max", 0), ("ack_operations_max", 0), ("wait_seconds_max", 0.1), ("patience_seconds", 0.1)),
 )
 
 
@@ -71,17 +70,14 @@ def serve(
     patience_seconds: Annotated[
         float | None, _flag("patience_seconds", "A store that takes longer for a push or an ack is away")
     ] = None,
-    push_use_max: Annotated[float | None, _flag("push_use_max", "Use of the store past which pushes wait")] = None,
+    wait_seconds_max: Annotated[
+        float | None, _flag("wait_seconds_max", "Longest wait for a busy store; past it pushes and acks get 202")
+    ] = None,
     push_operations_max: Annotated[
         int | None, _flag("push_operations_max", "Waiting operations past which pushes get 429")
     ] = None,
-    ack_use_max: Annotated[float | None, _flag("ack_use_max", "Use of the store past which acks wait")] = None,
     ack_operations_max: Annotated[
         int | None, _flag("ack_operations_max", "Waiting operations past which acks get 429")
-    ] = None,
-    pop_use_max: Annotated[float | None, _flag("pop_use_max", "Use of the store past which pops get 429")] = None,
-    answer_seconds_max: Annotated[
-        float | None, _flag("answer_seconds_max", "Longest wait for an answer of a used-up store; past it 429")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings")] = None,
 ) -> None:

@@ -24,17 +24,21 @@ class BatchPolicy(NamedTuple):
     share_items: int = 500
     """From this many items on, what waits is shared out over the free flushes: while the store works on one, the
     next is made ready. Fewer items gain more from travelling together."""
+    seconds_max: float = 0.5
+    """A flush takes about so long at most, by what was done lately: a slow store gets less at once."""
 
     def may_fire(self, running: int) -> bool:
         return running < self.flushes
 
-    def take(self, waiting: Iterable[Weight], *, items: int, running: int) -> int:
+    def take(self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0) -> int:
         """How many from the front make the next flush, of `items` that wait in all, beside `running` other flushes.
+        `rate` is how many are done a second, 0 while that is not known.
 
         The first goes always: larger than the bounds, it is a flush of its own.
         """
         free = max(1, self.flushes - running)
-        bound = min(self.items_max, max(self.share_items, -(-items // free)))
+        soon = int(rate * self.seconds_max) // self.flushes or self.items_max
+        bound = max(self.share_items, min(self.items_max, soon, -(-items // free)))
         count = total = size = 0
         for weight in waiting:
             total += weight.items

@@ -10,15 +10,11 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from fairlane.engine.batch_policy import BatchPolicy, Weight
-from fairlane.engine.flush_cost import FlushCost
-from fairlane.engine.pace import Pace
+from fairlane.engine.rate import Rate
 from fairlane.errors import ShuttingDown
 
-_FEW = 32
-"""Fewer items than this travel together and are no load, however slow the store is: a handful of callers that wait for
-one another's flush would be held back for what they do not cause."""
-_UNCERTAIN = 8.0
-"""How many times more an item may cost than it was seen to."""
+_LATELY_SECONDS = 2.0
+"""What was done counts for about this long."""
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")
@@ -45,11 +41,11 @@ class Batcher(Generic[Op, Out]):
         self._policy = policy
         self._weigh = weigh
         self._unwanted = unwanted
-        self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out], float]] = deque()
+        self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out]]] = deque()
         self._items = 0
         self._items_flushing = 0
-        self._cost = FlushCost()
-        self._pace = Pace()
+        self._requests_flushing = 0
+        self._rate = Rate(_LATELY_SECONDS)
         self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._late: set[Later] = set()
@@ -65,40 +61,21 @@ class Batcher(Generic[Op, Out]):
         return len(self._waiting) + self._flushing
 
     @property
-    def busy(self) -> float:
-        """The share of the flushes that are under way."""
-        return self._flushing / self._policy.flushes
+    def requests(self) -> int:
+        """Operations that wait or are under way."""
+        return len(self._waiting) + self._requests_flushing
 
     @property
     def items(self) -> int:
-        """Of operations that wait or are under way."""
+        """Of these."""
         return self._items + self._items_flushing
 
-    @property
-    def rate(self) -> float:
-        """Items a second that it got done lately; 0 until it is known."""
-        return self._pace.rate
-
-    def waited(self, now: float) -> float:
-        """How long the oldest operation that waits has done so, at `now` (`time.perf_counter`)."""
-        return now - self._waiting[0][3] if self._waiting else 0.0
-
-    def backlog_seconds(self) -> float | None:
-        """How much longer the next operation takes for what waits and is under way; None while that is not known."""
-        if not self._cost.item_seconds:
-            return None
-        items = self.items
-        if items < _FEW:
+    def wait_seconds(self) -> float:
+        """How long the next operation would wait: what waits and is under way, by what was done lately. 0 while that is
+        not known."""
+        if not self._waiting:
             return 0.0
-        by_cost = items * self._cost.item_seconds / self._policy.flushes
-        by_pace = self._pace.wait_seconds(items)
-        # The cost alone is too uncertain. But where it is next to nothing, more could be done at once than was.
-        return by_cost if by_pace is None else min(by_pace, _UNCERTAIN * by_cost)
-
-    @property
-    def flushes_waiting(self) -> float:
-        """How many full flushes what waits would make."""
-        return max(len(self._waiting) / self._policy.requests_max, self._items / self._policy.items_max)
+        return self._rate.seconds_for(self.items) or 0.0
 
     async def submit(self, op: Op) -> Out:
         """The outcome of `op`, which travels with whatever else waits."""
@@ -107,7 +84,7 @@ class Batcher(Generic[Op, Out]):
         future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
         weight = self._weigh(op)
         self._items += weight.items
-        self._waiting.append((op, weight, future, perf_counter()))
+        self._waiting.append((op, weight, future))
         self._fire()
         try:
             return await future
@@ -130,30 +107,37 @@ class Batcher(Generic[Op, Out]):
     async def _run(self) -> None:
         """One flush after another while something waits."""
         while self._waiting:
-            weights = (weight for _, weight, _, _ in self._waiting)
-            count = self._policy.take(weights, items=self._items, running=self._flushing)
+            weights = (weight for _, weight, _ in self._waiting)
+            rate = self._rate.a_second
+            count = self._policy.take(weights, items=self._items, running=self._flushing, rate=rate)
             batch = [self._waiting.popleft() for _ in range(count)]
-            items = sum(weight.items for _, weight, _, _ in batch)
+            items = sum(weight.items for _, weight, _ in batch)
             self._items -= items
+            # Only a flush that left some behind says what can be done: a smaller one could have taken more.
+            full = bool(self._waiting)
             self._fire()
             batch = [entry for entry in batch if not entry[2].cancelled()]
             if not batch:
                 continue
             outcomes: Sequence[Out | Exception | Later]
-            began = perf_counter()
+            if not self._flushing:
+                self._rate.resume(perf_counter())
             self._flushing += 1
             self._items_flushing += items
+            self._requests_flushing += len(batch)
             try:
-                outcomes = await self._flush([op for op, _, _, _ in batch])
+                outcomes = await self._flush([op for op, _, _ in batch])
             except Exception as error:  # the boundary of a flush: its callers get it
                 outcomes = [error] * len(batch)
             finally:
                 self._flushing -= 1
                 self._items_flushing -= items
-                ended = perf_counter()
-                self._cost.saw(items, ended - began)
-                self._pace.saw(items, began, ended)
-            for (op, _, future, _), outcome in zip(batch, outcomes, strict=True):
+                self._requests_flushing -= len(batch)
+                if full:
+                    self._rate.did(items, perf_counter())
+                else:
+                    self._rate.resume(perf_counter())
+            for (op, _, future), outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, asyncio.Future):
                     self._late.add(outcome)
                     outcome.add_done_callback(partial(self._answer_late, op, future))

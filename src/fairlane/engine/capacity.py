@@ -6,16 +6,14 @@ from collections.abc import Callable
 from time import monotonic
 
 from fairlane.engine.drain import DepthTrend
+from fairlane.engine.rate import RETRY_SECONDS, retry_after
 from fairlane.errors import QueueFull
 from fairlane.store.values import Full
 
-UNKNOWN_SECONDS = 5.0
-"""What a producer is told to wait while nobody was seen to drain the queue."""
-SECONDS_MIN, SECONDS_MAX = 1.0, 30.0
 QUEUES_MAX = 10_000
 
 
-def full(result: Full, *, retry_after: float = UNKNOWN_SECONDS) -> QueueFull:
+def full(result: Full, *, retry_after: float = RETRY_SECONDS) -> QueueFull:
     depth, capacity = result.depth, result.capacity
     text = f"the queue is full: {depth} of {capacity} places are taken"
     return QueueFull(text, depth=depth, capacity=capacity, retry_after=retry_after)
@@ -41,6 +39,4 @@ class Capacity:
         """The error for `wanted` messages that did not fit, with the time until they probably do."""
         self.saw(queue_id, result.depth)
         seconds = self._trends[queue_id].seconds_until(max(1, result.depth + wanted - result.capacity))
-        if seconds is None:
-            return full(result)
-        return full(result, retry_after=min(SECONDS_MAX, max(SECONDS_MIN, seconds)))
+        return full(result, retry_after=retry_after(seconds))

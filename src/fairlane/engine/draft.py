@@ -31,6 +31,17 @@ class PushRequest(msgspec.Struct):
     """Those that the items name, if somebody has looked."""
     operation_id: UUID | None = None
     """Under which it was accepted before, and waits again if it must; then all its items are of one partition."""
+    patient: bool = False
+    """What meets operations in its partition is told so (`BehindOperations`), and not kept behind them."""
+
+
+class BehindOperations(Exception):  # no error: whoever pushes waits and goes on with the rest
+    """Some items of a patient request met operations in their partition, and are not stored: those at `indexes`."""
+
+    def __init__(self, outcomes: list[PushOutcome], indexes: list[int]) -> None:
+        super().__init__("operations wait in the partition")
+        self.outcomes = outcomes
+        self.indexes = indexes
 
 
 class Draft:
@@ -83,6 +94,10 @@ class Draft:
         draft.repeats = {id: self.repeats[id] for id in columns["transaction_ids"] if id in self.repeats}
         return draft
 
+    def everybody(self) -> Iterable[tuple[int, int]]:
+        """Owners, also of repeats."""
+        return chain(self.owners, *self.repeats.values())
+
     def drop(self, index: int) -> tuple[int, int]:
         """Take one message out; its owner."""
         part = self.slice
@@ -113,12 +128,31 @@ class Flush:
         self.drafts: dict[Address, Draft] = {}
         self.locked: dict[Address, Draft] = {}
         """Drafts whose partitions somebody else holds."""
+        self._behind: dict[int, list[int]] = {}
+
+    def is_patient(self, draft: Draft) -> bool:
+        """Whether all whose messages these are would rather wait than have them kept."""
+        return all(self.requests[request].patient for request, _ in draft.owners)
+
+    def stay_behind(self, draft: Draft) -> None:
+        """Leave the messages of a draft out: operations wait before them."""
+        del self.drafts[draft.address]
+        for request, index in draft.everybody():
+            self._behind.setdefault(request, []).append(index)
+
+    def tell_behind(self) -> None:
+        """Tell the requests that have messages left out, except those of which others wait for a locked partition."""
+        waiting = {request for draft in self.locked.values() for request, _ in draft.everybody()}
+        for request, indexes in self._behind.items():
+            answers = self.outcomes[request]
+            if request not in waiting and type(answers) is list:
+                self.outcomes[request] = BehindOperations(answers, sorted(indexes))
 
     def fail(self, error: Exception, some: Sequence[Draft] | None = None) -> None:
         """The requests with messages still on their way get the error, or those of some drafts."""
         failed = list(self.drafts.values()) if some is None else some
         for draft in failed:
-            for request, _ in chain(draft.owners, *draft.repeats.values()):
+            for request, _ in draft.everybody():
                 answers = self.outcomes[request]
                 if type(answers) is list:
                     self.partial[request] = answers

@@ -1,65 +1,33 @@
-"""How fast something drains, as far as it was seen. Pure: the caller tells the time."""
+"""How fast a queue drains, and how much of what waits is claimed at once. Pure: the caller tells the time."""
 
 from __future__ import annotations
 
-from math import exp
-
+from fairlane.engine.rate import Rate
 from fairlane.store.operations import LANES_MAX
-
-MEMORY_SECONDS = 10.0
-"""What was seen counts for about this long."""
-GAP_SECONDS = 5.0
-"""A pause longer than this says nothing of the draining: nobody was there to see it."""
 
 CLAIM_LANES_MAX = 400
 CLAIM_OPERATIONS_MAX = 5_000
 CLAIM_BYTES_MAX = 32 * 1024 * 1024
 
 
-class DrainRate:
-    """Fed with how many left, and when; says how many leave a second while any do."""
-
-    def __init__(self) -> None:
-        self._at: float | None = None
-        self._count = 0.0
-        self._seconds = 0.0
-
-    def resume(self, now: float) -> None:
-        """Nothing was there to drain until now."""
-        self._at = now
-
-    def left(self, count: int, now: float) -> None:
-        if self._at is not None and now > self._at:
-            passed = min(now - self._at, GAP_SECONDS)
-            fade = exp(-passed / MEMORY_SECONDS)
-            self._count = self._count * fade + count
-            self._seconds = self._seconds * fade + passed
-        self._at = now if self._at is None else max(self._at, now)
-
-    @property
-    def rate(self) -> float:
-        """A second; 0 while it is not known."""
-        return self._count / self._seconds if self._seconds > 0.001 else 0.0
-
-
 class DepthTrend:
     """The drain rate of a queue, out of its depth at some moments and how many came in between."""
 
     def __init__(self) -> None:
-        self._drain = DrainRate()
+        self._drain = Rate()
         self._depth: int | None = None
 
     def saw(self, depth: int, came: int, now: float) -> None:
         """The queue holds `depth`, after `came` more were stored in it since the last look."""
         if self._depth is not None:
-            self._drain.left(max(0, self._depth + came - depth), now)
+            self._drain.did(max(0, self._depth + came - depth), now)
         else:
-            self._drain.left(0, now)
+            self._drain.did(0, now)
         self._depth = depth
 
     def seconds_until(self, room: int) -> float | None:
         """How long it takes to make so much room; None while that is not known."""
-        return room / self._drain.rate if self._drain.rate > 0 else None
+        return self._drain.seconds_for(room)
 
 
 def room_beside(lanes: int, operations: int, size: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from fairlane.engine.ack import Acker, AckRequest
-from fairlane.engine.admission import LIMITS, Kind, Limit, Load
+from fairlane.engine.admission import LIMITS, Admission, Kind, Limit
 from fairlane.engine.announcer import Announcer
 from fairlane.engine.batchers import Batchers
 from fairlane.engine.capacity import Capacity
@@ -17,7 +17,6 @@ from fairlane.engine.draft import PushRequest
 from fairlane.engine.enqueue import Enqueuer, enqueue_acks
 from fairlane.engine.flushes import Flushes
 from fairlane.engine.forwarder import Forwarder
-from fairlane.engine.gate import Gate
 from fairlane.engine.halts import Halter
 from fairlane.engine.inbox import Inbox
 from fairlane.engine.intake import Intake
@@ -66,9 +65,6 @@ from fairlane.store.operations import ClaimedLane
 from fairlane.store.values import Renewal
 from fairlane.telemetry import Telemetry
 
-_FLUSHES_WAITING_MAX = 5
-"""While more flushes of pushes wait than this, operations are applied at a slower pace."""
-
 
 class Engine:
     """Callers hand over checked values and wait; no caller touches the store. `stop` answers everybody."""
@@ -96,12 +92,16 @@ class Engine:
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
         self.halts = Halter(store, self.catalogue, self.announce)
         leases = Leases(store)
-        self.processor = Processor(
-            store, self._begin, lambda: self._batchers.pushes.flushes_waiting > _FLUSHES_WAITING_MAX
-        )
+        self.processor = Processor(store, self._begin)
         self.operations = Operations(store, self.catalogue, self.processor)
         capacity = Capacity()
-        enqueuer = Enqueuer(store, self.processor.kept, self.processor.estimate, capacity)
+        enqueuer = Enqueuer(
+            store,
+            self.processor.kept,
+            self.processor.estimate,
+            capacity,
+            refusal=lambda: self.admission.refusal("push"),
+        )
         self._pusher = Pusher(store, self.catalogue, announcer.stored, enqueuer.push, capacity)
         self.timekeeper = Timekeeper(store, announcer.appended)
         self.ranks = Ranks(store, self.catalogue)
@@ -134,11 +134,10 @@ class Engine:
         self._polls = Polls(self._popper, wide_popper, self.telemetry, self.shelter)
         flushes = Flushes(self._pusher, self._acker, keep_acks, announcer.flushed, self.shelter)
         self._batchers = batchers = Batchers(store, flushes, self.schedules)
-        self._gate = Gate(limits, self.processor, self.telemetry, batchers)
+        self.admission = Admission(limits, batchers, self.processor, self.telemetry)
         self._intake = Intake(
-            self.programs, self.ranks, self.schedules, batchers, self._gate, self.shelter, self.telemetry
+            self.programs, self.ranks, self.schedules, batchers, self.admission, self.shelter, self.telemetry
         )
-        self.admission = self._gate.admission
         self._stopped = False
         self.processor.start()
         self._reseed = Reseed(store, self.announce)
@@ -214,18 +213,15 @@ class Engine:
         """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
         await self._intake.know_programs()
 
-    def _must_wait(self, kind: Kind) -> bool:
-        """Whether an operation is kept and applied later; Overloaded if it is not even that. While the store is away
-        the journal decides."""
-        return not self._intake.away and self._gate.must_wait(kind)
+    def _keeps(self, kind: Kind) -> bool:
+        """Whether a request is kept and applied later; Overloaded if it is not even that. While the store is away the
+        journal decides."""
+        return not self._intake.away and self.admission.keeps(kind)
 
     def check_admission(self, kind: Kind) -> None:
         """Overloaded if one more of this kind is refused now, whatever is in it: so that it need not be read."""
         if not self._intake.away:
-            self._gate.check(kind)
-
-    def _is_crowded(self) -> bool:
-        return self._batchers.pushes.flushes_waiting > _FLUSHES_WAITING_MAX
+            self.admission.check(kind)
 
     def _begin(self, lane: ClaimedLane) -> Work:
         if lane.claim.group_id:
@@ -238,14 +234,14 @@ class Engine:
 
     async def pop(self, request: PopRequest) -> Popped:
         self._check_running()
-        self._must_wait("pop")
+        self._keeps("pop")
         return await self._polls.pop(request)
 
     async def ack(self, request: AckRequest) -> Sequence[AckOutcome]:
         self._check_running()
         if not request.items:
             return []
-        batcher = self._batchers.waiting_acks if self._must_wait("ack") else self._batchers.acks
+        batcher = self._batchers.waiting_acks if self._keeps("ack") else self._batchers.acks
         return await self.telemetry.timed(self.telemetry.ack, len(request.items), batcher.submit(request))
 
     async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
@@ -315,7 +311,7 @@ class Engine:
     async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
         """Pop from whichever queue with these labels has something."""
         self._check_running()
-        self._must_wait("pop")
+        self._keeps("pop")
         return await self._polls.pop_any(request, namespace=namespace, task=task)
 
     async def stop(self) -> None:
@@ -348,10 +344,6 @@ class Engine:
                 task.cancel()
             if left_behind:
                 await asyncio.wait(left_behind)
-
-    def load(self, kind: Kind = "push") -> Load:
-        """What admission decides by, as of now."""
-        return self._gate.load(kind)
 
     @property
     def pending(self) -> int:

@@ -15,7 +15,7 @@ from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush
 from fairlane.engine.settlement import LOCKED, LOST, UNRESOLVABLE, lanes_of
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
-from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown
+from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, Overloaded
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload
 from fairlane.model.outcome import AckOutcome, BufferReason, Outcomes, PushOutcome
@@ -27,17 +27,32 @@ from fairlane.store.values import Full, Locked
 
 class Enqueuer:
     def __init__(
-        self, store: Store, kept: Callable[[int], None], estimate: Callable[[int], float], capacity: Capacity
+        self,
+        store: Store,
+        kept: Callable[[int], None],
+        estimate: Callable[[int], float],
+        capacity: Capacity,
+        refusal: Callable[[], Overloaded | None] = lambda: None,
     ) -> None:
-        """`kept(count)` is called when operations are durable; `estimate(position)` says how long one waits."""
+        """`kept(count)` is called when operations are durable; `estimate(position)` says how long one waits, and
+        `refusal()` why no more pushes are kept behind others now, if so."""
         self._store = store
         self._kept = kept
         self.estimate = estimate
         self._capacity = capacity
+        self._refusal = refusal
         self._ids = Uuid7(store.id_time)
 
     async def push(self, flush: Flush, drafts: Sequence[Draft], reason: BufferReason) -> list[Draft]:
         """Keep what these drafts hold and answer it; those drafts that are not what they were are given back."""
+        # What the journal brings, in order, was accepted long ago.
+        refusal = self._refusal() if reason == "maintaining_order" and not flush.in_order else None
+        if refusal is not None:
+            for draft in drafts:
+                for index in reversed(range(len(draft.owners))):
+                    outcome = PushOutcome("refused", draft.slice.transaction_ids[index], error=refusal)
+                    flush.settle(draft, draft.drop(index), outcome)
+            return []
         parts = [(draft, start, end) for draft in drafts for start, end in _requests(draft)]
         results = await self.keep([self._operation(flush, *part) for part in parts])
         moved: dict[int, Draft] = {}

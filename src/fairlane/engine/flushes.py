@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
 from typing import Any
 
 from fairlane.engine.ack import Acker, AckRequest
@@ -13,6 +14,10 @@ from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.push import Pusher
 from fairlane.engine.shelter import Shelter
 from fairlane.model.outcome import AckOutcome, PushOutcome
+
+REST, REST_SECONDS_MAX = 4.0, 0.5
+"""To keep a push and apply it later costs several times what executing it does. So after pushes were kept none are for
+so many times as long: else a load that lasts would leave little time for executing any."""
 
 
 class Flushes:
@@ -30,6 +35,7 @@ class Flushes:
         self._keep_acks = keep_acks
         self._stored = stored
         self._shelter = shelter
+        self._rest_until = 0.0
 
     async def push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception | Later]:
         outcomes: Sequence[list[PushOutcome] | Exception | Later]
@@ -44,9 +50,15 @@ class Flushes:
         return outcomes
 
     async def enqueue(self, requests: list[PushRequest]) -> list[list[PushOutcome] | Exception]:
-        if self._shelter is not None:
-            return await self._shelter.push(requests, self._pusher.run_enqueue)
-        return await self._pusher.enqueue(requests)
+        await asyncio.sleep(self._rest_until - monotonic())
+        began = monotonic()
+        try:
+            if self._shelter is not None:
+                return await self._shelter.push(requests, self._pusher.run_enqueue)
+            return await self._pusher.enqueue(requests)
+        finally:
+            ended = monotonic()
+            self._rest_until = ended + min(REST_SECONDS_MAX, REST * (ended - began))
 
     async def ack(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception | Later]:
         if self._shelter is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from fairlane.engine.admission import Admission
 from fairlane.engine.batchers import Batchers
-from fairlane.engine.draft import PushRequest
-from fairlane.engine.gate import Gate
+from fairlane.engine.draft import BehindOperations, PushRequest
 from fairlane.engine.programs import Programs
 from fairlane.engine.ranks import Ranks
 from fairlane.engine.schedule import Scheduler
@@ -18,13 +18,15 @@ from fairlane.telemetry import Telemetry
 
 
 class Intake:
+    sleep = staticmethod(asyncio.sleep)
+
     def __init__(
         self,
         programs: Programs,
         ranks: Ranks,
         schedules: Scheduler,
         batchers: Batchers,
-        gate: Gate,
+        admission: Admission,
         shelter: Shelter | None,
         telemetry: Telemetry,
     ) -> None:
@@ -32,7 +34,7 @@ class Intake:
         self._ranks = ranks
         self._schedules = schedules
         self._batchers = batchers
-        self._gate = gate
+        self._admission = admission
         self._shelter = shelter
         self._telemetry = telemetry
         self._reading: asyncio.Task[None] | None = None
@@ -54,9 +56,26 @@ class Intake:
 
     def _push_now(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:
         # While the store is away the journal decides.
-        waits = not self.away and self._gate.must_wait("push")
-        batcher = self._batchers.waiting_pushes if waits else self._batchers.pushes
-        return self._telemetry.timed(self._telemetry.push, len(request.items), batcher.submit(request))
+        if not self.away and self._admission.keeps("push"):
+            pushed = self._batchers.waiting_pushes.submit(request)
+        elif pause := self._admission.pause_behind():
+            pushed = self._push_patiently(request, pause)
+        else:
+            pushed = self._batchers.pushes.submit(request)
+        return self._telemetry.timed(self._telemetry.push, len(request.items), pushed)
+
+    async def _push_patiently(self, request: PushRequest, pause: float) -> list[PushOutcome]:
+        """What meets operations in its partition comes a second time, and only then goes behind them."""
+        request.patient = True
+        try:
+            return await self._batchers.pushes.submit(request)
+        except BehindOperations as behind:
+            await self.sleep(pause)
+            items = [request.items[index] for index in behind.indexes]
+            rest = await self._batchers.pushes.submit(PushRequest(request.tenant, items, traced=request.traced))
+            for index, outcome in zip(behind.indexes, rest, strict=True):
+                behind.outcomes[index] = outcome
+            return behind.outcomes
 
     async def _push_timed(self, request: PushRequest) -> list[PushOutcome]:
         """Keep what is to be delivered later aside, and push the rest. While the store is away nothing can be kept for

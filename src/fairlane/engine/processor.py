@@ -7,7 +7,6 @@ is not known may simply be repeated.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import random
@@ -17,7 +16,8 @@ from time import monotonic
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from fairlane.engine.drain import DrainRate, room_beside
+from fairlane.engine.drain import room_beside
+from fairlane.engine.rate import Rate
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.runtime.service import Service
@@ -62,15 +62,14 @@ class Work(Protocol):
 
 
 class Processor(Service):
-    """One for a broker. `begin` makes the work of a claimed lane; `busy` says that callers wait and come first."""
+    """One for a broker. `begin` makes the work of a claimed lane."""
 
-    def __init__(self, store: Store, begin: Callable[[ClaimedLane], Work], busy: Callable[[], bool]) -> None:
+    def __init__(self, store: Store, begin: Callable[[ClaimedLane], Work]) -> None:
         super().__init__("operations")
         self._store = store
         self._begin = begin
-        self._busy = busy
         self._worker = f"{socket.gethostname()}/{os.getpid()}/{uuid7()[-12:]}"
-        self._drain = DrainRate()
+        self.drain = Rate()
         self._looked_at = 0.0
         self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
         self._token: UUID | None = None
@@ -79,11 +78,6 @@ class Processor(Service):
         """Open operations of all brokers, as of the last look and what happened here since."""
         self.completed = self.failed = self.postponed = 0
 
-    @property
-    def drain_rate(self) -> float:
-        """Operations a second that this broker applied lately; 0 while it is not known."""
-        return self._drain.rate
-
     def kept(self, count: int) -> None:
         """Operations came."""
         self.depth += count
@@ -91,9 +85,8 @@ class Processor(Service):
 
     def estimate(self, position: int) -> float:
         """Seconds until an operation at this place of its lane is applied: all that wait are served in turn."""
-        if not self._drain.rate:
-            return UNKNOWN_SECONDS
-        return round(max(0.01, max(position, self.depth) / self._drain.rate), 2)
+        seconds = self.drain.seconds_for(max(position, self.depth))
+        return UNKNOWN_SECONDS if seconds is None else round(max(0.01, seconds), 2)
 
     async def _run(self) -> None:
         away = 0
@@ -130,10 +123,8 @@ class Processor(Service):
             self._looked_at = monotonic()
         if not self.depth:
             return False
-        if self._busy():
-            await asyncio.sleep(FLOOR_SECONDS)  # not for ever: operations are somebody's messages too
         await self._give_back()
-        self._drain.resume(monotonic())
+        self.drain.resume(monotonic())
         self._token = uuid4()
         claimed = await self._claim(self._token)
         if claimed:
@@ -214,7 +205,7 @@ class Processor(Service):
         count = len(application.sequences)
         self.depth = max(0, self.depth - count)
         self.completed += count
-        self._drain.left(count, monotonic())
+        self.drain.did(count, monotonic())
         work.met(result)
 
     async def _fail(self, work: Work, error: str) -> None:

@@ -67,9 +67,10 @@ class Pusher:
         flush = Flush(requests)
         await self.draft(flush)
         await self._store_all(flush)
+        flush.tell_behind()
         answers: list[list[PushOutcome] | Exception | Later] = list(flush.outcomes)
         if flush.locked:
-            owners = [(*draft.owners, *chain(*draft.repeats.values())) for draft in flush.locked.values()]
+            owners = [list(draft.everybody()) for draft in flush.locked.values()]
             waiting = asyncio.ensure_future(self._wait_for_lanes(flush))
             for number in {number for some in owners for number, _ in some}:
                 answers[number] = asyncio.ensure_future(_outcome(flush, number, waiting))
@@ -82,12 +83,14 @@ class Pusher:
             flush.drafts, flush.locked = flush.locked, {}
             await self._store_all(flush)
         flush.fail_locked()
+        flush.tell_behind()
 
     async def run(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
         """What meets a locked lane gets LaneLocked, without waiting for it long."""
         await self.draft(flush)
         await self._store_all(flush)
         flush.fail_locked()
+        flush.tell_behind()
         return flush.outcomes
 
     async def _store_all(self, flush: Flush) -> None:
@@ -235,7 +238,10 @@ class Pusher:
             elif isinstance(result, Full):
                 full[draft.slice.queue_id].append((draft, result))
             elif isinstance(result, Behind):
-                behind.append(draft)
+                if flush.is_patient(draft):
+                    flush.stay_behind(draft)
+                else:
+                    behind.append(draft)
             elif isinstance(result, Locked):
                 flush.put_off(draft)
             else:

@@ -91,7 +91,12 @@ def _process(out: Families, app: App) -> None:
 
 
 def _load(out: Families, app: App) -> None:
-    out.one("store_use", "gauge", "How much of the store admission counts as used, 0 to 1.", app.engine.load().use)
+    out.family(
+        "admission_wait_seconds",
+        "gauge",
+        "How long one more would wait for the store.",
+        [({"op": kind}, app.engine.admission.wait_seconds(kind)) for kind in ("push", "ack")],
+    )
     out.family(
         "admission_decisions_total",
         "counter",
@@ -103,7 +108,7 @@ def _load(out: Families, app: App) -> None:
         ],
     )
     processor = app.engine.processor
-    out.one("operation_queue_drain_rate", "gauge", "Operations a second applied here lately.", processor.drain_rate)
+    out.one("operation_queue_drain_rate", "gauge", "Operations a second applied here lately.", processor.drain.a_second)
     out.one("operation_queue_applied_total", "counter", "Operations applied here.", processor.completed)
     out.one("operation_queue_failed_total", "counter", "Operations given up on here.", processor.failed)
     if app.engine.shelter is not None:

@@ -67,34 +67,31 @@ class OperationStats(Wire, rename="camel", kw_only=True):
 
 
 class AdmissionKind(msgspec.Struct, kw_only=True):
-    """Thresholds of one kind of operation, and which way those went that came."""
+    """The limits of one kind of request, and which way those went that came."""
 
-    use_max: float
-    operations_max: int | None
-    """None: it is never kept for later."""
-    answer_seconds_max: float | None
-    holds_back: bool
+    wait_seconds: float
+    """How long one more would wait now; of a pop, its acks."""
+    wait_seconds_max: float
+    operations_max: int
+    """0: it is never kept as an operation."""
     decisions: dict[str, int]
 
 
 class AdmissionStatus(msgspec.Struct, kw_only=True):
-    use: float
-    """Of the store, 0 to 1, smoothed."""
     kinds: dict[str, AdmissionKind]
 
 
-def admission_out(admission: Admission, use: float) -> AdmissionStatus:
+def admission_out(admission: Admission) -> AdmissionStatus:
     kinds = {
         str(kind): AdmissionKind(
-            use_max=limit.use,
-            operations_max=limit.depth,
-            answer_seconds_max=None if limit.depth is None else limit.answer_seconds,
-            holds_back=admission.holds_back(kind),
+            wait_seconds=round(admission.wait_seconds(kind), 4),
+            wait_seconds_max=limit.wait_seconds,
+            operations_max=limit.operations,
             decisions={str(verdict): count for verdict, count in admission.decisions.get(kind, {}).items()},
         )
         for kind, limit in admission.limits.items()
     }
-    return AdmissionStatus(use=round(use, 4), kinds=kinds)
+    return AdmissionStatus(kinds=kinds)
 
 
 def operation_out(one: Operation) -> OperationOut:

@@ -27,8 +27,9 @@ LANES_SHOWN = 100
 async def stats(app: App, request: Request) -> Response:
     store, engine = app.engine.store, app.engine
     counts = await store.operations.counts(app.tenant)
+    total, busy = store.connections()
     health = SystemHealth(
-        pool_utilization=round(engine.load().use, 4),
+        pool_utilization=round(busy / max(1, total), 4),
         pool_waiting=engine.pending,
         queue_depth=await store.operations.depth(),
     )

@@ -244,7 +244,7 @@ def engine_status(app: App) -> EngineStatus:
             )
             for kind, operation in telemetry.operations.items()
         },
-        admission=admission_out(app.engine.admission, app.engine.load().use),
+        admission=admission_out(app.engine.admission),
         uptime_seconds=app.uptime_seconds(),
     )
 

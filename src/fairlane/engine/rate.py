@@ -1,0 +1,50 @@
+"""How much is done a second, as far as it was seen lately. Pure: the caller tells the time."""
+
+from __future__ import annotations
+
+from math import exp
+
+MEMORY_SECONDS = 10.0
+"""What was seen counts for about this long."""
+GAP_SECONDS = 5.0
+"""A pause longer than this says nothing of the work: nobody was there to see it."""
+RETRY_SECONDS, RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 5.0, 1.0, 30.0
+"""What a refused caller is told to wait: while no rate is known, and at least and at most when one is."""
+
+
+class Rate:
+    """Fed with how many were done, and when; says how many are done a second while there is work."""
+
+    def __init__(self, memory_seconds: float = MEMORY_SECONDS) -> None:
+        self._memory = memory_seconds
+        self._at: float | None = None
+        self._count = 0.0
+        self._seconds = 0.0
+
+    def resume(self, now: float) -> None:
+        """The time until now does not count. After a long one nothing is known any more."""
+        if self._at is not None and now - self._at > self._memory:
+            self._count = self._seconds = 0.0
+        self._at = now
+
+    def did(self, count: int, now: float) -> None:
+        if self._at is not None and now > self._at:
+            passed = min(now - self._at, GAP_SECONDS)
+            fade = exp(-passed / self._memory)
+            self._count = self._count * fade + count
+            self._seconds = self._seconds * fade + passed
+        self._at = now if self._at is None else max(self._at, now)
+
+    @property
+    def a_second(self) -> float:
+        """0 while it is not known."""
+        return self._count / self._seconds if self._seconds > 0.001 else 0.0
+
+    def seconds_for(self, count: float) -> float | None:
+        """How long so many take; None while that is not known."""
+        return count / self.a_second if self.a_second > 0 else None
+
+
+def retry_after(seconds: float | None) -> float:
+    """What a refused caller is told, if there is probably room in so many seconds."""
+    return RETRY_SECONDS if seconds is None else min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_MIN, seconds))
