@@ -19,6 +19,7 @@ from fairlane.engine.draft import PushRequest
 from fairlane.engine.engine import Engine
 from fairlane.engine.patience import PATIENCE_SECONDS
 from fairlane.engine.pop import PopRequest
+from fairlane.engine.processor import FAILED_SECONDS
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
@@ -77,6 +78,7 @@ class Broker(Administration):
         clock: Clock | None = None,
         polls_max: int = POLLS_MAX,
         retention_interval: float = 10.0,
+        failed_operations_seconds: int = FAILED_SECONDS,
         journal: str | None = None,
         journal_bytes_max: int = JOURNAL_BYTES_MAX,
         limits: Mapping[Kind, Limit] = PATIENT,
@@ -87,7 +89,8 @@ class Broker(Administration):
     ) -> AsyncIterator[Broker]:
         """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which up to `polls_max` pops
         may wait at once. Closing it answers everybody first. Every `retention_interval` seconds it deletes what the
-        rules of queues cover; 0 leaves that to others.
+        rules of queues cover; 0 leaves that to others. Operations that failed are kept for `failed_operations_seconds`,
+        with 0 for ever.
 
         `journal` is a directory: pushes and acks that the store cannot take are kept there and applied later, and a
         broker on PostgreSQL starts without its database. A store that takes longer than `patience_seconds` is away;
@@ -112,6 +115,7 @@ class Broker(Administration):
             allowed=allowed,
             secret_names=secret_names,
         )
+        broker.engine.processor.failed_seconds = failed_operations_seconds
         broker.engine.retention.start(retention_interval)
         try:
             await broker.engine.start()

@@ -53,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A file with such keys."""
     retention_interval_seconds: float = 10.0
     """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
+    failed_operations_seconds: int = 30 * 86_400
+    """How long operations are kept that failed, for somebody to decide; 0 keeps them for ever."""
     inflight_bytes_max: int = 256 * 1024 * 1024
     """Of all requests together and all answers that wait to be read, in each process; past it requests are refused
     before they are read."""

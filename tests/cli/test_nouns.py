@@ -123,6 +123,7 @@ def test_all_dead_letters_must_be_meant(fairlane: Command, queue: str) -> None:
         *(f"dlq {verb}" for verb in ("list", "replay", "purge")),
         *(f"retention {verb}" for verb in ("run", "history")),
         *(f"journal {verb}" for verb in ("list", "retry", "discard")),
+        *(f"operation {verb}" for verb in ("list", "show", "retry", "discard")),
     ],
 )
 def test_every_command_explains_itself(fairlane: Command, command: str) -> None:
@@ -133,7 +134,7 @@ def test_every_command_explains_itself(fairlane: Command, command: str) -> None:
 
 
 def test_a_command_alone_shows_what_there_is(fairlane: Command) -> None:
-    for arguments in ((), ("queue",), ("group",), ("dlq",), ("journal",)):
+    for arguments in ((), ("queue",), ("group",), ("dlq",), ("journal",), ("operation",)):
         shown = fairlane(*arguments)
         assert "Commands:" in shown.out + shown.err
         assert "Traceback" not in shown.err
@@ -231,3 +232,42 @@ def test_what_the_journal_set_aside_is_listed_tried_again_and_discarded(fairlane
         assert client.failed_entries() == []
     assert fairlane("journal", "retry", entries[1].id).code == 2
     assert "look like 0-17" in fairlane("journal", "retry", "nonsense").err
+
+
+def test_operations_are_listed_shown_tried_again_and_discarded(fairlane: Command, queue: str) -> None:
+    """The same, by the operations that their producers were told."""
+    from fairlane.blocking import Client
+
+    with Client(fairlane.url) as client:
+        _keep_aside(fairlane, True)
+        try:
+            ids = [str(client.push(queue, n, partition=f"lane{n}").operation_id) for n in range(3)]
+            pending = fairlane("operation", "list", "--status", "pending", "--queue", queue, "--json").json
+            assert [(one["id"], one["status"], one["durability"]) for one in pending] == [
+                (id, "pending", "journal") for id in ids
+            ]
+            client.configure(queue, ordering="fifo")
+        finally:
+            _keep_aside(fairlane, False)
+        give_up_at = time.monotonic() + 20
+        while len(client.operations(status="failed", queue=queue)) < 3 and time.monotonic() < give_up_at:
+            time.sleep(0.1)
+        listed = fairlane("operation", "list", "--status", "failed", "--queue", queue)
+        assert [line.split()[0] for line in listed.out.splitlines() if "fifo" in line] == ids
+        client.configure(queue, ordering="per_key")
+        refused = fairlane("operation", "discard", ids[0])
+        assert (refused.code, "Say --yes" in refused.err) == (2, True)
+        assert fairlane("operation", "discard", ids[0], "--yes").err == "1 operation is given up.\n"
+        assert fairlane("operation", "retry", "--queue", queue, "--json").json == {"done": ids[1:], "refused": []}
+        assert sorted(message.data for _ in range(2) for message in client.pop(queue, wait=10)) == [1, 2]
+        give_up_at = time.monotonic() + 20
+        while client.operation(ids[1]).status != "completed" and time.monotonic() < give_up_at:
+            time.sleep(0.1)
+    shown = fairlane("operation", "show", ids[1])
+    assert (shown.code, "completed" in shown.out, "queued" in shown.out) == (0, True, True)
+    assert fairlane("operation", "show", ids[1], "--json").json["result"]["items"][0]["status"] == "queued"
+    late = fairlane("operation", "retry", ids[1])
+    assert (late.code, "only a failed operation" in late.err) == (2, True)
+    assert "say --all" in fairlane("operation", "retry").err
+    assert "not 'odd'" in fairlane("operation", "list", "--status", "odd").err
+    assert "not the id of an operation" in fairlane("operation", "show", "nonsense").err

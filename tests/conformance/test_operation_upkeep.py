@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -267,6 +268,85 @@ async def test_operations_are_counted_and_looked_up(harness: Harness) -> None:
     assert (found.payload, found.messages, found.queue, found.sequence) == (b"", 1, queue.name, 0)
     assert await operations.get("somebody else", done.id) is None
     assert await operations.get(tenant, UUID(harness.mint())) is None
+
+
+async def test_operations_are_listed_by_status_and_queue_page_by_page(harness: Harness) -> None:
+    queue, other = await harness.queue(), await harness.queue()
+    operations, tenant = harness.store.operations, queue.tenant
+    dead = await keep(harness, queue, ["dead"])
+    await give_up_on_the_first(harness)
+    done = await keep(harness, queue, ["done"])
+    await work_off(harness, queue)
+    dropped = await keep(harness, queue, ["dropped"])
+    await operations.discard(tenant, dropped.id)
+    waiting = [await keep(harness, queue, [n], partition=f"p{n % 3}") for n in range(7)]
+    elsewhere = await keep(harness, other, [0])
+    [lane] = await operations.claim("worker", lanes=1)
+    begun = {one.id for one in lane.operations}
+
+    async def ids(**where: Any) -> list[UUID]:
+        return [one.id for one in await operations.page(tenant, queue=queue.name, **where)]
+
+    assert await ids(status="failed") == [dead.id]
+    assert await ids(status="completed") == [done.id]
+    assert await ids(status="discarded") == [dropped.id]
+    assert await ids(status="processing") == sorted(begun)
+    assert await ids(status="pending") == sorted(one.id for one in waiting if one.id not in begun)
+    every = sorted([dead.id, done.id, dropped.id, *(one.id for one in waiting)])
+    seen: list[UUID] = []
+    while page := await ids(after=seen[-1] if seen else UUID(int=0), limit=3):
+        assert len(page) <= 3
+        seen += page
+    assert seen == every
+    just_before = UUID(int=elsewhere.id.int - 1)
+    assert (await operations.page(tenant, after=just_before, limit=1))[0].id == elsewhere.id, "of any queue"
+    assert await operations.page("somebody else", queue=queue.name) == []
+    [shown] = await operations.page(tenant, status="failed", queue=queue.name)
+    assert (shown.payload, shown.error, shown.messages, shown.retries) == (b"", "no", 1, 4)
+    assert shown.failed_at is not None
+
+
+async def test_failed_operations_are_counted_and_removed_after_a_time_of_their_own(harness: Harness) -> None:
+    queue = await harness.queue()
+    operations, tenant = harness.store.operations, queue.tenant
+    before = await operations.failed(tenant)
+    failed = []
+    for n in range(2):
+        failed.append(await keep(harness, queue, [n]))
+        await give_up_on_the_first(harness)
+        harness.clock.advance(100)
+    waiting = await keep(harness, queue, [2])
+    assert await operations.failed(tenant) == before + 2
+    assert await operations.failed("somebody else") == 0
+    harness.clock.advance(3600)
+    await operations.clean(older_than_seconds=3600)
+    assert await operations.failed(tenant) == before + 2, "unless told how long they are kept, for ever"
+    while await operations.clean(older_than_seconds=3600, failed_seconds=3750, limit=1):
+        pass
+    kept = [await operations.get(tenant, new.id) for new in (*failed, waiting)]
+    assert [one.status if one else None for one in kept] == [None, "failed", "pending"]
+
+
+async def test_who_retries_or_discards_leaves_the_times_that_tell_of_it(harness: Harness) -> None:
+    queue = await harness.queue()
+    operations, tenant = harness.store.operations, queue.tenant
+    retried, discarded = [await keep(harness, queue, [n]) for n in range(2)]
+    for _ in range(2):
+        await give_up_on_the_first(harness)
+    accepted = await operations.get(tenant, retried.id)
+    assert accepted is not None
+    harness.clock.advance(60)
+    now = await harness.store.now()
+    await operations.retry(tenant, retried.id, retried)
+    again = await operations.get(tenant, retried.id)
+    assert again is not None
+    assert (again.status, again.created_at, again.retries) == ("pending", accepted.created_at, 0)
+    assert await operations.discard(tenant, discarded.id)
+    over = await operations.get(tenant, discarded.id)
+    assert over is not None
+    assert (over.status, over.processed_at) == ("discarded", now)
+    assert over.failed_at is not None
+    assert over.error == "no"
 
 
 async def test_completed_operations_are_removed_after_their_time_and_others_are_not(harness: Harness) -> None:

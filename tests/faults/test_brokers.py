@@ -80,6 +80,9 @@ async def test_a_broker_killed_with_a_full_journal_applies_it_when_it_is_back(
             assert (status, element["status"], element["durability"]) == (202, "buffered", "journal")
             operations.append(element["operationId"])
         assert (await get(http, broker, f"/api/v1/pop/queue/{QUEUE}"))[0] == 503
+        status, listed = await get(http, broker, "/api/v1/operations?status=pending&limit=15")
+        assert (status, listed["complete"]) == (200, False)
+        assert [one["id"] for one in listed["operations"]] == operations[:15]
         async with http.get(f"{broker.url}/metrics") as answer:
             assert answer.status == 200
             metrics = await answer.text()

@@ -12,7 +12,9 @@ import pytest
 
 from fairlane import Client
 from fairlane.client import QueuedPush
+from fairlane.engine.draft import PushRequest
 from fairlane.model.ids import uuid7_ms
+from fairlane.model.message import PushItem
 from fairlane.opening import open_journal
 from tests.conformance.places import Place, until
 from tests.http.test_operations import make_busy, make_calm
@@ -60,6 +62,13 @@ async def test_a_push_in_the_journal_is_an_operation_that_is_found_before_and_af
     waiting = (await wire.get("/api/v1/operations", first["operationId"])).ok()
     assert (waiting["status"], waiting["durability"], waiting["operation_type"]) == ("pending", "journal", "PUSH")
     assert (waiting["queue"], waiting["partition"], waiting["messages"]) == (queue, "Default", 2)
+    for limit in (1, 100):
+        found, cursor = [], ""
+        while cursor is not None:
+            page = (await wire.get("/api/v1/operations", queue=queue, limit=limit, cursor=cursor)).ok()
+            found += [one["id"] for one in page["operations"]]
+            cursor = page["cursor"]
+        assert found == [first["operationId"], third["operationId"]]
     for verb in ("retry", "discard"):
         (await wire.post(f"/api/v1/operations/{first['operationId']}/{verb}")).refused(409, "conflict")
     await maintain(wire, on=False)
@@ -112,6 +121,33 @@ async def test_a_push_that_leaves_the_journal_for_a_lane_that_waits_keeps_its_op
     assert [message["data"] for message in await wire.pop(queue)] == [0, 1, 2]
 
 
+async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wire) -> None:
+    queue, names = wire.name(), ["a", "b", "c", "d", "e"]
+    await wire.app.engine.processor.stop()
+    await maintain(wire, on=True)
+    ids: list[Any] = []
+    for name in names:  # by turns
+        if len(ids) % 2:
+            ids.append((await push(wire, queue, 0, partition=name))[0]["operationId"])
+        else:
+            request = PushRequest("default", [PushItem(queue=queue, partition=name, payload=b"0")])
+            [[outcome]] = await wire.app.engine._pusher.enqueue([request])  # type: ignore[misc]
+            ids.append(outcome.operation_id)
+    for limit in (1, 2, 3, 100):
+        found: list[Any] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (
+                await wire.get("/api/v1/operations", status="pending", queue=queue, limit=limit, cursor=cursor)
+            ).ok()
+            assert len(page["operations"]) <= limit
+            found += page["operations"]
+            cursor = page["cursor"]
+        assert [(one["id"], one["partition"]) for one in found] == list(zip(ids, names, strict=True))
+        assert [one["durability"] for one in found] == ["store", "journal", "store", "journal", "store"]
+    wire.app.engine.processor.start()
+
+
 async def test_what_the_journal_set_aside_is_a_failed_operation(wire: Wire) -> None:
     queue = wire.name()
     await maintain(wire, on=True)
@@ -127,6 +163,8 @@ async def test_what_the_journal_set_aside_is_a_failed_operation(wire: Wire) -> N
     found = (await wire.get("/api/v1/operations", kept[0])).ok()
     assert (found["durability"], found["partition"]) == ("journal", "a")
     assert "fifo" in found["error_message"]
+    listed = (await wire.get("/api/v1/operations", status="failed", queue=queue)).ok()
+    assert [(one["id"], one["durability"]) for one in listed["operations"]] == [(id, "journal") for id in kept]
     gone = (await wire.post(f"/api/v1/operations/{kept[0]}/discard")).ok()
     assert (gone["id"], gone["status"]) == (kept[0], "discarded")
     (await wire.get("/api/v1/operations", kept[0])).refused(404)
@@ -157,3 +195,18 @@ async def test_an_ack_that_waits_says_where_and_why(wire: Wire) -> None:
     assert (two["queuePosition"], two["reason"]) == (2, "maintaining_order")
     wire.app.engine.processor.start()
     assert (await completed(wire, two["operationId"]))["result"]["items"][0]["success"]
+
+
+async def test_every_answer_to_a_push_names_the_trace_of_its_item(wire: Wire) -> None:
+    queue, trace = wire.name(), "9f1c8b7e-5f0d-4c56-8a5e-1f6f2a3b4c5d"
+    item = {"queue": queue, "payload": 1, "transactionId": "x", "traceId": trace}
+
+    async def pushed(**more: Any) -> Any:
+        [element] = (await wire.post("/api/v1/push", body={"items": [item | more]})).json
+        return element
+
+    elements = [await pushed(), await pushed(), await pushed(transactionId="y", delayMs=60_000)]
+    await maintain(wire, on=True)
+    elements.append(await pushed(transactionId="z"))
+    assert [one["status"] for one in elements] == ["queued", "duplicate", "scheduled", "buffered"]
+    assert [one["trace_id"] for one in elements] == [trace] * 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+from fairlane import Client
 from fairlane.engine.admission import Limit
 from tests.conformance.places import until
 from tests.http.wire import Wire
@@ -116,6 +117,76 @@ async def test_a_failed_operation_is_shown_and_tried_again(wire: Wire) -> None:
     assert (await wire.post(path)).ok()["status"] in ("pending", "processing", "completed")
     assert (await ended(wire, poison["operationId"]))["status"] == "completed"
     assert [message["data"] for message in await wire.pop(queue)] == ["kept"]
+
+
+async def fail(wire: Wire, queue: str, *payloads: Any) -> list[str]:
+    """Operations of a queue that was deleted under them, one for each payload; the queue is there again."""
+    await push(wire, queue, "first", status=201)
+    await wire.app.engine.processor.stop()
+    make_busy(wire)
+    ids = [(await push(wire, queue, payload))[0]["operationId"] for payload in payloads]
+    await wire.app.broker.delete_queue(queue)
+    make_calm(wire)
+    wire.app.engine.processor.start()
+    assert {(await ended(wire, id))["status"] for id in ids} == {"failed"}
+    await wire.configure(queue)
+    return ids
+
+
+async def listed(wire: Wire, **query: Any) -> list[str]:
+    return [one["id"] for one in (await wire.get("/api/v1/operations", **query)).ok()["operations"]]
+
+
+async def test_failed_operations_are_found_page_by_page_and_counted(wire: Wire) -> None:
+    queue = wire.name()
+    ids = await fail(wire, queue, 1, 2, 3)
+    found = (await wire.get("/api/v1/operations", status="failed", queue=queue, limit=2)).ok()
+    assert ([one["id"] for one in found["operations"]], found["complete"]) == (ids[:2], True)
+    assert all("deleted" in one["error_message"] and one["failed_at"] for one in found["operations"])
+    rest = (await wire.get("/api/v1/operations", status="failed", queue=queue, cursor=found["cursor"])).ok()
+    assert ([one["id"] for one in rest["operations"]], rest["cursor"]) == (ids[2:], None)
+    assert await listed(wire, status="completed", queue=queue) == []
+    assert await listed(wire, queue=queue) == ids
+    text = (await wire.get("/metrics")).body.decode()
+    [line] = [line for line in text.splitlines() if line.startswith("fairlane_operations_failed ")]
+    assert int(line.split()[1]) >= 3
+    for query in ({"status": "odd"}, {"cursor": "nowhere"}, {"limit": 0}):
+        (await wire.get("/api/v1/operations", **query)).refused(400)
+
+
+async def test_failed_operations_are_retried_and_discarded_together(wire: Wire) -> None:
+    queue, other = wire.name(), wire.name()
+    ids = await fail(wire, queue, *range(5))
+    kept = await fail(wire, other, "kept")
+    discarded = (await wire.post("/api/v1/operations/discard", body={"ids": ids[:2]})).ok()
+    assert (discarded["done"], discarded["refused"], discarded["cursor"]) == (ids[:2], [], None)
+    first = (await wire.post("/api/v1/operations/retry", body={"queue": queue, "limit": 2})).ok()
+    assert (first["done"], first["cursor"]) == (ids[2:4], ids[3])
+    rest = (await wire.post("/api/v1/operations/retry", body={"queue": queue, "cursor": first["cursor"]})).ok()
+    assert (rest["done"], rest["cursor"]) == (ids[4:], None)
+    assert {(await ended(wire, id))["status"] for id in ids[2:]} == {"completed"}
+    assert [message["data"] for message in await wire.pop(queue)] == [2, 3, 4], "in the order they were accepted"
+    late = (await wire.post("/api/v1/operations/retry", body={"ids": [ids[0], str(uuid4())]})).ok()
+    assert [one["code"] for one in late["refused"]] == ["conflict", "not_found"]
+    assert (await wire.get("/api/v1/operations", ids[0])).ok()["status"] == "discarded"
+    assert await listed(wire, status="failed", queue=other) == kept
+    for body in ({}, {"ids": [], "all": True}, {"queue": queue, "all": True}, {"ids": ["x"]}):
+        (await wire.post("/api/v1/operations/discard", body=body)).refused(400)
+
+
+async def test_the_client_lists_retries_and_discards_operations(wire: Wire) -> None:
+    queue = wire.name()
+    ids = await fail(wire, queue, *range(4))
+    async with Client(wire.base) as client:
+        found = await client.operations(status="failed", queue=queue, limit=3)
+        assert [(one.id, one.queue, one.messages) for one in found] == [(id, queue, 1) for id in ids[:3]]
+        assert (await client.discard_operation(ids[0])).status == "discarded"
+        assert (await client.retry_operation(ids[1])).status in ("pending", "processing", "completed")
+        again = await client.retry_operations(queue=queue)
+        assert (again.done, again.refused) == (ids[2:], [])
+        assert {(await ended(wire, id))["status"] for id in ids[1:]} == {"completed"}
+        late = await client.discard_operations(ids[1:2])
+        assert [(one.id, one.code) for one in late.refused] == [(ids[1], "conflict")]
 
 
 async def test_unknown_operations_are_not_found(wire: Wire) -> None:

@@ -78,6 +78,7 @@ async def _serve(
     options = _options(settings) | {
         "retention_interval": settings.retention_interval_seconds,
         "encryption_key": encryption_key(settings),
+        "failed_operations_seconds": settings.failed_operations_seconds,
         "limits": limits(settings),
         "patience_seconds": settings.patience_seconds,
         "outbound_allow": settings.outbound_allow,

@@ -13,6 +13,7 @@ from fairlane.cli import (
     group,
     hook,
     journal,
+    operation,
     poll,
     pop,
     push,
@@ -67,6 +68,7 @@ app.add_typer(hook.app, name="hook")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(worker.app, name="worker")
 app.add_typer(source.app, name="source")
+app.add_typer(operation.app, name="operation")
 app.add_typer(journal.app, name="journal")
 
 

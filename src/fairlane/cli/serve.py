@@ -18,7 +18,7 @@ from fairlane.errors import InvalidRequest
 
 EMBEDDED = "postgres"
 _LEAST = (
-    *(("workers", 1), ("connections_max", 1), ("polls_max", 0)),
+    *(("workers", 1), ("connections_max", 1), ("polls_max", 0), ("failed_operations_seconds", 0)),
     *(("push_operations_max", 0), ("ack_operations_max", 0), ("wait_seconds_max", 0.1), ("patience_seconds", 0.1)),
 )
 
@@ -63,6 +63,9 @@ def serve(
     ] = None,
     inflight_bytes_max: Annotated[
         int | None, _flag("inflight_bytes_max", "Of all requests and unread answers together, in each process")
+    ] = None,
+    failed_operations_seconds: Annotated[
+        int | None, _flag("failed_operations_seconds", "How long failed operations are kept; 0 for ever")
     ] = None,
     journal_bytes_max: Annotated[
         int | None, _flag("journal_bytes_max", "Past this the journal refuses with 429")

@@ -10,24 +10,35 @@ import msgspec
 
 from fairlane.client.family import Family
 from fairlane.client.transport import Transport, path_of
-from fairlane.client.wire import Micros, decode
+from fairlane.client.wire import Micros, decode, encode
 from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
 from fairlane.model.ids import is_uuid, uuid7
+from fairlane.model.limits import COUNT_MAX
+from fairlane.model.names import check_count, check_name
 from fairlane.model.outcome import PushOutcome
 
 QueuedOperation = Literal["return", "wait"]
 OperationStatus = Literal["pending", "processing", "completed", "failed", "discarded"]
 WAIT_SECONDS = 30.0
 _FIRST_LOOK_SECONDS, _LOOK_SECONDS_MAX = 0.1, 1.0
+_PAGE = 100
 
 
-class OperationItem(msgspec.Struct, frozen=True):
-    """What became of one message of an operation."""
+class OperationItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one message of an operation, or of one ack."""
 
     transaction_id: str = ""
     status: str = ""
     message_id: str | None = None
     position: int | None = None
+    acked: str = msgspec.field(name="transactionId", default="")
+    """The transactionId that an ack is of; then `success` and `error` say what became of it."""
+    success: bool | None = None
+    error: str | None = None
+
+    @property
+    def came_to(self) -> str:
+        return self.status or ("applied" if self.success else self.error or "refused")
 
 
 class OperationResult(msgspec.Struct, frozen=True):
@@ -65,6 +76,32 @@ class QueuedPush(PushOutcome, kw_only=True, gc=True):
         return await self.look(self, seconds)
 
 
+class RefusedOperation(msgspec.Struct, frozen=True):
+    """One that could not be retried or discarded, and is as it was."""
+
+    id: str
+    error: str = ""
+    code: str = ""
+
+
+class SettledOperations(msgspec.Struct, frozen=True):
+    """What became of failed operations that were retried or discarded together."""
+
+    done: list[str] = []
+    refused: list[RefusedOperation] = []
+
+
+class _Page(msgspec.Struct):
+    operations: list[OperationState]
+    cursor: str | None = None
+
+
+class _Settled(msgspec.Struct):
+    done: list[str]
+    refused: list[RefusedOperation]
+    cursor: str | None = None
+
+
 class Operations(Family):
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         super().__init__(transport, batching=batching)
@@ -76,6 +113,71 @@ class Operations(Family):
             raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
         path = path_of("operations", id)
         return decode(await self._transport.ask("GET", path, key=self._home), OperationState)
+
+    async def operations(
+        self, *, status: OperationStatus | None = None, queue: str | None = None, limit: int = 100
+    ) -> list[OperationState]:
+        """Operations in the order of their acceptance: those of a status, of a queue, or all. Of those in journals the
+        ones of the broker that answers."""
+        left = check_count("limit", limit, least=1, most=COUNT_MAX)
+        query: dict[str, str | int] = {"status": status} if status is not None else {}
+        query |= {"queue": check_name("queue", queue)} if queue is not None else {}
+        found: list[OperationState] = []
+        while left:
+            query["limit"] = min(left, _PAGE)
+            body = await self._transport.ask("GET", path_of("operations"), key=self._home, query=query)
+            page = decode(body, _Page)
+            found += page.operations
+            left -= len(page.operations)
+            if page.cursor is None:
+                break
+            query["cursor"] = page.cursor
+        return found
+
+    async def retry_operation(self, id: str) -> OperationState:
+        """Let a failed operation wait again, at the end of its lane. Raises Conflict if it did not fail."""
+        return await self._settle_one(id, "retry")
+
+    async def discard_operation(self, id: str) -> OperationState:
+        """Give up a pending or failed operation for good. Raises Conflict if it is neither."""
+        return await self._settle_one(id, "discard")
+
+    async def retry_operations(
+        self, ids: Sequence[str] | None = None, *, queue: str | None = None
+    ) -> SettledOperations:
+        """Let failed operations wait again: those named, those of a queue, or all of them."""
+        return await self._settle("retry", ids, queue)
+
+    async def discard_operations(
+        self, ids: Sequence[str] | None = None, *, queue: str | None = None
+    ) -> SettledOperations:
+        """Give up failed operations for good: those named, those of a queue, or all of them."""
+        return await self._settle("discard", ids, queue)
+
+    async def _settle_one(self, id: str, verb: str) -> OperationState:
+        if not is_uuid(id):
+            raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
+        path = path_of("operations", id, verb)
+        return decode(await self._transport.ask("POST", path, key=self._home), OperationState)
+
+    async def _settle(self, verb: str, ids: Sequence[str] | None, queue: str | None) -> SettledOperations:
+        if ids is not None and queue is not None:
+            raise InvalidRequest("name the ids of operations, or their queue, not both")
+        where: dict[str, object] = {"all": True} if queue is None else {"queue": queue}
+        parts = [where] if ids is None else [{"ids": ids[at : at + _PAGE]} for at in range(0, len(ids), _PAGE)]
+        settled = SettledOperations(done=[], refused=[])
+        for body in parts:
+            while True:
+                answer = await self._transport.ask(
+                    "POST", path_of("operations", verb), key=self._home, body=encode(body)
+                )
+                some = decode(answer, _Settled)
+                settled.done.extend(some.done)
+                settled.refused.extend(some.refused)
+                if some.cursor is None:
+                    break
+                body["cursor"] = some.cursor
+        return settled
 
     async def _ended(self, outcome: PushOutcome, seconds: float) -> OperationState:
         """The operation of a push, when it is over."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -10,12 +12,29 @@ from fairlane.engine.capacity import full
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.journal_operations import JournalOperations
 from fairlane.engine.processor import Processor
-from fairlane.errors import Conflict, NotFound
-from fairlane.model.operation import Operation
+from fairlane.errors import Conflict, FairlaneError, NotFound, QueueFull, Unavailable
+from fairlane.model.operation import Operation, OperationStatus
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.base import Store
 from fairlane.store.operations import NewOperation, Waits
 from fairlane.store.values import Full
+
+Verb = Literal["retry", "discard"]
+
+
+class Page(NamedTuple):
+    operations: list[Operation]
+    end: UUID | None
+    """Where the next page begins; None if there is none."""
+    complete: bool
+    """Whether the store answered as well."""
+
+
+class Settled(NamedTuple):
+    done: list[UUID]
+    refused: list[tuple[UUID, FairlaneError]]
+    end: UUID | None
+    """Where to go on; None if there are no more."""
 
 
 class Operations:
@@ -36,6 +55,65 @@ class Operations:
                 "journal of another broker is known to that broker alone until it is applied"
             )
         return found
+
+    async def page(
+        self, tenant: str, *, status: OperationStatus | None, queue: str | None, after: UUID, limit: int
+    ) -> Page:
+        """Operations in the store and in this broker's journal, in the order of their ids. While the store is away
+        those in the journal."""
+        operations: list[Operation] = []
+        complete = True
+        ends: list[UUID] = []
+        try:
+            stored = await self._store.operations.page(tenant, status=status, queue=queue, after=after, limit=limit)
+            operations += stored
+            ends += [stored[-1].id] if len(stored) == limit else []
+        except Unavailable:
+            if self.journal is None:
+                raise
+            complete = False
+        if self.journal is not None and status in (None, "pending", "failed"):
+            failed = None if status is None else status == "failed"
+            waiting = await self.journal.page(after, failed=failed, limit=limit)
+            operations += [one for one in waiting if one.tenant == tenant and queue in (None, one.queue)]
+            ends += [waiting[-1].id] if len(waiting) == limit else []
+        # Behind the end of a page that was full there may be more of its kind, so that the other waits there.
+        end = min(ends, default=None)
+        found = {one.id: one for one in operations if end is None or one.id <= end}
+        ordered = [found[id] for id in sorted(found)]
+        if len(ordered) > limit:
+            ordered = ordered[:limit]
+            end = ordered[-1].id
+        return Page(ordered, end, complete)
+
+    async def settle_failed(
+        self, tenant: str, verb: Verb, *, ids: Sequence[UUID] | None, queue: str | None, after: UUID, limit: int
+    ) -> Settled:
+        """Retry or discard some that failed, those named or the next of a queue or of all. Each by itself: one that
+        cannot be is told, and the others go on."""
+        end: UUID | None = None
+        if ids is None:
+            page = await self.page(tenant, status="failed", queue=queue, after=after, limit=limit)
+            # Retried, they keep the order of their lanes.
+            some = sorted(page.operations, key=lambda one: (one.partition, one.group_id, one.sequence))
+            ids, end = [one.id for one in some], page.end
+        settled = Settled([], [], end)
+        for id in ids:
+            try:
+                await self._settle(tenant, verb, id)
+                settled.done.append(id)
+            except (NotFound, Conflict, QueueFull) as error:
+                settled.refused.append((id, error))
+        return settled
+
+    async def _settle(self, tenant: str, verb: Verb, id: UUID) -> None:
+        if verb == "retry":
+            await self.retry(tenant, id)
+            return
+        found = await self.get(tenant, id)
+        if found.status != "failed":
+            raise Conflict(f"only failed operations are discarded together; this one is {found.status}")
+        await self.discard(tenant, id)
 
     async def retry(self, tenant: str, id: UUID) -> Operation:
         """Let a failed operation wait again, at the end of its lane; if its queue was made anew, in that one."""

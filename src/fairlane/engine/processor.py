@@ -40,8 +40,11 @@ AWAY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
 CLEAN_SECONDS = 600.0
 KEPT_SECONDS = 3600
 """How long completed operations can be looked up."""
+FAILED_SECONDS = 30 * 86_400
+"""How long failed ones are kept, unless told otherwise."""
 CLEAN_STEP = 10_000
 _ROUNDS_MAX = 100
+_IDS_LOGGED = 10
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,7 @@ class Processor(Service):
         self.drain = Rate()
         self._looked_at = 0.0
         self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
+        self.failed_seconds = FAILED_SECONDS
         self._token: UUID | None = None
         """Of the last claims, until they are known to have ended."""
         self.depth = 0
@@ -109,10 +113,11 @@ class Processor(Service):
                 await self._rest(FLOOR_SECONDS if self.depth else IDLE_SECONDS)
 
     async def clean(self) -> int:
-        """Remove operations that ended an hour ago; how many."""
+        """Remove operations that ended an hour ago, and those that failed long ago; how many."""
         self._clean_at = monotonic() + CLEAN_SECONDS
         cleaned = 0
-        while step := await self._store.operations.clean(older_than_seconds=KEPT_SECONDS, limit=CLEAN_STEP):
+        ages = {"older_than_seconds": KEPT_SECONDS, "failed_seconds": self.failed_seconds}
+        while step := await self._store.operations.clean(**ages, limit=CLEAN_STEP):
             cleaned += step
         return cleaned
 
@@ -214,7 +219,9 @@ class Processor(Service):
         failed = await self._store.operations.fail(claim, work.sequences, error, delay_ms=RETRY_DELAY_MS << retries)
         self.failed += failed
         if failed:
-            log.warning("gave up on %d operations of queue %r: %s", failed, work.lane.operations[0].queue, error)
+            ids = [str(one.id) for one in work.lane.operations if one.sequence in work.sequences]
+            shown = ", ".join(ids[:_IDS_LOGGED]) + (" and others" if len(ids) > _IDS_LOGGED else "")
+            log.error("operations of queue %r failed: %s (%s)", work.lane.operations[0].queue, error, shown)
 
     async def _postpone(self, work: Work, error: str) -> None:
         claims: list[LaneClaim] = [work.lane.claim]

@@ -74,6 +74,8 @@ async def _waiting(out: Families, app: App) -> None:
         lanes = await operations.lanes(app.tenant, limit=10_000)
         stuck = sum(lane.moved_at < before for lane in lanes)
     out.one("operation_queue_depth", "gauge", "Operations accepted and not applied yet, of all brokers.", depth)
+    failed = await operations.failed(app.tenant)
+    out.one("operations_failed", "gauge", "Operations that failed and wait for somebody to decide.", failed)
     out.one("operation_queue_stuck_lanes", "gauge", f"Lanes of them that have not moved for {STUCK_SECONDS} s.", stuck)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from fairlane.engine.admission import Admission
+from fairlane.engine.operations import Settled
 from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire
-from fairlane.model.operation import Operation, OperationCount, OperationLane
+from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationStatus
 
 
 class OperationOut(msgspec.Struct, kw_only=True):
@@ -33,6 +36,47 @@ class OperationOut(msgspec.Struct, kw_only=True):
     """Where it is: in the `store`, or in the `journal` of the broker that answers."""
     result: msgspec.Raw
     """What became of each item, once it is completed."""
+
+
+class OperationsQuery(msgspec.Struct, kw_only=True):
+    status: OperationStatus | None = None
+    queue: str | None = None
+    cursor: str | None = None
+    """`cursor` of the page before."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+class OperationPage(msgspec.Struct, kw_only=True):
+    operations: list[OperationOut]
+    cursor: str | None
+    """Of the next page; null on the last one."""
+    complete: bool
+    """False while the store does not answer: then only those are here that wait in this broker's journal."""
+
+
+class SettleBody(msgspec.Struct, kw_only=True):
+    """Which failed operations: those named, those of a queue, or all of them. Just one of the three."""
+
+    ids: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
+    queue: str | None = None
+    all: bool = False
+    cursor: str | None = None
+    """`cursor` of the answer before, to go on."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+class Refused(msgspec.Struct, kw_only=True):
+    id: str
+    error: str
+    code: str
+
+
+class SettledOut(msgspec.Struct, kw_only=True):
+    done: list[str]
+    refused: list[Refused]
+    """Those that cannot be, each with the reason; they are as they were."""
+    cursor: str | None
+    """Where to go on; null when there are no more."""
 
 
 class CountOut(msgspec.Struct, kw_only=True):
@@ -115,6 +159,14 @@ def operation_out(one: Operation) -> OperationOut:
         messages=one.messages,
         durability=one.durability,
         result=msgspec.Raw(one.result or b"null"),
+    )
+
+
+def settled_out(settled: Settled) -> SettledOut:
+    return SettledOut(
+        done=[str(id) for id in settled.done],
+        refused=[Refused(id=str(id), error=str(error), code=error.code) for id, error in settled.refused],
+        cursor=None if settled.end is None else str(settled.end),
     )
 
 

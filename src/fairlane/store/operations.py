@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationType
+from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationStatus, OperationType
 from fairlane.model.queue import QueueOptions
 from fairlane.store.values import Full, Gone, Locked, PushResult, Settled, Settlement, Slice, Stored, Verdicts
 
@@ -24,6 +24,10 @@ LANES_MAX = 50
 RUN_MAX = 100
 """Operations of one lane in one claim."""
 RUN_BYTES_MAX = 256 * 1024
+FIRST = UUID(int=0)
+"""Before all ids."""
+PAGES = {"pending": "page_open", "processing": "page_open", "failed": "page_failed"}
+"""Statements by which a page of this status is found without walking over all others."""
 
 
 class NewOperation(msgspec.Struct, kw_only=True):
@@ -167,12 +171,30 @@ class Operations(Protocol):
 
     async def get(self, tenant: str, id: UUID) -> Operation | None: ...
 
+    async def page(
+        self,
+        tenant: str,
+        *,
+        status: OperationStatus | None = None,
+        queue: str | None = None,
+        after: UUID = FIRST,
+        limit: int = 100,
+    ) -> list[Operation]:
+        """Operations whose id is greater than `after`, by id: about the order in which they were accepted. Without
+        their payloads."""
+        ...
+
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
-        """Put a failed operation at the end of the lane that `anew` names, with its id; None if it is not `failed`."""
+        """Put a failed operation at the end of the lane that `anew` names, with its id and the time of its acceptance;
+        None if it is not `failed`."""
         ...
 
     async def discard(self, tenant: str, id: UUID) -> bool:
         """Give up an operation that is pending or failed, for good; False if it is neither."""
+        ...
+
+    async def failed(self, tenant: str) -> int:
+        """How many failed and wait for somebody to decide."""
         ...
 
     async def depth(self) -> int:
@@ -187,6 +209,7 @@ class Operations(Protocol):
         """Lanes with open operations, deepest first."""
         ...
 
-    async def clean(self, *, older_than_seconds: int, limit: int = 10_000) -> int:
-        """Remove up to `limit` that were completed or discarded before; how many."""
+    async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:
+        """Remove up to `limit` that were completed or discarded so long ago, and as many that failed so long ago
+        (0: none of those); how many."""
         ...

@@ -160,7 +160,9 @@ def _waiting_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     given = item.transaction_id
     transaction = f'"{outcome.transaction_id}"' if given is None else encode(given).decode()
     why = (outcome.operation_id, outcome.queue_position, outcome.reason, outcome.estimated_wait, outcome.durability)
-    return f'{{"index":{index},"transaction_id":{transaction},{_waiting_tail(item.queue, *why)}'
+    trace = "null" if item.trace_id is None else f'"{item.trace_id}"'
+    head = f'{{"index":{index},"transaction_id":{transaction},"trace_id":{trace},'
+    return head + _waiting_tail(item.queue, *why)
 
 
 @lru_cache(maxsize=16)
@@ -176,6 +178,7 @@ def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     if outcome.status == "buffered" and outcome.capacity is None:
         return _waiting_element(index, item, outcome)
     answer = {"index": index, "transaction_id": outcome.transaction_id, "status": outcome.status}
+    answer |= {"trace_id": item.trace_id}
     if outcome.error is not None:
         answer |= {"status": "failed", "error": str(outcome.error), "code": outcome.error.code}
         if isinstance(outcome.error, QueueFull):

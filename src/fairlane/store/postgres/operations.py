@@ -20,9 +20,12 @@ from fairlane.model.operation import (
     Operation,
     OperationCount,
     OperationLane,
+    OperationStatus,
 )
 from fairlane.store.operations import (
+    FIRST,
     LANES_MAX,
+    PAGES,
     RUN_BYTES_MAX,
     RUN_MAX,
     AppliedOperation,
@@ -196,6 +199,27 @@ class Operations(Applying):
                 return _operation(rows[0])
         return None
 
+    async def page(
+        self,
+        tenant: str,
+        *,
+        status: OperationStatus | None = None,
+        queue: str | None = None,
+        after: UUID = FIRST,
+        limit: int = 100,
+    ) -> list[Operation]:
+        found: list[Operation] = []
+        for shard in self._shards:
+            statement = SQL[PAGES.get(status or "", "page")]
+            rows = await self._database.read(statement, shard, tenant, after, status, queue, limit)
+            if rows:
+                shown = await self._database.read(SQL["shown"], shard, [row[0] for row in rows])
+                found += map(_operation, shown)
+        return sorted(found, key=lambda one: one.id)[:limit]
+
+    async def failed(self, tenant: str) -> int:
+        return sum([(await self._database.read(SQL["count_failed"], shard, tenant))[0][0] for shard in self._shards])
+
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
         found = await self.get(tenant, id)
         if found is None or found.status != "failed":
@@ -210,6 +234,7 @@ class Operations(Applying):
             [result] = await enqueue_shard(connection.fetch, anew.partition.shard, [anew], self._database.time())
             if not isinstance(result, Waits):
                 raise _NotKept(result)
+            await connection.execute(SQL["keep_created_at"], anew.partition.shard, id, found.created_at)
             return result
 
         try:
@@ -228,7 +253,7 @@ class Operations(Applying):
             await connection.fetchval(SQL["hold"], *key[:3])
             status = await connection.fetchval(SQL["lock"], *key)
             if status == "failed":
-                await connection.execute(SQL["set_status"], *key, "discarded")
+                await connection.execute(SQL["give_up"], *key, self._database.time())
             elif status == "pending":
                 await connection.execute(SQL["drop"], *key, "discarded", None, True, self._database.time())
             return status in ("failed", "pending")
@@ -246,7 +271,7 @@ class Operations(Applying):
     async def lanes(self, tenant: str, *, limit: int = 100) -> list[OperationLane]:
         return [OperationLane(*row) for row in await self._database.read(SQL["lanes"], self._shards, tenant, limit)]
 
-    async def clean(self, *, older_than_seconds: int, limit: int = 10_000) -> int:
+    async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:
         [[now]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())
         age = timedelta(seconds=older_than_seconds)
         newest = least_uuid7(now // 1000 - older_than_seconds * 1000)
@@ -256,6 +281,9 @@ class Operations(Applying):
             cleaned += len(await self._database.write(SQL["clean"], *arguments))
             if cleaned >= limit:
                 break
+        for shard in self._shards if failed_seconds else ():
+            age = timedelta(seconds=failed_seconds)
+            cleaned += len(await self._database.write(SQL["clean_failed"], shard, age, self._database.time(), limit))
         return cleaned
 
 

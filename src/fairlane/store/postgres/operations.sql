@@ -59,12 +59,43 @@ SELECT o.shard, o.partition_id, o.group_id, o.sequence, o.id, o.type, o.priority
        o.retries, o.error, o.failed_at, o.result
 FROM fairlane.operations o WHERE o.shard = $1 AND o.id = $3 AND o.tenant = $2;
 
+-- name: page
+SELECT o.id FROM fairlane.operations o
+WHERE o.shard = $1 AND o.tenant = $2 AND o.id > $3 AND ($4::text IS NULL OR o.status = $4)
+  AND ($5::text IS NULL OR o.queue = $5)
+ORDER BY o.id LIMIT $6;
+
+-- name: page_failed
+SELECT o.id FROM fairlane.operations o
+WHERE o.shard = $1 AND o.tenant = $2 AND o.id > $3 AND o.status = $4 AND o.failed_at IS NOT NULL
+  AND ($5::text IS NULL OR o.queue = $5)
+ORDER BY o.id LIMIT $6;
+
+-- name: page_open
+SELECT o.id FROM fairlane.operation_lanes l
+JOIN fairlane.operations o ON o.shard = l.shard AND o.partition_id = l.partition_id AND o.group_id = l.group_id
+                          AND o.sequence >= l.next_sequence
+WHERE l.shard = $1 AND l.tenant = $2 AND o.id > $3 AND o.status = $4 AND ($5::text IS NULL OR l.queue = $5)
+ORDER BY o.id LIMIT $6;
+
+-- name: shown
+SELECT o.shard, o.partition_id, o.group_id, o.sequence, o.id, o.type, o.priority, o.tenant, o.queue, o.partition_name,
+       o."group", o.queue_id, ''::bytea AS payload, o.size, o.messages, o.status, o.created_at, o.started_at,
+       o.processed_at, o.worker, o.retries, o.error, o.failed_at, o.result
+FROM fairlane.operations o WHERE o.shard = $1 AND o.id = ANY ($2);
+
+-- name: keep_created_at
+UPDATE fairlane.operations o SET created_at = $3 WHERE o.shard = $1 AND o.id = $2;
+
+-- name: count_failed
+SELECT count(*) FROM fairlane.operations o WHERE o.shard = $1 AND o.tenant = $2 AND o.failed_at IS NOT NULL AND o.status = 'failed';
+
 -- name: lock
 SELECT o.status FROM fairlane.operations o
 WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = $4 FOR UPDATE;
 
--- name: set_status
-UPDATE fairlane.operations o SET status = $5
+-- name: give_up
+UPDATE fairlane.operations o SET status = 'discarded', processed_at = coalesce($5, clock_timestamp())
 WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = $4;
 
 -- name: delete
@@ -93,4 +124,12 @@ DELETE FROM fairlane.operations o WHERE o.shard = $1 AND o.id = ANY (ARRAY(
     WHERE x.shard = $1 AND x.id < $2 AND x.status IN ('completed', 'discarded')
       AND x.processed_at < coalesce($4, clock_timestamp()) - $3::interval
     ORDER BY x.id LIMIT $5))
+RETURNING 1;
+
+-- name: clean_failed
+DELETE FROM fairlane.operations o WHERE o.shard = $1 AND o.id = ANY (ARRAY(
+    SELECT x.id FROM fairlane.operations x
+    WHERE x.shard = $1 AND x.failed_at IS NOT NULL AND x.status = 'failed'
+      AND x.processed_at < coalesce($3, clock_timestamp()) - $2::interval
+    LIMIT $4))
 RETURNING 1;

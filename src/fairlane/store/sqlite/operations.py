@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import apsw
+import msgspec
 
 from fairlane.model.ids import PartitionId, least_uuid7
 from fairlane.model.limits import ERROR_CHARS_MAX
@@ -17,10 +18,13 @@ from fairlane.model.operation import (
     Operation,
     OperationCount,
     OperationLane,
+    OperationStatus,
 )
 from fairlane.store import statements
 from fairlane.store.operations import (
+    FIRST,
     LANES_MAX,
+    PAGES,
     RUN_BYTES_MAX,
     RUN_MAX,
     Application,
@@ -77,6 +81,24 @@ class Operations:
     async def get(self, tenant: str, id: UUID) -> Operation | None:
         return await self._database.read(lambda db, now: _get(db, tenant, id))
 
+    async def page(
+        self,
+        tenant: str,
+        *,
+        status: OperationStatus | None = None,
+        queue: str | None = None,
+        after: UUID = FIRST,
+        limit: int = 100,
+    ) -> list[Operation]:
+        def work(db: apsw.Connection, now: int) -> list[Operation]:
+            found = rows(db, SQL[PAGES.get(status or "", "page")], tenant, after.bytes, status, queue, limit)
+            return [_shown(db, tenant, id) for (id,) in found]
+
+        return await self._database.read(work)
+
+    async def failed(self, tenant: str) -> int:
+        return await self._database.read(lambda db, now: int(value(db, SQL["count_failed"], tenant)))
+
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
         def work(db: apsw.Connection, now: int) -> EnqueueResult | None:
             found = _get(db, tenant, id)
@@ -85,6 +107,7 @@ class Operations:
             db.execute("savepoint again")
             db.execute(SQL["delete"], (found.partition.id, found.group_id, found.sequence))
             result = enqueue(db, now, anew)
+            db.execute(SQL["keep_created_at"], (found.created_at, id.bytes))
             if not isinstance(result, Waits):
                 db.execute("rollback to again")
             db.execute("release again")
@@ -122,11 +145,15 @@ class Operations:
 
         return await self._database.read(work)
 
-    async def clean(self, *, older_than_seconds: int, limit: int = 10_000) -> int:
+    async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:
         def work(db: apsw.Connection, now: int) -> int:
             before = now - older_than_seconds * 1_000_000
             db.execute(SQL["clean"], (least_uuid7(before // 1000).bytes, before, limit))
-            return db.changes()
+            cleaned = db.changes()
+            if failed_seconds:
+                db.execute(SQL["clean_failed"], (now - failed_seconds * 1_000_000, limit))
+                cleaned += db.changes()
+            return cleaned
 
         return await self._database.write(work)
 
@@ -267,6 +294,11 @@ def _row(one: AppliedOperation, now: int) -> tuple[Any, ...]:
 def _get(db: apsw.Connection, tenant: str, id: UUID) -> Operation | None:
     row = first(db, SQL["get"], id.bytes, tenant)
     return _operation(row) if row else None
+
+
+def _shown(db: apsw.Connection, tenant: str, id: bytes) -> Operation:
+    """One of a list, without its payload."""
+    return msgspec.structs.replace(_operation(first(db, SQL["get"], id, tenant)), payload=b"")
 
 
 def _operation(row: Any) -> Operation:

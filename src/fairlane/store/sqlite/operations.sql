@@ -106,6 +106,25 @@ select partition_id, group_id, sequence, id, type, priority, tenant, queue, part
     size, messages, status, created_at, started_at, processed_at, worker, retries, error, failed_at, result
 from operations where id = ? and tenant = ?
 
+-- name: page
+select id from operations
+where tenant = ?1 and id > ?2 and (?3 is null or status = ?3) and (?4 is null or queue = ?4) order by id limit ?5
+
+-- name: page_failed
+select id from operations
+where tenant = ?1 and id > ?2 and status = ?3 and failed_at is not null and (?4 is null or queue = ?4) order by id limit ?5
+
+-- name: page_open
+select o.id from operation_lanes l cross join operations o
+    on o.partition_id = l.partition_id and o.group_id = l.group_id and o.sequence >= l.next_sequence
+where l.tenant = ?1 and o.id > ?2 and o.status = ?3 and (?4 is null or l.queue = ?4) order by o.id limit ?5
+
+-- name: keep_created_at
+update operations set created_at = ? where id = ?
+
+-- name: count_failed
+select count(*) from operations where tenant = ? and failed_at is not null and status = 'failed'
+
 -- name: depth
 select coalesce(sum(open), 0) from operation_lanes
 
@@ -123,3 +142,7 @@ where tenant = ? order by open desc, moved_at limit ?
 delete from operations where rowid in (
     select rowid from operations
     where id < ? and status in ('completed', 'discarded') and processed_at < ? order by id limit ?)
+
+-- name: clean_failed
+delete from operations where rowid in (
+    select rowid from operations where failed_at is not null and status = 'failed' and processed_at < ? limit ?)
