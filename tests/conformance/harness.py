@@ -15,6 +15,7 @@ from fairlane.broker import Broker
 from fairlane.model.group import Group, LaneState, Subscription
 from fairlane.model.ids import PartitionId, Uuid7, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
+from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.message import Message, PushItem
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE
 from fairlane.model.outcome import RenewOutcome
@@ -243,6 +244,7 @@ class Harness:
         lease_seconds: int | None = None,
         partition: PartitionId | None = None,
         forgiving: bool = False,
+        bytes_max: int = POP_BYTES_MAX,
         store: Store | None = None,
     ) -> Taken:
         group = group or await self.group(queue)
@@ -255,6 +257,7 @@ class Harness:
             lease_seconds=lease_seconds,
             partition=partition,
             forgiving=forgiving,
+            bytes_max=bytes_max,
         )
         result = await (store or self.store).messages.pop(call)
         assert not result.gone

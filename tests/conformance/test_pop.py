@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+import pytest
+
 from fairlane.model.group import Group
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
@@ -245,6 +247,17 @@ async def test_an_answer_is_bounded_in_bytes_and_never_empty_for_it(harness: Har
     assert delivered < 9
     assert (await harness.ack(taken)).released
     assert (await harness.pop(queue, batch=1)).lane.first == delivered
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_pop_takes_what_fits_into_its_bytes_and_at_least_one_message(harness: Harness, ordering: str) -> None:
+    queue = await harness.queue(ordering=ordering)
+    for _ in range(3):
+        await harness.push(queue, ["x" * 10_000] * 3)
+    taken = await harness.pop(queue, batch=100, bytes_max=45_000)
+    assert 1 <= taken.lane.upto - taken.lane.first <= 4
+    small = await harness.pop(queue, await harness.group(queue, "other"), batch=100, bytes_max=1)
+    assert small.lane.upto - small.lane.first == 1
 
 
 async def test_a_thousand_lanes_are_all_served_once(harness: Harness) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from fairlane.http.limits import Limits
 from fairlane.http.message import Request, Response
 from tests.conformance.places import Place, until
 from tests.http.wire import Wire, serving
@@ -88,3 +89,28 @@ async def test_what_could_not_be_sent_is_given_back_without_charge(wire: Wire) -
     server.handler = handle
     # Had the lease been lost instead, the messages would come one at a time.
     assert [message["data"] for message in await wire.pop(queue, wait="true", timeout=5000)] == [1, 2]
+
+
+async def test_a_pop_takes_what_fits_into_the_bytes_that_the_broker_may_hold(place: Place) -> None:
+    await place.make()
+    limits = Limits(inflight_bytes_max=4 * 2**20)
+    async with serving(await place.open(None), limits=limits) as wire:
+        assert wire.app is not None
+        queue, budget = wire.name(), wire.app.engine.budget
+        for _ in range(6):
+            await wire.push(queue, "x" * (2**20 - 100))
+        taken = await wire.pop(queue)
+        assert 1 <= len(taken) <= 3
+        await wire.ack(taken)
+        budget.held += limits.inflight_bytes_max
+        answer = await wire.get("/api/v1/pop/queue", queue)
+        answer.refused(429, "overloaded")
+        assert answer.headers["Retry-After"] == "1"
+        (await wire.get("/api/v1/resources/queues")).refused(429, "overloaded")
+        assert (await wire.get("/livez")).status == 200
+        budget.held -= limits.inflight_bytes_max
+        while more := await wire.pop(queue):
+            await wire.ack(more)
+            taken += more
+        assert len(taken) == 6
+        assert budget.held == 0

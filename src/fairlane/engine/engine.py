@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.admission import LIMITS, Admission, Kind, Limit
 from fairlane.engine.announcer import Announcer
+from fairlane.engine.answer_room import AnswerRoom
 from fairlane.engine.batchers import Batchers
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
@@ -59,6 +61,7 @@ from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.outcome import AckOutcome, BufferReason, PushOutcome, RenewOutcome
 from fairlane.model.stream import StateChange
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
+from fairlane.runtime.memory import Budget
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
 from fairlane.store.operations import ClaimedLane
@@ -82,6 +85,8 @@ class Engine:
         allowed: Allowed = NOTHING_INSIDE,
     ) -> None:
         self.store = store
+        self.budget = Budget(sys.maxsize)
+        """For those who ask over a network; whoever serves them says how much it is."""
         self.telemetry = Telemetry()
         self.switches = Switchboard(store)
         self.retention = RetentionService(store)
@@ -107,7 +112,13 @@ class Engine:
         self.ranks = Ranks(store, self.catalogue)
         self.schedules = Scheduler(store, self.catalogue, self._pusher, self.timekeeper.wake)
         self._popper = Popper(
-            store, self.catalogue, leases, self.waiters, telemetry=self.telemetry, switches=self.switches
+            store,
+            self.catalogue,
+            leases,
+            self.waiters,
+            telemetry=self.telemetry,
+            switches=self.switches,
+            room=AnswerRoom(self.budget),
         )
 
         async def keep_acks(requests: list[AckRequest], reason: BufferReason = "system_busy") -> AckAnswers:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlane.engine.answer_room import AnswerRoom
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.catalogue import Catalogue
@@ -95,6 +96,7 @@ class Popper:
         *,
         telemetry: Telemetry,
         switches: Switchboard,
+        room: AnswerRoom,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
@@ -102,6 +104,7 @@ class Popper:
         self._waiters = waiters
         self._telemetry = telemetry
         self._switches = switches
+        self._room = room
         self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
         self._due: dict[int, int | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -259,6 +262,7 @@ class Popper:
 
     async def _flush(self, key: _Key, claims: list[Claim], *, forgiving: bool) -> Sequence[list[Lane] | Exception]:
         queue_id, group_id, auto_ack, lease_seconds, partition = key
+        claimed, bytes_max = await self._room.claim(queue_id, claims)
         call = PopCall(
             queue_id=queue_id,
             group_id=group_id,
@@ -267,6 +271,7 @@ class Popper:
             lease_seconds=lease_seconds,
             partition=partition,
             forgiving=forgiving,
+            bytes_max=bytes_max,
         )
         try:
             result: PopResult = await self._store.messages.pop(call)
@@ -275,6 +280,9 @@ class Popper:
             for claim in claims:
                 self.give_back(LeaseId(group_id, claim.token))
             raise
+        finally:
+            self._room.release(claimed)
+        self._room.learn(queue_id, result.lanes)
         self._telemetry.leases_lost += result.leases_lost
         if result.dead:
             self._telemetry.gave_up(queue_id, result.dead)

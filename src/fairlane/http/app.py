@@ -14,7 +14,7 @@ from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Hosts, check_origins
 from fairlane.http.cors import Cors
 from fairlane.http.door import AppDoor
-from fairlane.http.limits import Limits
+from fairlane.http.limits import Limits, overloaded
 from fairlane.http.message import Request, Response
 from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
@@ -39,6 +39,8 @@ class App:
         self.browser = Browser(broker.store)
         self.router = Router(ROUTES)
         self.server: Server | None = None
+        self.description: asyncio.Task[bytes] | None = None
+        """Of the API, once somebody asked for it."""
         self.version = version("fairlane")
         self.hostname = socket.gethostname()
         self.siblings = siblings
@@ -52,7 +54,8 @@ class App:
         pages may call it."""
         origins = check_origins(cors_origin) if cors_origin else frozenset[bytes]()
         handler = Cors(self.handle, origins) if origins else self.handle
-        self.server = Server(handler, limits, door=AppDoor(self, hosts or Hosts(), origins))
+        door = AppDoor(self, hosts or Hosts(), origins)
+        self.server = Server(handler, limits, door=door, budget=self.engine.budget)
         return self.server
 
     def find(self, request: Request) -> Route | Response:
@@ -69,6 +72,8 @@ class App:
             found = self.find(request)
             if isinstance(found, Response):
                 return found
+            if request.method == "GET" and self.engine.budget.room < 0 and found.tag != "health":
+                return overloaded()
             return await found.endpoint(self, request)
         except FairlaneError as error:
             return problem(error)

@@ -258,7 +258,8 @@ class Connection(asyncio.Protocol):
             if transport.is_closing():
                 self._take_back()
                 return
-            if close or len(pieces) > 1:
+            large = len(pieces) > 1
+            if close or large:
                 self.send()
             else:
                 self._server.send_soon(self)
@@ -270,7 +271,7 @@ class Connection(asyncio.Protocol):
                 self._shut()
                 return
             answered += 1
-            if answered % _ANSWERS_AT_ONCE == 0:
+            if large or answered % _ANSWERS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # others have their turn too
         self._task = None
         if self._refusal is not None:

@@ -20,11 +20,14 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Server:
     """Listens, keeps deadlines, and drains."""
 
-    def __init__(self, handler: Handler, limits: Limits | None = None, *, door: Door | None = None) -> None:
+    def __init__(
+        self, handler: Handler, limits: Limits | None = None, *, door: Door | None = None, budget: Budget | None = None
+    ) -> None:
         self.handler = handler
         self.limits = limits or Limits()
         self.door = door or OpenDoor(self.limits.body_bytes_max)
-        self.budget = Budget(self.limits.inflight_bytes_max)
+        self.budget = budget or Budget(self.limits.inflight_bytes_max)
+        self.budget.bytes_max = self.limits.inflight_bytes_max
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
         self.active = 0

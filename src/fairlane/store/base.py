@@ -118,7 +118,7 @@ class Messages(Protocol):
         """Lease ready lanes, longest-ready first, each to the first claim that still wants one.
 
         A claim gets messages up to its batch over all its lanes, in position order from the lane's cursor, and at
-        most about POP_BYTES_MAX of them. A lane whose last lease ran out is charged one failed attempt of its first
+        most about `bytes_max` of them. A lane whose last lease ran out is charged one failed attempt of its first
         message with the error `Partition lease expired`; then it is delivered one message at a time until the
         cursor has passed the lost batch. A forgiving call charges nothing. A message whose attempts are used up is
         dead-lettered instead of delivered, and one that was deleted is stepped over. What the queue's options keep

@@ -11,7 +11,7 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.limits import COUNT_MAX, ERROR_CHARS_MAX
+from fairlane.model.limits import COUNT_MAX, ERROR_CHARS_MAX, POP_BYTES_MAX
 from fairlane.model.names import check_count, check_flag, check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
@@ -156,6 +156,8 @@ class PopCall(msgspec.Struct, frozen=True, kw_only=True):
     """Only this lane."""
     forgiving: bool = False
     """A lease that ran out charges nothing, and what it held is delivered together again."""
+    bytes_max: int = POP_BYTES_MAX
+    """Of the messages of each claim, about; one message is always delivered."""
 
 
 class Lane(msgspec.Struct, kw_only=True):

@@ -32,14 +32,15 @@ def _file(name: str) -> bytes:
     return files("fairlane.http").joinpath(name).read_bytes()
 
 
-@lru_cache(maxsize=1)
-def _described(router: Router) -> bytes:
-    """Made once, and beside the loop: it takes as long as a thousand pushes, and anybody may ask."""
-    return json_response(openapi(router.routes)).body
-
-
 async def description(app: App, request: Request) -> Response:
-    return Response(200, await asyncio.to_thread(_described, app.router))
+    """Made once, and beside the loop: it takes as long as a thousand pushes, and anybody may ask."""
+    if app.description is None:
+        app.description = asyncio.create_task(asyncio.to_thread(_described, app.router))
+    return Response(200, await asyncio.shield(app.description))
+
+
+def _described(router: Router) -> bytes:
+    return json_response(openapi(router.routes)).body
 
 
 async def page(app: App, request: Request) -> Response:

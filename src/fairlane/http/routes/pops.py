@@ -76,7 +76,7 @@ def _answer(app: App, request: Request, asked: PopRequest, popped: Popped, *, na
     if flag(request.query, "autopilot"):
         more += f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}'
     unsent = partial(app.engine.give_back, popped.lease) if popped.lease is not None else None
-    return Response(200, pop_answer(popped, named=named, more=more), unsent=unsent)
+    return Response(200, parts=pop_answer(popped, named=named, more=more), unsent=unsent)
 
 
 def pop_request(tenant: str, request: Request) -> PopRequest:
@@ -119,8 +119,8 @@ def subscription(mode: str, start: str, conflation: bool) -> Subscription:
     return Subscription("new" if mode == "new" or start == "now" else "all", conflation=conflation)
 
 
-def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> bytes:
-    """The answer joined from stored bytes: each message is its fragment and what only this pop knows. `named`: also
+def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> list[bytes]:
+    """The answer in pieces of stored bytes: each message is its fragment and what only this pop knows. `named`: also
     its queue. `more`: further keys of the answer."""
     lease = str(popped.lease) if popped.lease else ""
     queue, group = name_json(popped.queue), name_json(popped.group)
@@ -132,8 +132,8 @@ def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> bytes:
         start = 0
         for count, created_at in taken.created_at:
             if count:
-                suffix = f',"createdAt":"{timestamp(created_at)}{where}'.encode()
-                parts.append((suffix + b",").join(taken.fragments[start : start + count]) + suffix)
+                suffix = f',"createdAt":"{timestamp(created_at)}{where},'.encode()
+                parts += suffix.join(taken.fragments[start : start + count]), suffix
                 start += count
     if lease:
         more += f',"leaseSeconds":{popped.lease_seconds}'
@@ -149,7 +149,9 @@ def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> bytes:
         f'{{"success":true,"queue":{queue},{place},"leaseId":"{lease}","consumerGroup":{group},'
         f'"partitionsClaimed":{len(popped.lanes)}{more},"messages":['
     )
-    return b"%b%b]}" % (head.encode(), b",".join(parts))
+    if parts:
+        parts[-1] = parts[-1][:-1]
+    return [head.encode(), *parts, b"]}"]
 
 
 def _failed_attempts(popped: Popped) -> str:

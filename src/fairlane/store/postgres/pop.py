@@ -11,7 +11,6 @@ import asyncpg
 
 from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.segment import Segment
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
 from fairlane.store.postgres.sent import SentArray, sent_time
@@ -155,7 +154,7 @@ class Popper:
             call.lease_seconds or 0,
             call.partition.id if call.partition else 0,
             floor,
-            POP_BYTES_MAX,
+            call.bytes_max,
             call.forgiving,
             any(claim.waits for claim in call.claims),
             self._database.time(),

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import NEVER_AT, POP_BYTES_MAX
+from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite import lanes, log
 from fairlane.store.sqlite.claims import SharedLane, load, save, take_back
@@ -30,7 +30,7 @@ class _Want(msgspec.Struct):
     messages: int
     partitions: int
     lanes: list[Lane]
-    bytes: int = POP_BYTES_MAX
+    bytes: int
 
     @property
     def open(self) -> bool:
@@ -38,7 +38,7 @@ class _Want(msgspec.Struct):
 
 
 def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions) -> PopResult:
-    wants = [_Want(claim, claim.batch, claim.partitions, []) for claim in call.claims]
+    wants = [_Want(claim, claim.batch, claim.partitions, [], call.bytes_max) for claim in call.claims]
     handing_out = _HandingOut(db, now, call, options)
     handing_out.run(deque(want for want in wants if want.open))
     found = [want.lanes for want in wants]

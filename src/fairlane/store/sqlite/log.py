@@ -43,7 +43,7 @@ def read_batch(
         found.append(segment)
         size += segment.ends[high - 1] - begin
         position = segment.first + high
-        if size >= bytes_max:
+        if high < len(segment.ends) or size >= bytes_max:
             break
     if not found:
         raise StoreCorrupt(f"position {position} of partition {partition_id} is missing from the log")

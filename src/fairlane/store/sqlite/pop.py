@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import NEVER_AT, POP_BYTES_MAX
+from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite import handout, log, timing
 from fairlane.store.sqlite.lanes import (
@@ -40,7 +40,7 @@ class _Want(msgspec.Struct):
     messages: int
     lanes: list[Lane]
     looked_at: set[int]
-    bytes: int = POP_BYTES_MAX
+    bytes: int
 
     @property
     def open(self) -> bool:
@@ -48,7 +48,7 @@ class _Want(msgspec.Struct):
 
 
 def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
-    wants = [_Want(claim, claim.batch, [], set()) for claim in call.claims]
+    wants = [_Want(claim, claim.batch, [], set(), call.bytes_max) for claim in call.claims]
     queue = first(db, SQL["queue_of_pop"], call.group_id, call.queue_id)
     if queue is None:
         return PopResult([want.lanes for want in wants], gone=True)
