@@ -22,6 +22,7 @@ from fairlane.http.routes import ROUTES
 from fairlane.http.server import Server
 from fairlane.http.siblings import Siblings
 from fairlane.http.store_metrics import StoreMetrics
+from fairlane.http.unknown import check_parameters
 from fairlane.runtime.clock import wall_clock
 
 _HEALTH_SECONDS = 2.0
@@ -74,6 +75,8 @@ class App:
                 return found
             if request.method == "GET" and self.engine.budget.room < 0 and found.tag != "health":
                 return overloaded()
+            if request.query_string and (known := found.parameters) is not None:
+                check_parameters(request.query, known)
             return await found.endpoint(self, request)
         except FairlaneError as error:
             return problem(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -12,6 +13,7 @@ from fairlane.errors import InvalidRequest
 from fairlane.http.message import Request, Response, error_response
 
 JSON = "application/json"
+_OURS = ("/api/", "/admin/", "/streams/")
 _PATHS_MAX = 1000
 _PATH_BYTES_MAX = 200
 Endpoint = Callable[[Any, Request], Awaitable[Response]]
@@ -38,6 +40,16 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[int, ...] = (200,)
     content_type: str = JSON
     """Of the answer on success. A route with another one and an `answer` gives either, as `Accept` asks."""
+
+    @property
+    def parameters(self) -> frozenset[str] | None:
+        """The query parameters that it takes; None: whatever comes, as at the end of somebody else's URL."""
+        return _parameters(self.query) if self.path.startswith(_OURS) else None
+
+
+@cache
+def _parameters(query: Any) -> frozenset[str]:
+    return frozenset() if query is None else frozenset(query.__struct_encode_fields__)
 
 
 class _Node:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.http.nulls import without_nulls
+from fairlane.http.unknown import explained, hint
 from fairlane.model.message import PushItem
 from fairlane.model.queue import QueueOptions
 
@@ -17,8 +18,8 @@ NULL = msgspec.Raw(b"null")
 
 
 # Many of these come with each request, and none can be part of a cycle: the collector need not look at them.
-class WireItem(PushItem, rename="camel", kw_only=True, gc=False):
-    payload: msgspec.Raw = msgspec.field(default_factory=lambda: NULL)
+class WireItem(PushItem, rename="camel", kw_only=True, gc=False, forbid_unknown_fields=True):
+    payload: msgspec.Raw
     partition: str | None = "Default"  # type: ignore[assignment]
     # Named again, for a base's fields keep the base's spelling.
     transaction_id: str | None = None
@@ -26,13 +27,15 @@ class WireItem(PushItem, rename="camel", kw_only=True, gc=False):
     deliver_at: str | None = None  # type: ignore[assignment]
     delay_ms: int | None = None
     priority: int | None = None
+    producer_sub: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    """Published clients send it, and nobody believes it: who produced a message is not for its body to say."""
 
 
-class PushBody(msgspec.Struct):
+class PushBody(msgspec.Struct, forbid_unknown_fields=True):
     items: list[WireItem]
 
 
-class AckBody(msgspec.Struct, rename="camel", gc=False):
+class AckBody(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
     transaction_id: str
     partition_id: str
     status: str | None = "completed"
@@ -43,16 +46,16 @@ class AckBody(msgspec.Struct, rename="camel", gc=False):
     result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
-class AckBatchBody(msgspec.Struct, rename="camel"):
+class AckBatchBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     acknowledgments: list[AckBody]
     consumer_group: str | None = None
 
 
-class ExtendBody(msgspec.Struct):
+class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
     seconds: int = 60
 
 
-class Operation(msgspec.Struct, rename="camel"):
+class Operation(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """One step of a transaction: a push (its items, or one item flat) or an ack."""
 
     type: str
@@ -75,7 +78,7 @@ class Operation(msgspec.Struct, rename="camel"):
     result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
-class TransactionBody(msgspec.Struct, rename="camel"):
+class TransactionBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     operations: list[Operation] = msgspec.field(default_factory=list)
     required_leases: list[str] | None = None
     kv: list[msgspec.Raw] | None = None
@@ -84,7 +87,8 @@ class TransactionBody(msgspec.Struct, rename="camel"):
 
 
 class WireOptions(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A queue's options by their wire names; unknown ones are ignored, as clients of other versions send them."""
+    """A queue's options by their wire names. Each is also known by the name that it has everywhere else, like
+    `leaseSeconds` or `lease_seconds`."""
 
     lease_time: int = 300
     retry_limit: int = 3
@@ -119,28 +123,61 @@ _OPTION_NAMES = {
     "window_buffer": "window_seconds",
     "max_wait_time_seconds": "max_wait_seconds",
 }
+FOREIGN_OPTIONS: Final = frozenset({"maxQueueSize", "description"})
+"""What published clients send and no queue here has."""
 
 
-def options_in(options: WireOptions) -> dict[str, Any]:
-    fields = msgspec.structs.asdict(options)
-    if fields["lease_time"] == 0:
-        fields["lease_time"] = 60
-    return {_OPTION_NAMES.get(name, name): value for name, value in fields.items()}
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+_WIRE_NAMES = {
+    wire: _OPTION_NAMES.get(name, name)
+    for name, wire in zip(WireOptions.__struct_fields__, WireOptions.__struct_encode_fields__, strict=True)
+}
+_OPTIONS = _WIRE_NAMES | {spelt: name for name in _WIRE_NAMES.values() for spelt in (name, _camel(name))}
+"""Every name that an option may be called by."""
+
+
+def options_in(given: dict[str, Any]) -> QueueOptions:
+    """Options as they were sent, checked. What is wrong is said by the name that it was sent by."""
+    named: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    for spelt, value in given.items():
+        if value is None or spelt in FOREIGN_OPTIONS:  # null is as good as absent
+            continue
+        name = _OPTIONS.get(spelt)
+        if name is None:
+            raise InvalidRequest(f"there is no option {spelt!r:.80}; {hint(spelt, _OPTIONS)}")
+        if name in named:
+            raise InvalidRequest(f"{named[name]} and {spelt} are one option, and it is given twice")
+        named[name], options[name] = spelt, value
+    if options.get("lease_seconds") == 0:
+        options["lease_seconds"] = 60
+    try:
+        return msgspec.convert(options, QueueOptions, strict=True).check()
+    except msgspec.ValidationError as error:
+        text = str(error)
+        for name, spelt in named.items():
+            text = text.replace(f"`$.{name}`", spelt)
+        raise InvalidRequest(f"options: {text}") from None
+    except InvalidRequest as error:
+        first, blank, rest = str(error).partition(" ")
+        raise InvalidRequest(f"{named.get(first, first)}{blank}{rest}") from None
 
 
 def options_out(options: QueueOptions) -> dict[str, Any]:
     """Every option with its effective value, by wire name."""
-    return {
-        wire: getattr(options, _OPTION_NAMES.get(name, name))
-        for name, wire in zip(WireOptions.__struct_fields__, WireOptions.__struct_encode_fields__, strict=True)
-    }
+    return {wire: getattr(options, name) for wire, name in _WIRE_NAMES.items()}
 
 
-class ConfigureBody(msgspec.Struct):
+class ConfigureBody(msgspec.Struct, forbid_unknown_fields=True):
     queue: str
     namespace: str | None = None
     task: str | None = None
-    options: WireOptions = msgspec.field(default_factory=WireOptions)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """`WireOptions`, by any of their names."""
 
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -162,7 +199,7 @@ def decode(body: bytes, type: Any, *, default: Any = msgspec.UNSET) -> Any:
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"the body is not valid UTF-8 at byte {error.start}") from None
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the body does not fit: {error}") from None
+        raise InvalidRequest(f"the body does not fit: {explained(error, type)}") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"the body is not JSON: {error}") from None
     except RecursionError:

@@ -9,7 +9,7 @@ from fairlane.model.explanation import Explanation
 from fairlane.model.queue import Paused
 
 
-class Wire(msgspec.Struct, rename="camel", kw_only=True):
+class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """camelCase on the wire."""
 
 

@@ -12,7 +12,7 @@ from fairlane.model import stats
 from fairlane.model.queue import Queue
 
 
-class Wire(msgspec.Struct, rename="camel", kw_only=True):
+class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """camelCase on the wire."""
 
 

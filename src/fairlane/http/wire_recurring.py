@@ -13,7 +13,7 @@ from fairlane.model.recurring import Definition, Schedule
 _NULL = msgspec.Raw(b"null")
 
 
-class Wire(msgspec.Struct, rename="camel", kw_only=True):
+class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """camelCase on the wire."""
 
 

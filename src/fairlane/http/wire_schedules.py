@@ -9,7 +9,7 @@ from fairlane.http.wire import timestamp
 from fairlane.store.values import Waiting
 
 
-class Wire(msgspec.Struct, rename="camel", kw_only=True):
+class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """camelCase on the wire."""
 
 

@@ -13,7 +13,7 @@ from fairlane.model.spec_version import SpecVersion
 from fairlane.spec.plan import Change
 
 
-class Wire(msgspec.Struct, rename="camel", kw_only=True):
+class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """camelCase on the wire."""
 
 

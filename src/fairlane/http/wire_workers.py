@@ -12,7 +12,7 @@ from fairlane.store.programs import Seen
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
-class Wire(msgspec.Struct, rename="camel", kw_only=True):
+class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """camelCase on the wire."""
 
 

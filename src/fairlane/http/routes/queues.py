@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fairlane.errors import NotFound
 from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import after, read
@@ -29,7 +31,7 @@ from fairlane.http.wire_queues import (
     queue_out,
 )
 from fairlane.model.names import DEFAULT_PARTITION, check_name
-from fairlane.model.queue import Queue, QueueOptions, queue_options
+from fairlane.model.queue import Queue, QueueOptions
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -39,9 +41,11 @@ async def configure(app: App, request: Request) -> Response:
     body = decode(request.body, ConfigureBody)
     options = options_in(body.options)
     if not body.queue:
-        return _nameless(body, queue_options(**options))
+        return _nameless(body, options)
     name = check_name("queue", body.queue)
-    queue = await app.broker.configure(name, namespace=body.namespace, task=body.task, **options)
+    queue = await app.broker.configure(
+        name, namespace=body.namespace, task=body.task, **msgspec.structs.asdict(options)
+    )
     [partition] = await app.engine.store.queues.born(queue.id, [DEFAULT_PARTITION])
     answer = Configured(
         configured=True,
