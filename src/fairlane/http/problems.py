@@ -1,9 +1,11 @@
-"""Errors as answers: the tree of `fairlane.errors`, each with its status."""
+"""Errors as answers: the tree of `fairlane.errors`, each with its status. Strangers are told what they can do; what the
+store, the disk or the network said is in the log."""
 
 from __future__ import annotations
 
 import logging
 import math
+import time
 from typing import Any
 
 from fairlane import errors
@@ -22,11 +24,57 @@ _STATUSES: list[tuple[type[errors.FairlaneError], int]] = [
     (errors.Unavailable, 503),
 ]
 
+_OUTSIDE = {
+    errors.StoreUnavailable.code: "the store does not answer now; try again",
+    errors.StoreFull.code: "the store has no room; the broker's log says more",
+    errors.StoreCorrupt.code: "stored bytes do not match their checksum; the broker's log says more",
+    errors.OutcomeUnknown.code: "it is not known whether this was done; try again with the same transactionId",
+}
+
+
+class Seldom:
+    """Says once in a while what would be said again and again: anybody may ask for what fails."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._said: dict[object, float] = {}
+
+    def allows(self, what: object) -> bool:
+        now = time.monotonic()
+        if now < self._said.get(what, 0.0):
+            return False
+        if len(self._said) > 1000:
+            self._said.clear()
+        self._said[what] = now + self._seconds
+        return True
+
+
+_seldom = Seldom(10.0)
+
+
+def told(error: errors.FairlaneError) -> str:
+    """The error in words for whoever asks."""
+    outside = _OUTSIDE.get(error.code)
+    if outside is None:
+        return str(error)
+    if _seldom.allows(str(error)):
+        log.warning("a request was answered %s: %s", error.code, error)
+    return outside
+
+
+def _place(error: Exception) -> tuple[object, ...]:
+    """Where it was raised: the same again is the same mistake."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return (type(error), trace and (trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+
 
 def problem(error: Exception) -> Response:
     """The answer for an error. What we did not foresee is logged whole and told in one sentence."""
     if not isinstance(error, errors.FairlaneError):
-        log.error("a request failed in a way nobody foresaw", exc_info=error)
+        if _seldom.allows(_place(error)):
+            log.error("unexpected error in a request", exc_info=error)
         return error_response(500, errors.BrokerFailed.code, "the broker failed on this request; its log says more")
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     more: dict[str, Any] = {}
@@ -41,4 +89,4 @@ def problem(error: Exception) -> Response:
         more = {"queueDepth": error.depth}
     elif isinstance(error, errors.PayloadInvalid):
         more = {"path": error.path}
-    return error_response(status, error.code, str(error), headers=headers, **more)
+    return error_response(status, error.code, told(error), headers=headers, **more)

@@ -26,7 +26,10 @@ async def readyz(app: App, request: Request) -> Response:
     ready = connected and not app.draining
     status = "ready" if ready else "draining" if connected else "not ready"
     database = "connected" if connected else "disconnected"
-    answer = Ready(status=status, database=database, journal=journal_status(app))
+    journal = journal_status(app)
+    if journal is not None and journal.why_not is not None:
+        journal.why_not = "the store does not answer"  # anybody may ask; /api/v1/status/buffers says why
+    answer = Ready(status=status, database=database, journal=journal)
     return json_response(answer, 200 if ready else 503, headers=() if ready else ((b"retry-after", b"1"),))
 
 

@@ -17,7 +17,7 @@ from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Ove
 from fairlane.hooks.hook import Hook, Received
 from fairlane.http import limits
 from fairlane.http.message import Request, Response, error_response
-from fairlane.http.problems import problem
+from fairlane.http.problems import problem, told
 from fairlane.http.router import Route
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.runtime.clock import wall_clock
@@ -118,7 +118,7 @@ def _is_json(content_type: bytes) -> bool:
 def _problem(app: App, hook: Hook, error: FairlaneError) -> Response:
     if isinstance(error, Overloaded):
         seconds = str(max(1, math.ceil(error.retry_after))).encode()
-        full = error_response(503, error.code, str(error), headers=((b"retry-after", seconds),))
+        full = error_response(503, error.code, told(error), headers=((b"retry-after", seconds),))
         return _counted(app, hook.name, "full", full)
     outcome = "unavailable"
     if isinstance(error, InvalidRequest):

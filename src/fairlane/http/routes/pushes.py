@@ -10,7 +10,7 @@ from fairlane.engine.draft import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.message import Request, Response
 from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths
-from fairlane.http.problems import problem
+from fairlane.http.problems import problem, told
 from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.wire import PushBody, WireItem, decode, timestamp
@@ -180,7 +180,7 @@ def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     answer = {"index": index, "transaction_id": outcome.transaction_id, "status": outcome.status}
     answer |= {"trace_id": item.trace_id}
     if outcome.error is not None:
-        answer |= {"status": "failed", "error": str(outcome.error), "code": outcome.error.code}
+        answer |= {"status": "failed", "error": told(outcome.error), "code": outcome.error.code}
         if isinstance(outcome.error, QueueFull):
             full = outcome.error
             answer |= {"queueDepth": full.depth, "capacity": full.capacity, "retryAfter": full.retry_after}
