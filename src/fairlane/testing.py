@@ -29,7 +29,7 @@ from fairlane.client import Client, DeadLetter
 from fairlane.errors import FairlaneError
 from fairlane.http.app import App as HttpApp
 from fairlane.http.listen import open_sockets
-from fairlane.model.group import LaneState
+from fairlane.model.group import LaneState, Subscription
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.sqlite import store as _  # noqa: F401  # now: the loop of a test should not wait for it
 from fairlane.worker import Worker
@@ -133,7 +133,8 @@ class AppTest:
         with contextlib.suppress(FairlaneError):  # it has not read here yet
             await self.client.delete_group(queue, _READER)
         found: list[Any] = []
-        while batch := await self.client.pop(queue, group=_READER, batch=1000, partitions=1000, auto_ack=True):
+        asks: dict[str, Any] = {"group": _READER, "subscription": Subscription(look=True), "auto_ack": True}
+        while batch := await self.client.pop(queue, batch=1000, partitions=1000, **asks):
             found += batch
         return found
 

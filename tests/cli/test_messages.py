@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.blocking import Client
 from tests.cli.conftest import Command
 
 
@@ -90,6 +91,24 @@ def test_a_pop_waits_if_it_is_told_to(fairlane: Command, queue: str) -> None:
     fairlane("push", queue, '"here"')
     out, _ = waiting.communicate(timeout=20)
     assert (waiting.returncode, out.endswith('"here"\n')) == (0, True)
+
+
+def test_a_pop_of_what_others_consume_points_to_tail(fairlane: Command, queue: str) -> None:
+    fairlane("queue", "create", queue, "--max-size", "2")
+    fairlane("push", queue, "1")
+    assert fairlane("pop", queue).code == 0, "nobody consumes it"
+    for n in range(2, 6):
+        with Client(fairlane.url) as client:
+            client.pop(queue, group="billing", auto_ack=True, batch=9)
+        assert fairlane("push", queue, str(n)).code == 0, "the look fills nothing"
+    refused = fairlane("pop", queue)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"{queue} is consumed by billing" in refused.err
+    assert f"fairlane tail {queue}" in refused.err
+    assert fairlane("pop", queue, "--group", "billing").out.endswith("  5\n")
+    with Client(fairlane.url) as client:
+        client.pop(queue, auto_ack=True)
+    assert fairlane("pop", queue, "--no-ack").code == 0, "its consumers name no group"
 
 
 def test_a_broker_that_is_not_there_is_told_kindly(fairlane: Command) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlane.model.group import Seek, Subscription
+from fairlane.model.names import COMMANDS, QUEUE_MODE
 from fairlane.model.queue import Queue
 from fairlane.store.values import DeadFilter, Duplicates, Full, Gone, Settlement, Stored
 from tests.conformance.harness import Harness
+
+LOOK = Subscription(look=True)
 
 
 async def room(harness: Harness, queue: Queue) -> int:
@@ -245,3 +250,99 @@ async def test_a_replayed_letter_takes_a_place(harness: Harness) -> None:
     await harness.store.dead_letters.replay(queue.id, DeadFilter())
     assert await harness.store.queues.depth(queue.id) == 1
     assert await room(harness, queue) == 1
+
+
+async def depth(harness: Harness, queue: Queue) -> int:
+    """As it is kept, which is as it is counted."""
+    kept = await harness.store.queues.depth(queue.id)
+    [counted] = await harness.store.statistics.queues([queue.id])
+    assert counted.unfinished == kept
+    return kept
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_look_takes_no_place_beside_consumers(harness: Harness, ordering: str) -> None:
+    queue = await harness.queue(max_size=4, ordering=ordering, retry_limit=0)
+    broker = harness.broker
+    look, _ = await harness.group(queue, "me", LOOK), await harness.group(queue, "billing")
+
+    async def consume() -> None:
+        while taken := await broker.pop(queue.name, group="billing", batch=10):
+            await broker.ack(taken)
+
+    await harness.push(queue, [0, 1, 2, 3])
+    await broker.ack(await broker.pop(queue.name, group="me", subscription=LOOK))
+    assert await depth(harness, queue) == 4, "it gives none either"
+    await consume()
+    assert await depth(harness, queue) == 0
+    held = await broker.pop(queue.name, group="me", subscription=LOOK)
+    assert await depth(harness, queue) == 0
+    await broker.nack(held)
+    assert await depth(harness, queue) == 0
+    await harness.push(queue, [4, 5, 6, 7])
+    await harness.store.groups.seek(look.id, Seek("end"))
+    assert await harness.try_push(queue, [8]) == Full(4, 4)
+    assert await harness.store.contents.delete((await harness.partition(queue)).id, 5)
+    assert await depth(harness, queue) == 3
+    await consume()
+    await harness.store.groups.seek(look.id, Seek("beginning"))
+    assert await depth(harness, queue) == 0
+    assert await room(harness, queue) == 4
+
+
+async def test_looks_that_are_alone_take_places_like_anybody(harness: Harness) -> None:
+    queue = await harness.queue(max_size=2)
+    look = await harness.group(queue, "me", LOOK)
+    await harness.push(queue, [0, 1])
+    assert await harness.try_push(queue, [2]) == Full(2, 2)
+    await harness.drain(queue, look)
+    assert await depth(harness, queue) == 0
+    await harness.push(queue, [2, 3])
+    consumer = await harness.group(queue, "billing")
+    assert await depth(harness, queue) == 4, "from now on the consumer's count, which begins at the beginning"
+    await harness.drain(queue, consumer)
+    assert await depth(harness, queue) == 0
+    await harness.store.groups.delete(consumer.id)
+    assert await depth(harness, queue) == 2
+
+
+async def test_a_look_is_a_consumers_from_its_first_pop_on(harness: Harness) -> None:
+    queue = await harness.queue(max_size=3)
+    await harness.group(queue, "me", LOOK)
+    consumer = await harness.group(queue, "billing")
+    await harness.push(queue, [0, 1, 2])
+    await harness.drain(queue, consumer)
+    assert (await harness.group(queue, "me", LOOK)).subscription == LOOK
+    assert await depth(harness, queue) == 0
+    taken_over = await harness.group(queue, "me")
+    assert taken_over.subscription == Subscription()
+    assert await depth(harness, queue) == 3
+    assert (await harness.group(queue, "me", LOOK)).subscription == Subscription(), "a later look changes nothing"
+    await harness.drain(queue, taken_over)
+    assert await depth(harness, queue) == 0
+
+
+@pytest.mark.parametrize("names", [(QUEUE_MODE, COMMANDS), (COMMANDS, QUEUE_MODE)])
+async def test_where_messages_become_commands_a_pop_without_a_group_takes_no_place(
+    harness: Harness, names: tuple[str, str]
+) -> None:
+    queue = await harness.queue(max_size=2)
+    groups = {name: await harness.group(queue, name) for name in names}
+    await harness.push(queue, [0, 1])
+    await harness.drain(queue, groups[COMMANDS])
+    assert await depth(harness, queue) == 0
+    await harness.group(queue, "audit")
+    assert await depth(harness, queue) == 2, "other groups count as ever"
+    await harness.store.groups.delete(groups[COMMANDS].id)
+    assert await depth(harness, queue) == 2
+
+
+async def test_a_pop_that_looks_makes_no_group_that_fills_the_queue(harness: Harness) -> None:
+    queue = await harness.queue(max_size=1)
+    broker = harness.broker
+    await broker.pop(queue.name, subscription=LOOK)
+    for n in range(3):
+        await broker.push(queue.name, n)
+        assert len(await broker.pop(queue.name, group="billing", auto_ack=True)) == 1
+    await broker.pop(queue.name)
+    assert await depth(harness, queue) == 3, "a consumer pops for it now"

@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.segment import ids_of
 from fairlane.store.values import DeadFilter, Duplicates, Full, Stored
@@ -255,6 +256,7 @@ async def test_a_dead_letter_is_replayed_once_however_many_ask(harness: Harness)
 async def test_depth_stays_exact_while_everything_happens_at_once(harness: Harness) -> None:
     queue = await harness.queue(max_size=40, retry_limit=0)
     groups = [await harness.group(queue, name) for name in ("one", "two")]
+    look = await harness.group(queue, "look", Subscription(look=True))
     lanes = await harness.store.queues.born(queue.id, [f"p{n}" for n in range(4)])
     stores = [harness.store, await harness.open_second()]
     limits = [40, 0, 25, 30, 0, 35]
@@ -266,8 +268,9 @@ async def test_depth_stays_exact_while_everything_happens_at_once(harness: Harne
             await stores[number % 2].messages.push([harness.slice(known, lanes[(n + number) % 4], [n, n])])
 
     async def consume(number: int) -> None:
+        group = look if number == 4 else groups[number % 2]
         for n in range(15):
-            taken = await harness.pop(queue, groups[number % 2], batch=3, auto_ack=n % 3 == 0, store=stores[number % 2])
+            taken = await harness.pop(queue, group, batch=3, auto_ack=n % 3 == 0, store=stores[number % 2])
             if taken and n % 3 == 1:
                 await harness.nack(taken)
             elif taken and n % 3 == 2:
@@ -282,6 +285,7 @@ async def test_depth_stays_exact_while_everything_happens_at_once(harness: Harne
         for number in range(4):
             tasks.create_task(produce(number))
             tasks.create_task(consume(number))
+        tasks.create_task(consume(4))
         tasks.create_task(reconfigure())
     actual = 0
     by_lane = [{lane.name: lane for lane in await harness.store.groups.lanes(group.id)} for group in groups]

@@ -46,7 +46,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("test_poison_stops_its_lane_and_no_other",),
     ),
     "max_size": (
-        "messages not yet finished by every group; a push beyond it is refused whole",
+        "messages not yet finished by every group of consumers, see Depth; a push beyond it is refused whole",
         ("test_capacity_is_exact_under_32_pushers",),
     ),
     "dedup_seconds": (

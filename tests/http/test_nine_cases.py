@@ -59,6 +59,16 @@ async def incidents(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield incidents
 
 
+async def test_a_look_at_a_mapped_queue_stops_no_webhook(incidents: Incidents) -> None:
+    """Of which there may be four; whoever carries out its commands keeps up."""
+    assert (await incidents.send("i", "d-first")).status == 202
+    assert len(await incidents.pop()) == 1
+    for n in range(6):
+        assert (await incidents.send("i", f"d-{n}")).status == 202
+        done = await incidents.wire.pop(incidents.queue, consumerGroup="__COMMANDS__", partitions=10)
+        await incidents.wire.ack(done)
+
+
 async def test_enqueued_dequeued_in_order_and_once_by_its_idempotency_key(incidents: Incidents) -> None:
     """Enqueue, dequeue, idempotency and ordering."""
     for incident, delivery in [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1"), ("a", "3")]:

@@ -8,9 +8,12 @@ import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.output import AsJson, Line, moment, print_line, say
+from fairlane.errors import InvalidRequest
+from fairlane.model.group import Subscription
 from fairlane.model.names import QUEUE_MODE
 
 if TYPE_CHECKING:
+    from fairlane.blocking import Client
     from fairlane.client import Message
 
 
@@ -19,7 +22,9 @@ def pop(
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="Only from this lane.", show_default=False)
     ] = None,
-    group: Annotated[str, typer.Option("--group", "-g", help="The consumer group.", show_default=False)] = QUEUE_MODE,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="The consumer group; needed if others consume the queue.")
+    ] = None,
     batch: Annotated[int, typer.Option("--batch", "-n", help="Messages at most.")] = 1,
     wait: Annotated[float, typer.Option("--wait", "-w", help="Seconds to wait for the first one.")] = 0.0,
     ack: Annotated[
@@ -36,14 +41,17 @@ def pop(
     They are finished when they were printed. The exit code is 1 when there was nothing to take.
     """
     with connected(server) as client:
+        if group is None:
+            _check_alone(client, queue)
         popped = client.pop(
             queue,
             partition=partition,
-            group=group,
+            group=group or QUEUE_MODE,
             batch=batch,
             partitions=batch,
             wait=wait,
             lease_seconds=lease_seconds,
+            subscription=Subscription(look=True),
         )
         for message in popped:
             print_line(_line(message), json=json)
@@ -52,6 +60,17 @@ def pop(
     if not popped:
         say(f"There is nothing to take from {queue}.")
         raise typer.Exit(1)
+
+
+def _check_alone(client: Client, queue: str) -> None:
+    """InvalidRequest if consumers read the queue, and none of them without naming a group: what they take would be
+    taken once more, for nobody."""
+    consumers = [group.name for group in client.groups(queue) if not group.look]
+    if consumers and QUEUE_MODE not in consumers:
+        raise InvalidRequest(
+            f"{queue} is consumed by {', '.join(sorted(consumers))}: a pop without --group takes nothing from them. "
+            f"Look with `fairlane tail {queue}`, or say for which group to take with --group"
+        )
 
 
 def _line(message: Message[Any]) -> Line:

@@ -53,8 +53,8 @@ class Pops(Family):
         """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first.
 
         Empty when there was nothing. The payloads are decoded as `type`, anything msgspec can decode. `subscription`
-        says where a group begins and whether it conflates, and counts at its first pop only. With `auto_ack` messages
-        are finished when they leave the broker: what is lost on the way is lost.
+        says where a group begins, whether it conflates, and whether it is a look, and counts at its first pop only.
+        With `auto_ack` messages are finished when they leave the broker: what is lost on the way is lost.
         """
         query = _query(group, batch, partitions, wait, subscription)
         if auto_ack:
@@ -93,4 +93,6 @@ def _query(group: str, batch: int, partitions: int, wait: float, subscription: S
         query["subscriptionMode"] = subscription.mode
     if subscription.conflation:
         query["conflation"] = "true"
+    if subscription.look:
+        query["look"] = "true"
     return query

@@ -72,6 +72,8 @@ class GroupSummary(_View, frozen=True, kw_only=True, rename="camel"):
     """Seconds since the oldest of them came."""
     state: str = ""
     subscription_mode: str | None = None
+    look: bool = False
+    """Made by a person's look; no consumer has popped for it."""
 
 
 class Pauses(_View, frozen=True, kw_only=True, rename="camel"):

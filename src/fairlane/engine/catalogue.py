@@ -109,9 +109,10 @@ class Catalogue:
         _remember(self._by_id, partition.id, partition)
 
     async def group(self, queue: Queue, name: str, subscription: Subscription) -> Group:
-        """The group, begun as `subscription` says if this is its first pop."""
+        """The group, begun as `subscription` says if this is its first pop; a look's becomes the consumer's that pops
+        for it."""
         known = self._groups.get((queue.id, name))
-        if known is None:
+        if known is None or (known.subscription.look and not subscription.look):
             known = await self._store.groups.subscribe(queue.id, name, subscription)
             self._keep(known)
         return known

@@ -183,7 +183,8 @@ class Popper:
 
         A group that wants only what comes is begun also on a queue that nobody made yet: otherwise the first
         messages, pushed after this pop, would later count as history. So is one that conflates."""
-        make = request.group != QUEUE_MODE and request.subscription != Subscription()
+        wanted = request.subscription
+        make = request.group != QUEUE_MODE and (wanted.mode != "all" or wanted.conflation)
         queue = await self._catalogue.queue(request.tenant, request.queue, make=make)
         if queue is None:
             return None

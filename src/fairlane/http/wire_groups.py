@@ -30,6 +30,8 @@ class GroupEntry(Wire, rename="camel", kw_only=True):
     subscription_mode: str
     subscription_timestamp: str | None
     subscription_created_at: str
+    look: bool = False
+    """Made by a person's look; no consumer has popped for it."""
 
 
 class LaggingQuery(Wire, rename="camel", kw_only=True):
@@ -145,6 +147,7 @@ def group_out(queue: Queue, counted: GroupStats, now: int) -> GroupEntry:
         subscription_mode=group.subscription.mode,
         subscription_timestamp=timestamp_or_none(group.subscription.from_at),
         subscription_created_at=timestamp(group.created_at),
+        look=group.subscription.look,
     )
 
 

@@ -18,11 +18,13 @@ Halt = Literal["paused", "blocked", "parked"]
 class Subscription(msgspec.Struct, frozen=True):
     """Where a group begins, decided at its first pop and kept: all history, only what comes, or from a time.
 
-    A group that conflates gets of each partition only the newest message; older ones are passed over."""
+    A group that conflates gets of each partition only the newest message; older ones are passed over. A look is a
+    person's: its group takes no place in a limited queue that consumers read, until a consumer pops for it."""
 
     mode: Mode = "all"
     from_at: int | None = None
     conflation: bool = False
+    look: bool = False
 
     def check(self) -> Subscription:
         if self.mode not in ("all", "new", "time"):
@@ -32,6 +34,7 @@ class Subscription(msgspec.Struct, frozen=True):
         if self.from_at is not None:
             check_count("from_at (microseconds since 1970)", self.from_at, least=0, most=COUNT_MAX)
         check_flag("conflation", self.conflation)
+        check_flag("look", self.look)
         return self
 
 

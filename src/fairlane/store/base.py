@@ -186,7 +186,10 @@ class Groups(Protocol):
     async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
         """The group; if it is new, begun as the subscription says, as of now: `new` starts at the heads of this moment.
 
-        An existing group keeps its first decision. NotFound if the queue is gone.
+        An existing group keeps its first decision, but one that a look made is a consumer's from the first
+        subscription on that is none. What a look's group has not finished is no part of the queue's depth while
+        another group is, and neither is that of the nameless one where messages become commands. NotFound if the
+        queue is gone.
         """
         ...
 

@@ -43,6 +43,8 @@ class PopQuery(msgspec.Struct, rename="camel"):
     """Leave `batch` and `partitions` to the broker where they are not given."""
     conflation: bool = False
     """Of each partition only the newest message: decided at the group's first pop, and kept."""
+    look: bool = False
+    """A person's: a group that it makes takes no place in a limited queue that consumers read."""
 
 
 class PopAnyQuery(PopQuery, rename="camel"):
@@ -98,8 +100,11 @@ def pop_request(tenant: str, request: Request) -> PopRequest:
         auto_ack=flag(query, "autoAck"),
         lease_seconds=lease or None,
         wait_seconds=timeout_ms / 1000 if wait else 0.0,
-        subscription=subscription(
-            text(query, "subscriptionMode", ""), text(query, "subscriptionFrom", ""), flag(query, "conflation")
+        subscription=msgspec.structs.replace(
+            subscription(
+                text(query, "subscriptionMode", ""), text(query, "subscriptionFrom", ""), flag(query, "conflation")
+            ),
+            look=flag(query, "look"),
         ),
     )
 

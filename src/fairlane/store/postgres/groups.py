@@ -26,7 +26,7 @@ def group_of(row: asyncpg.Record) -> Group:
         id=row["id"],
         queue_id=row["queue_id"],
         name=row["name"],
-        subscription=Subscription(row["mode"], row["from_at"], row["conflation"]),
+        subscription=Subscription(row["mode"], row["from_at"], row["conflation"], row["look"]),
         created_at=row["created_at"],
         seeding=row["seeding"],
     )
@@ -50,24 +50,24 @@ class Groups:
             if limit is None:
                 raise NotFound(f"queue {queue_id} is not there (any more)")
             row = await connection.fetchrow(SQL["get"], queue_id, name)
-            if row is not None:
+            if row is None:
+                begun = (subscription.mode, subscription.from_at, subscription.conflation, subscription.look)
+                made = (queue_id, name, *begun, self._database.time(), self._shards[0])
+                await self._seed(connection, await connection.fetchval(SQL["make"], *made), exact=True)
+            elif row["look"] and not subscription.look:
+                await connection.execute(SQL["consumed"], row["id"])
+            else:
                 return group_of(row)
-            row = await connection.fetchrow(
-                SQL["make"],
-                queue_id,
-                name,
-                subscription.mode,
-                subscription.from_at,
-                subscription.conflation,
-                self._database.time(),
-                self._shards[0],
-            )
-            await self._seed(connection, row["id"], exact=True)
-            if limit > 0:
-                await recount(connection, self._shards, queue_id)
+            await self._weigh(connection, queue_id, limited=limit > 0)
             return group_of(await connection.fetchrow(SQL["get"], queue_id, name))
 
         return await self._database.transact(work)
+
+    async def _weigh(self, connection: asyncpg.Connection[Any], queue_id: int, *, limited: bool) -> None:
+        """Which groups count, and with it the depth. The caller holds the queue's row."""
+        await connection.execute(SQL["weigh"], queue_id)
+        if limited:
+            await recount(connection, self._shards, queue_id)
 
     async def seed(self, group_id: int) -> bool:
         async def work(connection: asyncpg.Connection[Any]) -> bool:
@@ -182,8 +182,7 @@ class Groups:
                 deleted += int(answer.split()[-1])
                 for table in ("failures", "claims", "skips", "dead_letters", "results"):
                     await connection.execute(SQL[f"delete_{table}"], shard, ids, group_id)
-            if limit:
-                await recount(connection, self._shards, queue_id)
+            await self._weigh(connection, queue_id, limited=bool(limit))
             return deleted
 
         return await self._database.transact(work)

@@ -1,9 +1,9 @@
 -- name: get
-SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.created_at, g.seed_shard IS NOT NULL AS seeding
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_shard IS NOT NULL AS seeding
 FROM fairlane.groups g WHERE g.queue_id = $1 AND g.name = $2;
 
 -- name: list
-SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.created_at, g.seed_shard IS NOT NULL AS seeding
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_shard IS NOT NULL AS seeding
 FROM fairlane.groups g WHERE g.queue_id = $1 ORDER BY g.name COLLATE "C";
 
 -- name: lock_queue
@@ -13,9 +13,22 @@ SELECT (q.options ->> 'max_size')::bigint AS max_size FROM fairlane.queues q WHE
 SELECT g.queue_id FROM fairlane.groups g WHERE g.id = $1;
 
 -- name: make
-INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, created_at, seed_shard, seed_after)
-VALUES ($1, $2, $3, $4, $5, coalesce($6, clock_timestamp()), $7, '')
-RETURNING id, queue_id, name, mode, from_at, conflation, created_at, true AS seeding;
+INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, look, created_at, seed_shard, seed_after)
+VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, clock_timestamp()), $8, '')
+RETURNING id;
+
+-- name: consumed
+UPDATE fairlane.groups g SET look = false WHERE g.id = $1;
+
+-- name: weigh
+-- Which groups of a queue count: those of consumers; where messages become commands, not also the one that nobody named; and
+-- all of them if that leaves none.
+UPDATE fairlane.groups g SET counts = w.own OR NOT w.any_own
+FROM (SELECT x.id, x.own, bool_or(x.own) OVER () AS any_own
+      FROM (SELECT o.id, NOT o.look AND NOT (o.name = '__QUEUE_MODE__' AND EXISTS (
+                             SELECT 1 FROM fairlane.groups c WHERE c.queue_id = $1 AND c.name = '__COMMANDS__')) AS own
+            FROM fairlane.groups o WHERE o.queue_id = $1) x) w
+WHERE g.id = w.id AND g.counts <> (w.own OR NOT w.any_own);
 
 -- name: seeding
 SELECT g.queue_id, g.mode, coalesce(g.from_at, g.created_at) AS from_at, g.seed_shard, g.seed_after

@@ -19,25 +19,28 @@ SELECT x.queue_id AS id, count(*) AS partitions, sum(x.head - x.start)::bigint A
        sum(x.head - x.done + CASE WHEN x.shared THEN fairlane.in_flight($1, x.id, x.done) ELSE 0 END)::bigint AS unfinished,
        sum(x.leased)::bigint AS leased,
        max(x.last_at) FILTER (WHERE x.head > 0) AS last_at
-FROM (SELECT p.id, p.queue_id, p.start, p.head, p.last_at, coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done,
+FROM (SELECT p.id, p.queue_id, p.start, p.head, p.last_at, coalesce(min(greatest(k.committed, k.claimed)) FILTER (WHERE g.counts), p.start) AS done,
              bool_or(k.claimed > 0) AS shared,
              coalesce(max(CASE WHEN k.claimed > 0 THEN h.leased ELSE k.lease_end - k.committed END) FILTER (
                           WHERE k.claimed > 0 OR k.lease IS NOT NULL AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased
       FROM fairlane.partitions p
       LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
+      LEFT JOIN fairlane.groups g ON g.id = k.group_id
       LEFT JOIN LATERAL fairlane.holdings($1, k.partition_id, k.group_id, coalesce($3, clock_timestamp())) h ON k.claimed > 0
       WHERE p.shard = $1 AND p.queue_id = ANY ($2) GROUP BY p.shard, p.id, p.epoch) x
 GROUP BY x.queue_id;
 
 -- name: logs_of_partitions
-SELECT p.id, 1::bigint AS partitions, p.head - p.start AS total, p.head - coalesce(min(greatest(k.committed, k.claimed)), p.start)
-           + CASE WHEN bool_or(k.claimed > 0) THEN fairlane.in_flight($1, p.id, min(greatest(k.committed, k.claimed))) ELSE 0 END
+SELECT p.id, 1::bigint AS partitions, p.head - p.start AS total, p.head - coalesce(min(greatest(k.committed, k.claimed)) FILTER (WHERE g.counts), p.start)
+           + CASE WHEN bool_or(k.claimed > 0)
+                  THEN fairlane.in_flight($1, p.id, min(greatest(k.committed, k.claimed)) FILTER (WHERE g.counts)) ELSE 0 END
            AS unfinished,
        coalesce(max(CASE WHEN k.claimed > 0 THEN h.leased ELSE k.lease_end - k.committed END) FILTER (
                     WHERE k.claimed > 0 OR k.lease IS NOT NULL AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased,
        NULL::timestamptz AS last_at
 FROM fairlane.partitions p
 LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
+LEFT JOIN fairlane.groups g ON g.id = k.group_id
 LEFT JOIN LATERAL fairlane.holdings($1, k.partition_id, k.group_id, coalesce($3, clock_timestamp())) h ON k.claimed > 0
 WHERE p.shard = $1 AND p.id = ANY ($2) GROUP BY p.shard, p.id, p.epoch;
 
@@ -45,7 +48,7 @@ WHERE p.shard = $1 AND p.id = ANY ($2) GROUP BY p.shard, p.id, p.epoch;
 SELECT p.queue_id AS id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
 FROM fairlane.skips x
 JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.cursors k
+CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.counting k
                     WHERE k.shard = p.shard AND k.partition_id = p.id) d
 WHERE x.shard = $1 AND x.group_id = 0 AND x.position >= p.start AND p.queue_id = ANY ($2) GROUP BY p.queue_id;
 
@@ -53,7 +56,7 @@ WHERE x.shard = $1 AND x.group_id = 0 AND x.position >= p.start AND p.queue_id =
 SELECT p.id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
 FROM fairlane.skips x
 JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.cursors k
+CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.counting k
                     WHERE k.shard = p.shard AND k.partition_id = p.id) d
 WHERE x.shard = $1 AND x.partition_id = ANY ($2) AND x.group_id = 0 AND x.position >= p.start GROUP BY p.id;
 
@@ -75,7 +78,7 @@ SELECT d.partition_id AS id, count(*) AS n FROM fairlane.dead_letters d
 WHERE d.shard = $1 AND d.partition_id = ANY ($2) AND d.replayed_at IS NULL GROUP BY d.partition_id;
 
 -- name: groups_there
-SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.created_at, g.seed_shard IS NOT NULL AS seeding
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_shard IS NOT NULL AS seeding
 FROM fairlane.groups g WHERE g.queue_id = ANY ($1);
 
 -- name: groups

@@ -14,7 +14,8 @@ from fairlane.model.outcome import RenewOutcome
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite.hands import SQL, claim, put_back, unclaim
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LEASE_EXPIRED, LaneRow, parse_options
-from fairlane.store.sqlite.rows import first, rows
+from fairlane.store.sqlite.log import SQL as LANES
+from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.values import Leased, Renewal
 
 
@@ -44,7 +45,9 @@ def save(db: apsw.Connection, lane: SharedLane, options: QueueOptions) -> None:
 
 
 def _freed(db: apsw.Connection, lane: SharedLane) -> int:
-    """How many of the finished messages no other group has open."""
+    """How many of the finished messages no other group has open, of those that count."""
+    if not value(db, LANES["counts"], lane.group_id):
+        return 0
     fronts = [at for (at,) in rows(db, SQL["others"], lane.partition_id, lane.group_id)]
     if not fronts:
         return sum(upto - since for since, upto in lane.over)

@@ -120,41 +120,45 @@ where group_id = ?2 and due_at > ?3 and token = ?4
 returning partition_id, due_at
 
 -- name: others
-select max(committed, claimed) from cursors where partition_id = ? and group_id <> ?
+select max(committed, claimed) from counting where partition_id = ? and group_id <> ?
 
 -- name: others_claims
-select first_pos, upto from claims where partition_id = ? and group_id <> ?
+select c.first_pos, c.upto from claims c join groups g on g.id = c.group_id
+where c.partition_id = ? and c.group_id <> ? and g.counts
 union all
-select position, position + 1 from failures where partition_id = ? and group_id <> ? and due_at is not null
+select f.position, f.position + 1 from failures f join groups g on g.id = f.group_id
+where f.partition_id = ? and f.group_id <> ? and f.due_at is not null and g.counts
 
--- Below the front of every group: beyond it all is open anyway.
+-- Below the front of every group that counts: beyond it all is open anyway.
 
 -- name: open_of_queues
 select x.queue_id, x.id, c.first_pos, min(c.upto, x.front)
 from (
-    select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from cursors k where k.partition_id = p.id) as front
+    select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id) as front
     from partitions p
     where p.queue_id in (select value from json_each(?1))
 ) x
 join (
-    select partition_id, first_pos, upto from claims
+    select partition_id, group_id, first_pos, upto from claims
     union all
-    select partition_id, position, position + 1 from failures where due_at is not null
+    select partition_id, group_id, position, position + 1 from failures where due_at is not null
 ) c on c.partition_id = x.id and c.first_pos < x.front
+join groups g on g.id = c.group_id and g.counts
 order by x.id, c.first_pos
 
 -- name: open_of_partitions
 select x.id, x.id, c.first_pos, min(c.upto, x.front)
 from (
-    select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from cursors k where k.partition_id = p.id) as front
+    select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id) as front
     from partitions p
     where p.id in (select value from json_each(?1))
 ) x
 join (
-    select partition_id, first_pos, upto from claims
+    select partition_id, group_id, first_pos, upto from claims
     union all
-    select partition_id, position, position + 1 from failures where due_at is not null
+    select partition_id, group_id, position, position + 1 from failures where due_at is not null
 ) c on c.partition_id = x.id and c.first_pos < x.front
+join groups g on g.id = c.group_id and g.counts
 order by x.id, c.first_pos
 
 -- name: holding

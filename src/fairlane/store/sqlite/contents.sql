@@ -22,7 +22,7 @@ select position from skips where partition_id = ? and group_id = 0 and position 
 select q.id, q.options from partitions p join queues q on q.id = p.queue_id where p.id = ?
 
 -- name: first_open
-select coalesce((select min(c.committed) from cursors c where c.partition_id = p.id), p.start)
+select coalesce((select min(c.committed) from counting c where c.partition_id = p.id), p.start)
 from partitions p
 where p.id = ?
 

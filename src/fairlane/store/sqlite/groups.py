@@ -16,7 +16,7 @@ from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.hands import SQL as CLAIMS
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
-from fairlane.store.sqlite.seeding import QUEUES, SQL, group_of, recount_depth, seed_partition, seed_step
+from fairlane.store.sqlite.seeding import QUEUES, SQL, group_of, recount_depth, seed_partition, seed_step, weigh
 from fairlane.store.values import Roused
 
 
@@ -114,12 +114,15 @@ def _subscribe(db: apsw.Connection, now: int, queue_id: int, name: str, subscrip
         return None
     group = _get(db, queue_id, name)
     if group is None:
-        begun = (subscription.mode, subscription.from_at, subscription.conflation)
+        begun = (subscription.mode, subscription.from_at, subscription.conflation, subscription.look)
         row = first(db, SQL["insert"], queue_id, name, *begun, now)
         seed_step(db, row[0], now)
-        recount_depth(db, queue_id)
-        group = _get(db, queue_id, name)
-    return group
+    elif group.subscription.look and not subscription.look:
+        db.execute(SQL["consumed"], (group.id,))
+    else:
+        return group
+    weigh(db, queue_id)
+    return _get(db, queue_id, name)
 
 
 def _seek(db: apsw.Connection, now: int, group_id: int, seek: Seek, only: PartitionId | None) -> int:
@@ -163,7 +166,7 @@ def _delete(db: apsw.Connection, group_id: int, keep_subscription: bool) -> int:
         db.execute(SQL[f"delete_{table}"], (group_id, queue_id))
     db.execute(SQL["delete_cursors"], (group_id, queue_id))
     gone = db.changes()
-    recount_depth(db, queue_id)
+    weigh(db, queue_id)
     return gone
 
 

@@ -1,26 +1,44 @@
 -- name: get
-select id, queue_id, name, mode, from_at, conflation, created_at, seeding
+select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding
 from groups
 where queue_id = ? and name = ?
 
 -- name: by_id
-select id, queue_id, name, mode, from_at, conflation, created_at, seeding from groups where id = ?
+select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding from groups where id = ?
 
 -- name: list
-select id, queue_id, name, mode, from_at, conflation, created_at, seeding
+select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding
 from groups
 where queue_id = ?
 order by name
 
 -- name: seeding
-select id, queue_id, name, mode, from_at, conflation, created_at, seeding
+select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding
 from groups
 where queue_id = ? and seeding > 0
 
 -- name: insert
-insert into groups (queue_id, name, mode, from_at, conflation, created_at, seeding)
-values (?, ?, ?, ?, ?, ?, 1)
-returning id, queue_id, name, mode, from_at, conflation, created_at, seeding
+insert into groups (queue_id, name, mode, from_at, conflation, look, created_at, seeding)
+values (?, ?, ?, ?, ?, ?, ?, 1)
+returning id, queue_id, name, mode, from_at, conflation, look, created_at, seeding
+
+-- name: consumed
+update groups set look = 0 where id = ?
+
+-- name: weigh
+-- Which groups of a queue count: those of consumers; where messages become commands, not also the one that nobody named; and
+-- all of them if that leaves none.
+update groups set counts = w.own or not w.any_own
+from (
+    select x.id, x.own, max(x.own) over () as any_own
+    from (
+        select o.id, not o.look and not (o.name = '__QUEUE_MODE__' and exists (
+            select 1 from groups c where c.queue_id = ?1 and c.name = '__COMMANDS__')) as own
+        from groups o
+        where o.queue_id = ?1
+    ) x
+) w
+where groups.id = w.id
 
 -- name: set_seeding
 update groups set seeding = ? where id = ?

@@ -92,7 +92,7 @@ def advance(db: apsw.Connection, lane: LaneRow, upto: int, options: QueueOptions
     """Everything below `upto` is finished: the queue's depth and the lane's failures follow."""
     if upto <= lane.committed:
         return
-    if options.max_size:
+    if options.max_size and value(db, SQL["counts"], lane.group_id):
         others = value(db, SQL["others_committed"], lane.partition_id, lane.group_id)
         done = upto if others is None else min(upto, others)
         if done > lane.committed:

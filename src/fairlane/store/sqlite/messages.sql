@@ -110,7 +110,10 @@ set committed = ?, ready_at = ?, lease = ?, lease_start = ?, lease_end = ?, leas
 where partition_id = ? and group_id = ?
 
 -- name: others_committed
-select min(committed) from cursors where partition_id = ? and group_id <> ?
+select min(committed) from counting where partition_id = ? and group_id <> ?
+
+-- name: counts
+select counts from groups where id = ?
 
 -- name: failure
 select attempts, error, first_failed_at, failed_at, history

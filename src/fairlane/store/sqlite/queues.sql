@@ -170,7 +170,7 @@ select coalesce(sum(x.head - x.done
     - (select count(*) from skips s where s.partition_id = x.id and s.group_id = 0 and s.position >= x.done)), 0)
     + (select coalesce(sum(messages), 0) from operation_lanes where queue_id = ?1)
 from (
-    select p.id, p.head, coalesce((select min(max(c.committed, c.claimed)) from cursors c where c.partition_id = p.id), p.start) as done
+    select p.id, p.head, coalesce((select min(max(c.committed, c.claimed)) from counting c where c.partition_id = p.id), p.start) as done
     from partitions p
     where p.queue_id = ?1
 ) x

@@ -60,7 +60,7 @@ select p.head - m.done
     - (select count(*) from skips s where s.partition_id = p.id and s.group_id = 0 and s.position >= m.done)
 from partitions p
 join (select ifnull(
-    (select min(max(c.committed, c.claimed)) from cursors c where c.partition_id = ?1),
+    (select min(max(c.committed, c.claimed)) from counting c where c.partition_id = ?1),
     (select start from partitions where id = ?1)
 ) as done) m
 where p.id = ?1

@@ -23,13 +23,13 @@ SQL = statements.load("fairlane.store.sqlite", "groups.sql")
 QUEUES = statements.load("fairlane.store.sqlite", "queues.sql")
 
 
-def group_of(row: tuple[int, int, str, str, int | None, int, int, int]) -> Group:
-    id, queue_id, name, mode, from_at, conflation, created_at, seeding = row
+def group_of(row: tuple[int, int, str, str, int | None, int, int, int, int]) -> Group:
+    id, queue_id, name, mode, from_at, conflation, look, created_at, seeding = row
     return Group(
         id=id,
         queue_id=queue_id,
         name=name,
-        subscription=Subscription(mode, from_at, bool(conflation)),  # type: ignore[arg-type]  # only a Mode was stored
+        subscription=Subscription(mode, from_at, bool(conflation), bool(look)),  # type: ignore[arg-type]  # only a Mode was stored
         created_at=created_at,
         seeding=seeding > 0,
     )
@@ -79,7 +79,13 @@ def recount_depth(db: apsw.Connection, queue_id: int) -> None:
         db.execute(QUEUES["set_depth"], (count_depth(db, queue_id, parse_options(row[0])), queue_id))
 
 
+def weigh(db: apsw.Connection, queue_id: int) -> None:
+    """Which groups count, and with it the depth."""
+    db.execute(SQL["weigh"], (queue_id,))
+    recount_depth(db, queue_id)
+
+
 def count_depth(db: apsw.Connection, queue_id: int, options: QueueOptions) -> int:
-    """Messages that some group has not finished, counted one by one."""
+    """Messages that some group that counts has not finished, counted one by one."""
     depth: int = value(db, QUEUES["count_depth"], queue_id)
     return depth + (claims.open_of(db, "queues", f"[{queue_id}]")[queue_id] if options.ordering == "unordered" else 0)

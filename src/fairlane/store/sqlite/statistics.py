@@ -128,8 +128,8 @@ def _groups(db: apsw.Connection, now: int, queue_ids: Sequence[int]) -> list[Gro
     names = GroupStats.__struct_fields__[1:]
     found = []
     for row in rows(db, SQL["groups"], now, _json(queue_ids)):
-        group = group_of(row[:8])
-        fields = dict(zip(names, row[8:], strict=True))
+        group = group_of(row[:9])
+        fields = dict(zip(names, row[9:], strict=True))
         fields["lag"] -= skipped.get(group.id, 0)
         found.append(GroupStats(group=group, **fields))
     return found

@@ -17,7 +17,7 @@ limit ?
 select x.queue_id, count(*), sum(x.head - x.start), sum(x.head - x.done), sum(x.leased),
     max(iif(x.head > 0, x.last_at, null))
 from (
-    select p.queue_id, p.start, p.head, p.last_at, coalesce(min(max(c.committed, c.claimed)), p.start) as done,
+    select p.queue_id, p.start, p.head, p.last_at, coalesce((select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id), p.start) as done,
         coalesce(max(iif(c.lease is not null and c.ready_at > ?1, c.lease_end - c.committed, iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
             where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > ?1)
         + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
@@ -29,7 +29,7 @@ from (
 group by x.queue_id
 
 -- name: logs_of_partitions
-select p.id, 1, p.head - p.start, p.head - coalesce(min(max(c.committed, c.claimed)), p.start),
+select p.id, 1, p.head - p.start, p.head - coalesce((select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id), p.start),
     coalesce(max(iif(c.lease is not null and c.ready_at > ?1, c.lease_end - c.committed, iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
             where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > ?1)
         + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
@@ -41,7 +41,7 @@ group by p.id
 
 -- name: holes_of_queues
 select p.queue_id, count(*), sum(s.position >= coalesce(
-    (select min(max(c.committed, c.claimed)) from cursors c where c.partition_id = p.id), p.start))
+    (select min(max(c.committed, c.claimed)) from counting c where c.partition_id = p.id), p.start))
 from skips s cross join partitions p
 where s.group_id = 0 and p.id = s.partition_id and s.position >= p.start
     and p.queue_id in (select value from json_each(?1))
@@ -49,7 +49,7 @@ group by p.queue_id
 
 -- name: holes_of_partitions
 select p.id, count(*), sum(s.position >= coalesce(
-    (select min(max(c.committed, c.claimed)) from cursors c where c.partition_id = p.id), p.start))
+    (select min(max(c.committed, c.claimed)) from counting c where c.partition_id = p.id), p.start))
 from json_each(?1) j
 cross join partitions p on p.id = j.value
 cross join skips s on s.partition_id = p.id
@@ -80,7 +80,7 @@ where d.replayed_at is null
 group by d.partition_id
 
 -- name: groups
-select g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.created_at, g.seeding,
+select g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seeding,
     count(c.partition_id), coalesce(sum(p.head > c.committed), 0), coalesce(sum(p.head - c.committed - iif(c.claimed > c.committed, c.claimed - c.committed - ((select coalesce(sum(m.upto - m.first_pos), 0) from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id)
             + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
                 and y.due_at is not null)), 0)), 0),

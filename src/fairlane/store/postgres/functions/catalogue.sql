@@ -131,7 +131,7 @@ BEGIN
     RETURN v_moved;
 END $$;
 
--- Messages of a queue in one shard that some group has not finished, all retained ones while it has no group; and those that
+-- Messages of a queue in one shard that some group that counts has not finished, all retained ones while it has no group; and those that
 -- wait in open operations, whose places are taken.
 CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
 LANGUAGE sql AS $$
@@ -141,7 +141,7 @@ LANGUAGE sql AS $$
             WHERE l.shard = p_shard AND l.queue_id = p_queue)
     FROM fairlane.partitions p
     CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS shared
-                        FROM fairlane.cursors c
+                        FROM fairlane.counting c
                         WHERE c.shard = p_shard AND c.partition_id = p.id) m
     CROSS JOIN LATERAL (SELECT count(*) AS holes FROM fairlane.skips s
                         WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= m.done AND s.group_id = 0) h

@@ -1,15 +1,22 @@
 -- Unordered lanes: many consumers share one. A claim takes a range and moves on at once; what failed, timed out or was given back
 -- is a row of `failures` that is due some time, and is handed out before what is new.
 
--- Messages of a partition below a position that some group was handed and has not finished.
+-- Whether what a group has not finished takes a place in a limited queue.
+CREATE OR REPLACE FUNCTION fairlane.counts(p_group bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM fairlane.groups g WHERE g.id = p_group AND g.counts);
+$$;
+
+-- Messages of a partition below a position that some group that counts was handed and has not finished.
 CREATE OR REPLACE FUNCTION fairlane.in_flight(p_shard int, p_partition bigint, p_below bigint) RETURNS bigint
 LANGUAGE sql AS $$
     SELECT count(DISTINCT x.pos) FROM (
         SELECT g.pos FROM fairlane.claims c CROSS JOIN LATERAL generate_series(c.first_pos, least(c.upto, p_below) - 1) g(pos)
-        WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.first_pos < p_below
+        WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.first_pos < p_below AND fairlane.counts(c.group_id)
         UNION ALL
         SELECT f.position FROM fairlane.failures f
-        WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.position < p_below AND f.due_at IS NOT NULL) x;
+        WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.position < p_below AND f.due_at IS NOT NULL
+          AND fairlane.counts(f.group_id)) x;
 $$;
 
 -- Messages of a lane that were handed out and are not finished, and how many of them are in a consumer's hands now.
@@ -24,16 +31,17 @@ RETURNS TABLE (open bigint, leased bigint, next_at timestamptz) LANGUAGE sql AS 
         WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = p_group AND f.due_at IS NOT NULL) x;
 $$;
 
--- How many of some messages that a group finished no other group has open.
+-- How many of some messages that a group finished no other group has open, of those that count.
 CREATE OR REPLACE FUNCTION fairlane.freed(p_shard int, p_partition bigint, p_group bigint, p_first bigint[], p_upto bigint[])
 RETURNS bigint LANGUAGE sql AS $$
     SELECT count(*) FROM unnest(p_first, p_upto) r(first, upto) CROSS JOIN LATERAL generate_series(r.first, r.upto - 1) g(pos)
-    WHERE NOT EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition
+    WHERE fairlane.counts(p_group)
+      AND NOT EXISTS (SELECT 1 FROM fairlane.counting k WHERE k.shard = p_shard AND k.partition_id = p_partition
                       AND k.group_id <> p_group AND greatest(k.committed, k.claimed) <= g.pos)
       AND NOT EXISTS (SELECT 1 FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = p_partition
-                      AND c.group_id <> p_group AND c.first_pos <= g.pos AND c.upto > g.pos)
+                      AND c.group_id <> p_group AND c.first_pos <= g.pos AND c.upto > g.pos AND fairlane.counts(c.group_id))
       AND NOT EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition
-                      AND f.group_id <> p_group AND f.position = g.pos AND f.due_at IS NOT NULL);
+                      AND f.group_id <> p_group AND f.position = g.pos AND f.due_at IS NOT NULL AND fairlane.counts(f.group_id));
 $$;
 
 -- The first message of a lane that is not finished, at or after a position below which all are.
@@ -46,15 +54,15 @@ RETURNS bigint LANGUAGE sql AS $$
          AND f.group_id = p_group AND f.position >= p_from AND f.due_at IS NOT NULL ORDER BY f.position LIMIT 1));
 $$;
 
--- Whether some group has a message open; one that was never handed out to it is.
+-- Whether some group that counts has a message open; one that was never handed out to it is.
 CREATE OR REPLACE FUNCTION fairlane.is_open(p_shard int, p_partition bigint, p_position bigint) RETURNS boolean
 LANGUAGE sql AS $$
-    SELECT p_position >= coalesce((SELECT min(greatest(k.committed, k.claimed)) FROM fairlane.cursors k
+    SELECT p_position >= coalesce((SELECT min(greatest(k.committed, k.claimed)) FROM fairlane.counting k
                                    WHERE k.shard = p_shard AND k.partition_id = p_partition), 0)
         OR EXISTS (SELECT 1 FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = p_partition
-                   AND c.first_pos <= p_position AND c.upto > p_position)
+                   AND c.first_pos <= p_position AND c.upto > p_position AND fairlane.counts(c.group_id))
         OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition
-                   AND f.position = p_position AND f.due_at IS NOT NULL);
+                   AND f.position = p_position AND f.due_at IS NOT NULL AND fairlane.counts(f.group_id));
 $$;
 
 -- Takes positions out of the claims of a lane, and says which; singles stay where they are. With a token only what it holds.

@@ -1,4 +1,4 @@
--- Messages of one partition that some group has not finished; all retained ones while there is no group.
+-- Messages of one partition that some group that counts has not finished; all retained ones while there is no group.
 CREATE OR REPLACE FUNCTION fairlane.open_messages(p_shard int, p_partition bigint) RETURNS bigint
 LANGUAGE sql AS $$
     SELECT p.head - m.done - (SELECT count(*) FROM fairlane.skips s
@@ -6,7 +6,7 @@ LANGUAGE sql AS $$
                   + CASE WHEN m.shared THEN fairlane.in_flight(p_shard, p_partition, m.done) ELSE 0 END
     FROM fairlane.partitions p
     CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS shared
-                        FROM fairlane.cursors c WHERE c.shard = p_shard AND c.partition_id = p_partition) m
+                        FROM fairlane.counting c WHERE c.shard = p_shard AND c.partition_id = p_partition) m
     WHERE p.shard = p_shard AND p.id = p_partition;
 $$;
 
