@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
@@ -12,6 +13,11 @@ import pytest
 from tests.postgres import MAJORS, PostgresServer, running_server
 
 pytest_plugins = ["tests.guards", "tests.conformance.parity"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As where a shell without job control started the run in the background. What is ignored stays so in child
+    # processes, and some tests interrupt theirs; a handler does not, and this one leaves the run itself as it was.
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 WAITING = ("tests/queen/test_own_suite.py", "tests/faults/", "tests/queen/", "tests/e2e/")

@@ -196,3 +196,14 @@ def test_every_guard_fails_the_test_it_is_meant_for(pytester: pytest.Pytester) -
         "test_bad_warning",
         "test_bad_thread",
     }, result.stdout.str()
+
+
+def test_child_processes_can_be_interrupted_also_where_the_run_cannot() -> None:
+    """As of a run that a shell without job control started in the background: it ignores SIGINT."""
+    child = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    run = (
+        "import signal, subprocess, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); import tests.conftest; "
+        f"subprocess.run([sys.executable, '-c', {child!r}], check=True)"
+    )
+    told = subprocess.run([sys.executable, "-c", run], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    assert told.stdout == "False\n"
