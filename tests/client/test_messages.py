@@ -67,13 +67,13 @@ async def test_a_pop_waits_for_the_first_message(client: Client, queue: str) -> 
     waiting = asyncio.create_task(client.pop(queue, wait=20))
     await asyncio.sleep(0.1)
     await client.push(queue, "here")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         [message] = await waiting
     assert message.data == "here"
 
 
 async def test_a_pop_that_waits_in_vain_comes_back_empty(client: Client, queue: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         assert not await client.pop(queue, wait=0.1)
 
 

@@ -34,14 +34,14 @@ async def test_a_429_is_repeated_after_the_time_the_broker_asks_for(rogue: Rogue
 async def test_no_wait_is_longer_than_the_client_allows(rogue: Rogue, queue: str) -> None:
     rogue.do(Answer(429, BUSY, {"Retry-After": "3600"}))
     async with patient(rogue, max_retry_delay=0.05) as client:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await client.push(queue, 1)
 
 
 async def test_retry_after_can_be_ignored(rogue: Rogue, queue: str) -> None:
     rogue.do(Answer(429, BUSY, {"Retry-After": "3600"}))
     async with patient(rogue, honor_retry_after=False) as client:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await client.push(queue, 1)
 
 

@@ -83,13 +83,12 @@ async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
         with frozen(server):
             first = await broker.push(QUEUE, 1)
             assert (first.status, first.reason, first.durability) == ("buffered", "store_unavailable", "journal")
-            began = time.perf_counter()
+            assert broker.engine.shelter is not None
+            broker.engine.shelter.patience.seconds = 3600  # whoever waits for the store from now on does so for ever
             for number in range(2, 22):
                 assert (await broker.push(QUEUE, number)).status == "buffered"
-            assert time.perf_counter() - began < 1.0
             with pytest.raises(StoreUnavailable):
                 await broker.pop(QUEUE)
-            assert broker.engine.shelter is not None
             assert broker.engine.shelter.journal.state().messages == 21
         await drained(broker)
         batch = await broker.pop(QUEUE, batch=100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from typing import Any
 
 import pytest
@@ -64,13 +65,15 @@ async def test_the_engine_counts_each_kind_of_operation(wire: Wire) -> None:
 async def test_waiting_polls_are_counted_and_do_not_lengthen_the_latency(wire: Wire) -> None:
     queue = wire.name()
     await wire.configure(queue)
-    waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=20_000))
+    began = time.monotonic()
+    waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=60_000))
     await until(wire.app.engine.waiters.parked)
     assert (await wire.get("/api/v1/status/engine")).ok()["queue"]["parked"] >= 1
     await asyncio.sleep(0.5)
     await wire.push(queue, 1)
-    assert len(await asyncio.wait_for(waiting, 10)) == 1
-    assert (await wire.get("/api/v1/status/engine")).ok()["operations"]["pop"]["avg_ms"] < 450
+    assert len(await waiting) == 1
+    unparked_ms = 1e3 * (time.monotonic() - began - 0.5)
+    assert (await wire.get("/api/v1/status/engine")).ok()["operations"]["pop"]["avg_ms"] <= unparked_ms
 
 
 async def test_metrics_are_prometheus_text_and_json_on_demand(wire: Wire) -> None:

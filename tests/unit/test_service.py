@@ -34,23 +34,23 @@ async def test_a_service_that_failed_begins_again_and_says_so(
     monkeypatch.setattr(service, "AGAIN_SECONDS", 0.01)
     counting = Counting(failing=2)
     counting.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await counting.went_on.wait()
     assert caplog.text.count("counting failed in a way nobody foresaw; it begins again in") == 2
     assert "ZeroDivisionError" in caplog.text
     await counting.stop()  # it went on, and its end is like any other
 
 
-async def test_news_do_not_hurry_a_service_that_failed_but_a_stop_does() -> None:
+async def test_news_do_not_hurry_a_service_that_failed_but_a_stop_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "AGAIN_SECONDS", 3600.0)
     counting = Counting(failing=100)
     counting.start()
     for _ in range(10):
         counting.wake()
         await asyncio.sleep(0.005)
     assert counting.turns == 1
-    async with asyncio.timeout(0.4):
-        with pytest.raises(ZeroDivisionError):
-            await counting.stop()
+    with pytest.raises(ZeroDivisionError):
+        await counting.stop()
 
 
 async def test_a_service_ends_when_it_is_asked_to() -> None:

@@ -440,7 +440,8 @@ async def test_a_job_is_picked_up_at_once_on_an_idle_system(client: Client, queu
             began = time.perf_counter()
             await client.push(queue, number, partition=f"p{number}")
             took.append(await picked.get() - began)
-    assert sorted(took)[len(took) // 2] < 0.1
+    # What else the machine does makes some of them late; a poll that nobody wakes would make all of them.
+    assert sorted(took)[len(took) // 4] < 0.1
 
 
 async def test_a_function_is_called_at_every_tick_once_for_all_workers(
