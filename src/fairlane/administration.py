@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from fairlane.engine.catalogue_watch import CATALOGUE
 from fairlane.engine.engine import Engine
 from fairlane.engine.halts import Place
@@ -46,6 +48,14 @@ class Administration:
         self.engine.catalogue.remember(configured)
         self.store.hint(CATALOGUE)
         return configured
+
+    async def set_options(self, queue: str, **options: Any) -> Queue:
+        """Change some options of a queue; the others stay as they are. NotFound if there is none."""
+        there = await self.store.queues.get(self.tenant, check_name("queue", queue))
+        if there is None:
+            raise NotFound(f"there is no queue {queue!r}")
+        changed = msgspec.structs.asdict(there.options) | options
+        return await self.configure(queue, namespace=there.namespace, task=there.task, **changed)
 
     async def queues(self) -> list[Queue]:
         return await self.store.queues.list(self.tenant)

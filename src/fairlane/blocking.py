@@ -243,6 +243,8 @@ class Client:
     configure = _blocking(asynchronous.Client.configure)
     queues = _blocking(asynchronous.Client.queues)
     queue = _blocking(asynchronous.Client.queue)
+    set_options = _blocking(asynchronous.Client.set_options)
+    clear = _blocking(asynchronous.Client.clear)
     delete_queue = _blocking(asynchronous.Client.delete_queue)
     leases = _blocking(asynchronous.Client.leases)
     utilisation = _blocking(asynchronous.Client.utilisation)

@@ -171,3 +171,21 @@ def test_a_message_is_pushed_for_later(fairlane: Command, queue: str) -> None:
     assert listed["transactionId"] == "it"
     assert fairlane("queue", "cancel", queue, "it").err == f"Message it of {queue} will not come.\n"
     assert fairlane("queue", "cancel", queue, "it").code == 2
+
+
+def test_messages_that_stay_leased_are_acked_by_a_command_of_their_own(fairlane: Command, queue: str) -> None:
+    for n in range(3):
+        fairlane("push", queue, str(n), "--partition", f"p{n}")
+    taken = fairlane("pop", queue, "--batch", "3", "--no-ack", "--json")
+    [first, *rest] = taken.lines
+    named = (first["partitionId"], first["transactionId"], "--lease", first["leaseId"])
+    done = fairlane("ack", *named)
+    assert (done.code, done.err) == (0, "1 of 1 said to be completed.\n")
+    wrong = fairlane("ack", *named[:2], "--lease", rest[0]["leaseId"].replace("-", "0", 1), "--status", "failed")
+    assert (wrong.code, "0 of 1" in wrong.err) == (1, True)
+    piped = fairlane("ack", "--json", input="".join(taken.out.splitlines(keepends=True)[1:]))
+    assert [one["success"] for one in piped.json] == [True, True]
+    assert fairlane("pop", queue).code == 1
+    for arguments, input in ((("0-1",), ""), ((), "no line of a pop"), ((*named[:2], "--status", "done"), "")):
+        refused = fairlane("ack", *arguments, input=input)
+        assert (refused.code, "Traceback" in refused.err) == (2, False)

@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 
+from tests.broker_process import BrokerProcess
 from tests.cli.conftest import Command
 
 
@@ -64,6 +65,34 @@ def test_a_queue_that_is_not_there_is_an_error(fairlane: Command, arguments: tup
     assert missing.err.startswith("fairlane: ")
 
 
+def test_some_options_of_a_queue_are_set_and_the_others_stay(fairlane: Command, queue: str) -> None:
+    fairlane("queue", "create", queue, "--lease-seconds", "33", "--max-size", "7")
+    done = fairlane("queue", "set", queue, "max_size=9", "retry-limit=2", "--json")
+    options = done.json["options"]
+    assert (options["max_size"], options["retry_limit"], options["lease_seconds"]) == (9, 2, 33)
+    wrong = fairlane("queue", "set", queue, "max_sise=9")
+    assert (wrong.code, "max_sise" in wrong.err, "max_size" in wrong.err) == (2, True, True)
+    missing = fairlane("queue", "set", "nobody's", "max_size=9")
+    assert (missing.code, missing.err) == (2, 'fairlane: there is no queue "nobody\'s"\n')
+
+
+def test_a_queue_is_cleared_and_stays(fairlane: Command, queue: str) -> None:
+    for partition in ("a", "a", "b"):
+        fairlane("push", queue, "1", "--partition", partition)
+    assert fairlane("queue", "clear", queue).code == 2, "nobody to ask"
+    assert fairlane("queue", "clear", queue, "--partition", "a", "--yes", "--json").json["cleared"] == 2
+    done = fairlane("queue", "clear", queue, "--yes")
+    assert (done.code, done.err) == (0, f"1 message taken out of queue {queue}.\n")
+    assert fairlane("queue", "show", queue, "--json").json["totals"]["pending"] == 0
+
+
+def test_the_server_may_be_named_before_the_verb(fairlane: Command, cli_broker: BrokerProcess, queue: str) -> None:
+    elsewhere = Command("http://127.0.0.1:1")
+    assert elsewhere("--server", cli_broker.url, "push", queue, "1").code == 0
+    assert elsewhere("push", queue, "1", "--server", cli_broker.url).code == 0
+    assert elsewhere("queue", "list").code == 75
+
+
 def test_a_group_is_listed_sent_elsewhere_and_deleted(fairlane: Command, queue: str) -> None:
     for n in range(3):
         fairlane("push", queue, str(n))
@@ -118,7 +147,8 @@ def test_all_dead_letters_must_be_meant(fairlane: Command, queue: str) -> None:
         "push",
         "pop",
         "tail",
-        *(f"queue {verb}" for verb in ("list", "show", "create", "delete")),
+        "ack",
+        *(f"queue {verb}" for verb in ("list", "show", "create", "set", "clear", "delete")),
         *(f"group {verb}" for verb in ("list", "seek", "delete")),
         *(f"dlq {verb}" for verb in ("list", "replay", "purge")),
         *(f"retention {verb}" for verb in ("run", "history")),

@@ -176,7 +176,7 @@ async def test_workers_outlast_a_broker_that_is_killed_and_started_again(
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("tests.worker.jobs", "No such command"), ("nowhere:app", "no module"), ("tests.worker.jobs:Job", "not a")],
+    [("tests.worker.jobs", "use module:app"), ("nowhere:app", "no module"), ("tests.worker.jobs:Job", "not a")],
 )
 def test_a_target_that_is_no_app_is_refused(target: str, said: str) -> None:
     run = subprocess.run([FAIRLANE, "worker", target], capture_output=True, text=True, timeout=100)

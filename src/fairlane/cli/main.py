@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fairlane.cli import (
+    ack,
     dlq,
     group,
     hook,
@@ -50,13 +52,25 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            "-s",
+            envvar="FAIRLANE_SERVER",
+            metavar="URL",
+            help="The broker. It may stand behind the command too.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if server is not None:
+        os.environ["FAIRLANE_SERVER"] = server  # where the option of each command looks
 
 
 app.command(name="serve")(serve.serve)
 app.command(name="push")(push.push)
 app.command(name="pop")(pop.pop)
+app.command(name="ack")(ack.ack)
 app.command(name="tail")(tail.tail)
 app.command(name="poll")(poll.poll)
 app.add_typer(queue.app, name="queue")

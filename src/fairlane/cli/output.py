@@ -54,6 +54,8 @@ class Line(msgspec.Struct, rename="camel", omit_defaults=True):
     type: str | None = None
     headers: dict[str, str] | None = None
     lease_id: str | None = None
+    partition_id: str | None = None
+    consumer_group: str | None = None
 
 
 def print_line(line: Line, *, json: bool) -> None:

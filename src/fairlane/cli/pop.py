@@ -38,7 +38,8 @@ def pop(
 ) -> None:
     """Take messages from a queue and print them, one a line.
 
-    They are finished when they were printed. The exit code is 1 when there was nothing to take.
+    They are finished when they were printed. With --no-ack they stay leased, and `fairlane ack` says what became of
+    them. The exit code is 1 when there was nothing to take.
     """
     with connected(server) as client:
         if group is None:
@@ -84,4 +85,6 @@ def _line(message: Message[Any]) -> Line:
         type=message.type,
         headers=message.headers,
         lease_id=message.lease or None,
+        partition_id=str(message.partition_id),
+        consumer_group=message.group,
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairlane.blocking import Client
     from fairlane.client import Counts, QueueDetail
 
-app = typer.Typer(help="List, show, create, pause, explain and delete queues.", no_args_is_help=True)
+app = typer.Typer(help="List, show, create, set, pause, explain, clear and delete queues.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
 
@@ -109,12 +109,53 @@ def create(
     options = {name: value for name, value in given.items() if value is not None} | _options(option or [])
     with connected(server) as client:
         if not replace and _found(client, queue) is not None:
-            raise AlreadyExists(f"queue {queue!r} is there already; --replace sets its options anew")
+            raise AlreadyExists(
+                f"queue {queue!r} is there already; `fairlane queue set` changes some options, --replace sets all anew"
+            )
         configured = client.configure(queue, **options)
     if json:
         print_json({"queue": queue, "options": msgspec.structs.asdict(configured)})
     else:
         say(f"Queue {queue} is there.")
+
+
+@app.command("set")
+def set_options(
+    queue: Name,
+    option: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Options, by their names.", show_default=False)
+    ],
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Change some options of a queue; the others stay as they are."""
+    with connected(server) as client:
+        configured = client.set_options(queue, **_options(option))
+    if json:
+        print_json({"queue": queue, "options": msgspec.structs.asdict(configured)})
+    else:
+        say(f"Queue {queue} has {', '.join(option)}.")
+
+
+@app.command()
+def clear(
+    queue: Name,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", help="Only of this partition.", show_default=False)
+    ] = None,
+    yes: Yes = False,
+    server: Server = DEFAULT,
+    json: AsJson = False,
+) -> None:
+    """Take every message out of a queue, read or not. The queue and its groups stay."""
+    what = f"queue {queue}" if partition is None else f"partition {partition} of {queue}"
+    confirm(f"Take every message out of {what}?", yes)
+    with connected(server) as client:
+        cleared = client.clear(queue, partition=partition)
+    if json:
+        print_json({"queue": queue, "partition": partition, "cleared": cleared})
+    else:
+        say(f"{cleared} {'message' if cleared == 1 else 'messages'} taken out of {what}.")
 
 
 Group = Annotated[str | None, typer.Option(help="Only this group.", show_default=False)]

@@ -17,8 +17,8 @@ class _Group(TyperGroup):
     """`fairlane worker module:app` is short for `fairlane worker run module:app`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and ":" in args[0]:
-            args = ["run", *args]
+        if args and (":" in args[0] or not self.get_command(ctx, args[0])):
+            args = ["run", *args]  # which says what is wrong with it
         return super().resolve_command(ctx, args)
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,27 @@ def load(target: str) -> App:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
+            raise InvalidRequest(_mistake(module, error)) from None
         raise InvalidRequest(f"there is no module {module!r} in {Path.cwd()} or on the path") from None
+    except Exception as error:  # whatever the module of somebody else raises
+        raise InvalidRequest(_mistake(module, error)) from None
     for part in name.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, App):
         raise InvalidRequest(f"{target!r:.80} is not a fairlane.App")
     return found
+
+
+def _mistake(module: str, error: Exception) -> str:
+    """What went wrong while a module was imported, as Python tells it, from where the module begins."""
+    frames = error.__traceback__
+    while frames is not None and "importlib" in frames.tb_frame.f_code.co_filename:
+        frames = frames.tb_next
+    ours = traceback.TracebackException(type(error), error, frames)
+    ours.stack = traceback.StackSummary.from_list(
+        [frame for frame in ours.stack if "importlib" not in frame.filename and frame.filename != __file__]
+    )
+    return f"the module {module!r} cannot be imported:\n{''.join(ours.format()).rstrip()}"
 
 
 def _on_signals(worker: Worker) -> None:

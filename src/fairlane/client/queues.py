@@ -19,6 +19,14 @@ class _Configured(msgspec.Struct):
     options: dict[str, Any]
 
 
+class _Options(msgspec.Struct):
+    options: dict[str, Any]
+
+
+class _Cleared(msgspec.Struct):
+    cleared: int = 0
+
+
 class _Listed(msgspec.Struct):
     queues: list[QueueSummary]
 
@@ -38,9 +46,18 @@ class Queues(Family):
         """Make a queue or replace its options, which are the fields of `QueueOptions`; what is not named goes back to
         its default. The options in force."""
         body = encode(ConfigureBody(check_name("queue", queue), namespace, task, options_out(options)))
-        configured = decode(await self._transport.ask("POST", path_of("configure"), body=body), _Configured)
-        known = set(QueueOptions.__struct_fields__)
-        return QueueOptions(**{name: value for name, value in options_in(configured.options).items() if name in known})
+        return _in_force(await self._transport.ask("POST", path_of("configure"), body=body))
+
+    async def set_options(self, queue: str, /, **options: Any) -> QueueOptions:
+        """Change some options of a queue; the others stay as they are. The options in force. Raises NotFound."""
+        body = encode(_Options(options_out(options)))
+        return _in_force(await self._transport.ask("PATCH", _path(queue), body=body))
+
+    async def clear(self, queue: str, *, partition: str | None = None) -> int:
+        """Take every message out of a queue or of one partition, read or not; how many. Raises NotFound."""
+        query = {} if partition is None else {"partition": check_name("partition", partition)}
+        path = path_of("queues", check_name("queue", queue), "clear")
+        return decode(await self._transport.ask("DELETE", path, query=query), _Cleared).cleared
 
     async def queues(self) -> list[QueueSummary]:
         """Every queue, newest first."""
@@ -80,6 +97,12 @@ class Queues(Family):
     async def delete_queue(self, queue: str) -> bool:
         """Delete a queue with all that is in it; whether it was there."""
         return decode(await self._transport.ask("DELETE", _path(queue)), _Deleted).existed
+
+
+def _in_force(answer: bytes) -> QueueOptions:
+    known = set(QueueOptions.__struct_fields__)
+    options = options_in(decode(answer, _Configured).options)
+    return QueueOptions(**{name: value for name, value in options.items() if name in known})
 
 
 def _path(queue: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 
 from fairlane.errors import InvalidRequest, Unavailable
@@ -27,7 +28,8 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
             try:
                 _listen(listening, (address[0], port, *address[2:]))
             except OSError as error:
-                raise Unavailable(f"cannot listen on {host} port {port}: {error.strerror}") from None
+                taken = "; --port names another, 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
+                raise Unavailable(f"cannot listen on {host} port {port}: {error.strerror}{taken}") from None
             opened.append(listening)
         undo.pop_all()
     return opened

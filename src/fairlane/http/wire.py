@@ -11,7 +11,7 @@ from fairlane.errors import InvalidRequest
 from fairlane.http.nulls import without_nulls
 from fairlane.http.unknown import explained, hint
 from fairlane.model.message import PushItem
-from fairlane.model.queue import QueueOptions
+from fairlane.model.queue import QueueOptions, queue_options
 
 NULL = msgspec.Raw(b"null")
 # An optional Raw is an empty one, not `Raw | None`: that takes nothing but null.
@@ -141,9 +141,25 @@ _OPTIONS = _WIRE_NAMES | {spelt: name for name in _WIRE_NAMES.values() for spelt
 
 
 def options_in(given: dict[str, Any]) -> QueueOptions:
-    """Options as they were sent, checked. What is wrong is said by the name that it was sent by."""
-    named: dict[str, str] = {}
-    options: dict[str, Any] = {}
+    """All options of a queue as they were sent, checked; what is not there has its default. What is wrong is said by
+    the name that it was sent by."""
+    named = _named(given)
+    try:
+        return queue_options(**{name: value for name, (_, value) in named.items()})
+    except InvalidRequest as error:
+        first, blank, rest = str(error).partition(" ")
+        raise InvalidRequest(f"{named[first][0] if first in named else first}{blank}{rest}") from None
+
+
+def options_given(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that were sent, by our names; checked as far as each can be alone."""
+    options = options_in(given)
+    return {name: getattr(options, name) for name in _named(given)}
+
+
+def _named(given: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+    """By our names, each with the name that it was sent by."""
+    named: dict[str, tuple[str, Any]] = {}
     for spelt, value in given.items():
         if value is None or spelt in FOREIGN_OPTIONS:  # null is as good as absent
             continue
@@ -151,20 +167,9 @@ def options_in(given: dict[str, Any]) -> QueueOptions:
         if name is None:
             raise InvalidRequest(f"there is no option {spelt!r:.80}; {hint(spelt, _OPTIONS)}")
         if name in named:
-            raise InvalidRequest(f"{named[name]} and {spelt} are one option, and it is given twice")
-        named[name], options[name] = spelt, value
-    if options.get("lease_seconds") == 0:
-        options["lease_seconds"] = 60
-    try:
-        return msgspec.convert(options, QueueOptions, strict=True).check()
-    except msgspec.ValidationError as error:
-        text = str(error)
-        for name, spelt in named.items():
-            text = text.replace(f"`$.{name}`", spelt)
-        raise InvalidRequest(f"options: {text}") from None
-    except InvalidRequest as error:
-        first, blank, rest = str(error).partition(" ")
-        raise InvalidRequest(f"{named.get(first, first)}{blank}{rest}") from None
+            raise InvalidRequest(f"{named[name][0]} and {spelt} are one option, and it is given twice")
+        named[name] = (spelt, 60 if name == "lease_seconds" and value == 0 else value)
+    return named
 
 
 def options_out(options: QueueOptions) -> dict[str, Any]:
@@ -178,6 +183,11 @@ class ConfigureBody(msgspec.Struct, forbid_unknown_fields=True):
     task: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """`WireOptions`, by any of their names."""
+
+
+class OptionsBody(msgspec.Struct, forbid_unknown_fields=True):
+    options: dict[str, Any]
+    """Those that change, by any of their names."""
 
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}

@@ -10,7 +10,7 @@ from fairlane.errors import NotFound
 from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import after, read
 from fairlane.http.router import Route
-from fairlane.http.wire import ConfigureBody, decode, options_in, options_out
+from fairlane.http.wire import ConfigureBody, OptionsBody, decode, options_given, options_in, options_out
 from fairlane.http.wire_queues import (
     ClearedQueue,
     ClearQuery,
@@ -30,6 +30,7 @@ from fairlane.http.wire_queues import (
     partition_out,
     queue_out,
 )
+from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_PARTITION, check_name
 from fairlane.model.queue import Queue, QueueOptions
 
@@ -47,16 +48,19 @@ async def configure(app: App, request: Request) -> Response:
         name, namespace=body.namespace, task=body.task, **msgspec.structs.asdict(options)
     )
     [partition] = await app.engine.store.queues.born(queue.id, [DEFAULT_PARTITION])
-    answer = Configured(
+    return json_response(_configured(queue, partition.id))
+
+
+def _configured(queue: Queue, partition: PartitionId) -> Configured:
+    return Configured(
         configured=True,
         queue_id=str(queue.id),
-        partition_id=str(partition.id),
+        partition_id=str(partition),
         queue=queue.name,
         namespace=queue.namespace,
         task=queue.task,
         options=options_out(queue.options),
     )
-    return json_response(answer)
 
 
 def _nameless(body: ConfigureBody, options: QueueOptions) -> Response:
@@ -72,6 +76,13 @@ def _nameless(body: ConfigureBody, options: QueueOptions) -> Response:
         options=options_out(options),
     )
     return json_response(answer)
+
+
+async def set_options(app: App, request: Request) -> Response:
+    body = decode(request.body, OptionsBody)
+    queue = await app.broker.set_options(request.params["queue"], **options_given(body.options))
+    [partition] = await app.engine.store.queues.born(queue.id, [DEFAULT_PARTITION])
+    return json_response(_configured(queue, partition.id))
 
 
 async def existing(app: App, name: str) -> Queue:
@@ -168,6 +179,16 @@ ROUTES = [
         tag="queues",
         body=ConfigureBody,
         answer=Configured,
+    ),
+    Route(
+        method="PATCH",
+        path="/api/v1/resources/queues/{queue}",
+        endpoint=set_options,
+        summary="Change some options of a queue; the others stay as they are.",
+        tag="queues",
+        body=OptionsBody,
+        answer=Configured,
+        statuses=(200, 404),
     ),
     Route(
         method="GET",
