@@ -14,13 +14,13 @@ import pytest
 from tests.broker_process import BrokerProcess
 from tests.e2e.conftest import StartBroker, connected
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 async def pids(broker: BrokerProcess, enough: Callable[[set[int]], bool]) -> set[int]:
     """Who answers on the port; each question is a connection of its own."""
     found: set[int] = set()
-    async with asyncio.timeout(15), aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
+    async with asyncio.timeout(50), aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
         while not enough(found):
             async with asyncio.TaskGroup() as tasks:
                 asked = [tasks.create_task(worker_id(session, broker)) for _ in range(8)]
@@ -75,7 +75,7 @@ async def test_one_scrape_shows_all_workers_and_says_whose_is_what(start: StartB
     broker = await start(database_url, "--workers", "2")
     await pids(broker, lambda found: len(found) == 2)
     pushed = 0
-    async with asyncio.timeout(30), aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
+    async with asyncio.timeout(50), aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
         while True:  # until both of them answered a push
             items = {"items": [{"queue": "q", "payload": 1}]}
             async with session.post(f"{broker.url}/api/v1/push", json=items) as answer:
