@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from fairlane.errors import NotFound
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId
+from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions, labels_of, queue_options
 from fairlane.store.values import Claim, DeadFilter, Gone, Nack, PopCall, Settlement
@@ -267,3 +270,54 @@ async def test_one_call_stores_for_the_living_and_reports_the_deleted(harness: H
         if isinstance(results[index], Gone):
             [results[index]] = await harness.store.messages.push([slices[index]])
     assert sorted(await harness.drain(keep)) == ["a", "c"]
+
+
+async def test_many_queues_and_partitions_are_found_or_made_in_one_step(harness: Harness) -> None:
+    old = await harness.queue()
+    group = await harness.group(old)
+    await harness.partition(old, "there")
+    names = [harness.name("new") for _ in range(3)]
+    queues = harness.store.queues
+    assert await queues.ensure_all(DEFAULT_TENANT, [*names, old.name], make=False) == [old]
+    made = await queues.ensure_all(DEFAULT_TENANT, [names[0], old.name, *names])
+    assert [queue.name for queue in made] == [names[0], old.name, *names[1:]]
+    assert made == await queues.ensure_all(DEFAULT_TENANT, [queue.name for queue in made], make=False)
+    first = made[0]
+    wanted = {old.id: ["there", "a"], first.id: ["a", "b"], 2**62: ["of no queue"]}
+    assert [(one.queue_id, one.name) for one in await queues.born_all(wanted, make=False)] == [(old.id, "there")]
+    found = await queues.born_all(wanted)
+    assert {(one.queue_id, one.name) for one in found} == {
+        *((old.id, "there"), (old.id, "a")),
+        *((first.id, "a"), (first.id, "b")),
+    }
+    assert {one.id for one in await queues.born_all(wanted, make=False)} == {one.id for one in found}
+    assert [lane.name for lane in await harness.store.groups.lanes(group.id)] == ["a", "there"], "each has its reader"
+
+
+async def test_a_request_that_names_too_much_that_is_new_is_refused_alone(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("catalogue", "push", "ranks"):
+        monkeypatch.setattr(f"fairlane.engine.{module}.NEW_NAMES_MAX", 20)
+    broker, base = harness.broker, harness.name("new")
+
+    def items(*numbers: int, priority: int | None = None) -> list[PushItem]:
+        return [
+            PushItem(queue=f"{base}-{number // 3}", payload=b"1", partition=f"p{number}", priority=priority)
+            for number in numbers
+        ]
+
+    refused, taken = await asyncio.gather(
+        broker.push_many(items(*range(21))), broker.push_many(items(*range(100, 120))), return_exceptions=True
+    )
+    assert isinstance(refused, InvalidRequest)
+    assert "at most 20" in str(refused)
+    assert "names 21" in str(refused)
+    assert isinstance(taken, list)
+    assert {outcome.status for outcome in taken} == {"queued"}
+    with pytest.raises(InvalidRequest, match="at most 20"):
+        await broker.push_many(items(*range(21), priority=3))
+    assert await harness.store.queues.get(DEFAULT_TENANT, f"{base}-0") is None, "nothing of it was made"
+    harness.broker.engine.catalogue.forget_all()
+    again = await broker.push_many(items(*range(100, 120), *range(5)))
+    assert {outcome.status for outcome in again} == {"queued"}, "what is there is not new, whoever knows it"

@@ -20,6 +20,7 @@ import fairlane.store.postgres.store
 import fairlane.store.sealed.install
 import fairlane.store.sqlite.journal  # noqa: F401
 from fairlane.broker import Broker
+from fairlane.engine.switchboard import PUSH_ASIDE
 from fairlane.errors import BrokerFailed, LaneLocked
 from tests.broker_process import broker_process
 from tests.conftest import FreshDatabase
@@ -66,6 +67,15 @@ async def held(url: str, queue: str, partition: str) -> AsyncIterator[asyncpg.Co
         )
         assert len(found) == 1
         yield connection
+
+
+async def poison(url: str) -> None:
+    """Let the database refuse for good what holds this word."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        "ALTER TABLE fairlane.segments ADD CONSTRAINT defect CHECK (position('poison'::bytea IN body) = 0)"
+    )
+    await connection.close()
 
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> None:
@@ -217,11 +227,7 @@ async def test_a_statement_that_fails_for_good_fails_its_request_and_nothing_els
     url: str, broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     await broker.push(QUEUE, 0, partition="a")
-    connection = await asyncpg.connect(url)
-    await connection.execute(
-        "ALTER TABLE fairlane.segments ADD CONSTRAINT defect CHECK (position('poison'::bytea IN body) = 0)"
-    )
-    await connection.close()
+    await poison(url)
     with caplog.at_level(logging.ERROR):
         payloads = [1, "poison", 2, 3]
         pushes = [broker.push(QUEUE, payload, partition="a") for payload in payloads]
@@ -250,3 +256,38 @@ async def test_a_locked_lane_holds_up_no_renewal_of_another(url: str, broker: Br
         with pytest.raises(LaneLocked):
             await renewals["a"]
         assert outages(broker) == 0
+
+
+async def test_a_locked_lane_does_not_stop_the_journal(url: str, broker: Broker) -> None:
+    await broker.push(QUEUE, 0, partition="a")
+    async with held(url, QUEUE, "a"):
+        assert (await broker.push(QUEUE, 1, partition="a")).status == "buffered"
+        await broker.engine.switches.turn(PUSH_ASIDE, True)
+        for number in range(5):
+            for partition in ("a", "b", "c"):
+                pushed = await broker.push(QUEUE, 2 + number, partition=partition)
+                assert (pushed.status, pushed.durability) == ("buffered", "journal")
+        await broker.engine.switches.turn(PUSH_ASIDE, False)
+
+        async def others_are_stored() -> bool:
+            return (await stored(url)) == {"a": [0], "b": [2, 3, 4, 5, 6], "c": [2, 3, 4, 5, 6]}
+
+        await until(others_are_stored)
+    await drained(broker)
+    assert (await stored(url))["a"] == [0, 1, 2, 3, 4, 5, 6]
+
+
+async def test_an_entry_that_fails_for_good_is_set_aside_alone_and_its_lane_goes_on(url: str, broker: Broker) -> None:
+    await broker.push(QUEUE, 0, partition="a")
+    await poison(url)
+    await broker.engine.switches.turn(PUSH_ASIDE, True)
+    for payload in (1, "poison", 2):
+        for partition in ("a", "b"):
+            assert (await broker.push(QUEUE, payload, partition=partition)).status == "buffered"
+    assert (await broker.push(QUEUE, 3, partition="c")).status == "buffered"
+    await broker.engine.switches.turn(PUSH_ASIDE, False)
+    await drained(broker)
+    assert await stored(url) == {"a": [0, 1, 2], "b": [1, 2], "c": [3]}
+    assert broker.journal is not None
+    assert [entry.lane.partition for entry in await broker.journal.failed(limit=10)] == ["a", "b"]
+    assert outages(broker) == 0

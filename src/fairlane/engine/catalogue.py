@@ -4,12 +4,14 @@ stale."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
-from fairlane.errors import NotFound
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Group, Subscription
 from fairlane.model.ids import PartitionId
+from fairlane.model.limits import NEW_NAMES_MAX
+from fairlane.model.message import PushItem
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.base import Store
 
@@ -43,14 +45,36 @@ class Catalogue:
 
     async def queue(self, tenant: str, name: str, *, make: bool) -> Queue | None:
         """The queue; if it is missing, made or None."""
-        known = self._queues.get((tenant, name))
-        if known is not None and known[1] > time.monotonic():
-            return known[0]
+        known = self.known_queue(tenant, name)
+        if known is not None:
+            return known
         queues = self._store.queues
         queue = await (queues.ensure(tenant, name) if make else queues.get(tenant, name))
         if queue is not None:
             self.remember(queue)
         return queue
+
+    def known_queue(self, tenant: str, name: str) -> Queue | None:
+        """The queue, if it was read a moment ago."""
+        known = self._queues.get((tenant, name))
+        return known[0] if known is not None and known[1] > time.monotonic() else None
+
+    async def learn_queues(self, tenant: str, names: Iterable[str], *, make: bool) -> None:
+        """Know all of these at once; those that are missing are made or left out."""
+        unknown = [name for name in names if self.known_queue(tenant, name) is None]
+        if unknown:
+            for queue in await self._store.queues.ensure_all(tenant, unknown, make=make):
+                self.remember(queue)
+
+    async def learn_partitions(self, wanted: Iterable[tuple[Queue, Iterable[str]]], *, make: bool) -> None:
+        """The same of partitions, by their queues."""
+        unknown: dict[int, list[str]] = {}
+        for queue, names in wanted:
+            if some := [name for name in names if (queue.id, name) not in self._partitions]:
+                unknown[queue.id] = some
+        if unknown:
+            for partition in await self._store.queues.born_all(unknown, make=make):
+                self._add(partition)
 
     def recall(self, tenant: str, name: str) -> Queue | None:
         """The queue as it was last seen, however long ago; nobody is asked."""
@@ -69,6 +93,30 @@ class Catalogue:
         _remember(self._queues, (queue.tenant, queue.name), (queue, time.monotonic() + _QUEUE_SECONDS))
         _remember(self._names, queue.id, queue.name)
         _remember(self._seen, (queue.tenant, queue.name), queue)
+
+    def knows(self, tenant: str, name: str, label: str) -> bool:
+        queue = self.known_queue(tenant, name)
+        return queue is not None and (queue.id, label) in self._partitions
+
+    async def check_names(self, tenant: str, items: Sequence[PushItem]) -> None:
+        """InvalidRequest if these name more queues and partitions that are new than one request may make."""
+        if len(items) <= NEW_NAMES_MAX:
+            return
+        named: dict[str, dict[str, None]] = {}
+        for item in items:
+            if not self.knows(tenant, item.queue, item.partition):
+                named.setdefault(item.queue, {})[item.partition] = None
+        if sum(map(len, named.values())) <= NEW_NAMES_MAX:
+            return
+        await self.learn_queues(tenant, named, make=False)
+        known = [(queue, labels) for name, labels in named.items() if (queue := self.known_queue(tenant, name))]
+        await self.learn_partitions(known, make=False)
+        new = sum(not self.knows(tenant, name, label) for name, labels in named.items() for label in labels)
+        if new > NEW_NAMES_MAX:
+            raise InvalidRequest(
+                f"one request may name at most {NEW_NAMES_MAX} queues and partitions that are new, and this one names "
+                f"{new}; push to fewer of them at a time"
+            )
 
     async def existing(self, tenant: str, name: str) -> Queue:
         queue = await self.queue(tenant, name, make=False)

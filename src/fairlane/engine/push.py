@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 from time import monotonic
@@ -15,20 +15,18 @@ from fairlane.engine.batcher import Later
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
+from fairlane.engine.partition_finder import PartitionFinder
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import (
     BrokerFailed,
     FairlaneError,
-    InvalidRequest,
-    NotFound,
     OutcomeUnknown,
-    SealError,
     StoreUnavailable,
 )
 from fairlane.model.ids import Uuid7, id_key
-from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.limits import NEW_NAMES_MAX
 from fairlane.model.outcome import BufferReason, PushOutcome
-from fairlane.model.queue import Partition, Queue, QueueOptions
+from fairlane.model.queue import Queue, QueueOptions
 from fairlane.store.base import Store
 from fairlane.store.values import Behind, Duplicate, Duplicates, Full, Locked, PushResult, Slice, Stored
 
@@ -40,7 +38,6 @@ LOCKED_SECONDS = 10.0
 """For how long a locked lane is waited for where there is no journal."""
 _LOCKED_PAUSE_SECONDS = 0.1
 
-Home = tuple[Queue, Partition]
 Keep = Callable[[Flush, Sequence[Draft], BufferReason], Awaitable[list[Draft]]]
 
 
@@ -61,6 +58,7 @@ class Pusher:
         self._keep = keep
         self._capacity = capacity
         self._ids = Uuid7(store.id_time)
+        self._finder = PartitionFinder(store, catalogue)
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception | Later]:
         """A request that meets a locked lane is answered later, and no other waits for that."""
@@ -163,25 +161,27 @@ class Pusher:
         flush.drafts = {address: draft for address, draft in flush.drafts.items() if draft.owners}
 
     async def draft(self, flush: Flush) -> None:
-        """Find or make every partition, then pack every message. A request that names what cannot be had fails
-        alone."""
-        lanes: dict[tuple[str, str], dict[str, Draft]] = {}
+        """Find or make every partition, then pack every message. A request that names what cannot be had, or too much
+        that is new, fails alone."""
         traced = any(request.traced for request in flush.requests)
         refused: dict[Address, FairlaneError] = {}
-        for (tenant, name), labels in _wanted(flush.requests).items():
-            try:
-                homes = await self._homes(tenant, name, labels, refused)
-            except FairlaneError as error:
-                homes = {}
-                refused |= {(tenant, name, label): error for label in labels}
-            lanes[tenant, name] = {
+        accepted = list(enumerate(flush.requests))
+        if any(len(request.items) > NEW_NAMES_MAX for request in flush.requests):
+            too_many = await self._finder.too_many(accepted)
+            accepted = [one for one in accepted if one[0] not in too_many]
+            for number, error in too_many.items():
+                flush.outcomes[number] = error
+        found = await self._finder.find(_wanted([request for _, request in accepted]), refused)
+        lanes = {
+            (tenant, name): {
                 label: Draft(
                     (tenant, name, label),
                     Slice(partition.id, queue.id, _options(queue, flush.dedup_least), [], [], [], [], [], traced),
                 )
                 for label, (queue, partition) in homes.items()
             }
-        accepted = list(enumerate(flush.requests))
+            for (tenant, name), homes in found.items()
+        }
         if refused:
             refusals = [(number, _first_refused(request, refused)) for number, request in accepted]
             accepted = [one for one, (_, refusal) in zip(accepted, refusals, strict=True) if refusal is None]
@@ -193,32 +193,6 @@ class Pusher:
             if draft.rows:
                 draft.seal()
                 flush.drafts[draft.address] = draft
-
-    async def _homes(
-        self,
-        tenant: str,
-        name: str,
-        partitions: Collection[str],
-        refused: dict[Address, FairlaneError],
-    ) -> dict[str, Home]:
-        """Queue and partition of each name, made where missing, or why it cannot be."""
-        for _ in range(_ROUNDS_MAX):
-            queue = await self._catalogue.queue(tenant, name, make=True)
-            assert queue is not None, "a queue that is asked to be made is there"
-            if queue.options.encryption_enabled and not self._store.seals:
-                raise SealError(f"queue {name!r} is encrypted and this broker has no encryption key; set one")
-            allowed = partitions
-            if queue.options.ordering == "fifo":
-                allowed = [label for label in partitions if label == DEFAULT_PARTITION]
-                error = InvalidRequest(f"queue {name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
-                refused |= {(tenant, name, label): error for label in partitions if label != DEFAULT_PARTITION}
-            try:
-                found = await self._catalogue.partitions(queue, allowed)
-            except NotFound:
-                self._catalogue.forget(queue.id)
-                continue
-            return {label: (queue, home) for label, home in found.items()}
-        raise StoreUnavailable(f"queue {name!r} kept being deleted under this push; try again")
 
     async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
@@ -279,7 +253,7 @@ class Pusher:
         self._catalogue.forget(part.queue_id)
         tenant, name, label = draft.address
         refused: dict[Address, FairlaneError] = {}
-        homes = await self._homes(tenant, name, [label], refused)
+        homes = await self._finder.homes(tenant, name, [label], refused)
         if refused:
             raise refused[draft.address]
         queue, partition = homes[label]

@@ -11,6 +11,7 @@ import msgspec
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.model.limits import NEW_NAMES_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.names import check_name
 from fairlane.model.queue import Queue, with_priority, without_priority
@@ -39,6 +40,8 @@ class Ranks:
         remembered of the queues."""
         if not any(isinstance(step, PushItem) and step.priority is not None for step in steps):
             return steps
+        if not away and len(steps) > NEW_NAMES_MAX:
+            await self._catalogue.check_names(tenant, [step for step in steps if isinstance(step, PushItem)])
         return [
             await self._placed(tenant, step, step.priority, away)  # type: ignore[misc]
             if isinstance(step, PushItem) and step.priority is not None

@@ -9,6 +9,7 @@ HEADER_CHARS_MAX = 4096  # all names and values of one message together
 ERROR_CHARS_MAX = 4096  # an error text is kept with the message it belongs to; longer ones are cut
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 BATCH_ITEMS_MAX = 10_000
+NEW_NAMES_MAX = 1_000  # queues and partitions that one request may make
 REQUEST_BYTES_MAX = 32 * 1024 * 1024
 JSON_DEPTH_MAX = 128
 LEASE_SECONDS_MAX = 7 * 24 * 3600

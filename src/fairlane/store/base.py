@@ -9,7 +9,7 @@ Locks are taken in one order (queue row, partitions by id, cursors), so calls ne
 from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from fairlane.model.group import Group, LaneState, Seek, Subscription
@@ -49,6 +49,10 @@ class Queues(Protocol):
         """The queue, made with default options and labels from its name if it is not there."""
         ...
 
+    async def ensure_all(self, tenant: str, names: Sequence[str], *, make: bool = True) -> List[Queue]:
+        """The queues of these names, each once, in one step; those that are not there made, or left out."""
+        ...
+
     async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
         """Make the queue or replace all its options and labels; messages, cursors and leases stay.
 
@@ -73,6 +77,11 @@ class Queues(Protocol):
 
         NotFound if the queue is gone.
         """
+        ...
+
+    async def born_all(self, wanted: Mapping[int, Collection[str]], *, make: bool = True) -> List[Partition]:
+        """Partitions by the ids of their queues, in one step for each shard; those that are missing made, or left out.
+        Of a queue that is gone there is none."""
         ...
 
     async def rank(self, partition: PartitionId, priority: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from builtins import list as List  # the family has a verb of that name
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -83,13 +83,23 @@ class Queues:
         return [_queue(row) for row in await self._database.read(SQL["list"], tenant)]
 
     async def ensure(self, tenant: str, name: str) -> Queue:
-        while True:
-            if queue := await self.get(tenant, name):
-                return queue
-            options = msgspec.json.encode(QueueOptions()).decode()
-            await self._database.write(SQL["ensure"], tenant, name, *labels_of(name), options, self._database.time())
-            if not await self._database.read(SQL["tenant"], tenant):
+        [queue] = await self.ensure_all(tenant, [name])
+        return queue
+
+    async def ensure_all(self, tenant: str, names: Sequence[str], *, make: bool = True) -> List[Queue]:
+        options = msgspec.json.encode(QueueOptions()).decode()
+        found: dict[str, Queue] = {}
+        while missing := sorted(set(names).difference(found)):
+            labels = [list(column) for column in zip(*map(labels_of, missing), strict=True)]
+            rows = await self._database.write(
+                SQL["ensure"], tenant, missing, *labels, options, make, self._database.time()
+            )
+            found |= {row["name"]: _queue(row) for row in rows}
+            if not make:
+                break
+            if not rows and not await self._database.read(SQL["tenant"], tenant):
                 raise NotFound(f"there is no tenant {tenant!r}")
+        return [found[name] for name in dict.fromkeys(names) if name in found]
 
     async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
         await self.ensure(tenant, name)
@@ -193,19 +203,25 @@ class Queues:
         return await self._database.transact(work)
 
     async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
-        by_shard: dict[int, set[str]] = defaultdict(set)
-        for name in names:
-            by_shard[self._shard_of(queue_id, name)].add(name)
-        found: dict[str, Partition] = {}
-        for shard in sorted(by_shard):
-            rows = await self._database.write(
-                SQL["born"], shard, queue_id, sorted(by_shard[shard]), self._database.time()
-            )
-            for row in rows:
-                found[row["name"]] = Partition(PartitionId(shard, row["id"]), queue_id, row["name"], row["unordered"])
+        found = {partition.name: partition for partition in await self.born_all({queue_id: names})}
         if len(found) < len(set(names)):
             raise NotFound(f"queue {queue_id} is not there (any more)")
         return [found[name] for name in names]
+
+    async def born_all(self, wanted: Mapping[int, Collection[str]], *, make: bool = True) -> List[Partition]:
+        by_shard: dict[int, set[tuple[int, str]]] = defaultdict(set)
+        for queue_id, names in wanted.items():
+            for name in names:
+                by_shard[self._shard_of(queue_id, name)].add((queue_id, name))
+        found: List[Partition] = []
+        for shard in sorted(by_shard):
+            pairs = sorted(by_shard[shard])
+            columns = [queue_id for queue_id, _ in pairs], [name for _, name in pairs]
+            rows = await self._database.write(SQL["born"], shard, *columns, make, self._database.time())
+            found += [
+                Partition(PartitionId(shard, row["id"]), row["queue_id"], row["name"], row["unordered"]) for row in rows
+            ]
+        return found
 
     def _shard_of(self, queue_id: int, name: str) -> int:
         # Lanes of one partition that differ in priority are neighbours, so that one claim sees them all.

@@ -12,9 +12,7 @@ FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
 WHERE t.name = $1 ORDER BY q.created_at DESC, q.id DESC;
 
 -- name: ensure
-INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
-SELECT t.id, $2, $3, $4, $5, coalesce($6, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = $1
-ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id;
+SELECT * FROM fairlane.ensure($1, $2, $3, $4, $5, $6, $7);
 
 -- name: lock
 SELECT q.id, q.name, q.namespace, q.task, q.options
@@ -130,8 +128,8 @@ DELETE FROM fairlane.partitions x WHERE x.shard = $1 AND x.id = ANY ($2);
 DELETE FROM fairlane.purges p WHERE p.queue_id = $1;
 
 -- name: born
-SELECT b.id, b.name, q.options ->> 'ordering' = 'unordered' AS unordered
-FROM fairlane.born($1, $2, $3, $4) b CROSS JOIN fairlane.queues q WHERE q.id = $2;
+SELECT b.id, b.queue_id, b.name, q.options ->> 'ordering' = 'unordered' AS unordered
+FROM fairlane.born($1, $2, $3, $4, $5) b CROSS JOIN LATERAL (SELECT x.options FROM fairlane.queues x WHERE x.id = b.queue_id LIMIT 1) q;
 
 -- name: partition
 SELECT p.shard, p.id, p.queue_id, p.name::text,

@@ -83,7 +83,7 @@ class Schedules:
                     break
                 results = await self._messages.push_shard(connection.fetch, shard, slices)
                 for queue_id, name in firing.apply(slices, results):
-                    for id, _ in await connection.fetch(SQL["born"], shard, queue_id, [name], now):
+                    for id, _ in await connection.fetch(SQL["born"], shard, queue_id, name, now):
                         firing.move(name, queue_id, id)
             firing.later += [row for some in firing.left.values() for row in some]
             if opened:

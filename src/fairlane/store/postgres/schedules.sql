@@ -16,7 +16,7 @@ SELECT * FROM fairlane.due($1, $2, $3, $4);
 SELECT q.id, q.options::text AS options FROM fairlane.queues q WHERE q.id = ANY ($1);
 
 -- name: born
-SELECT * FROM fairlane.born($1, $2, $3, $4);
+SELECT b.id, b.name FROM fairlane.born($1, ARRAY[$2::bigint], ARRAY[$3::text], true, $4) b;
 
 -- name: proceed
 SELECT fairlane.proceed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);

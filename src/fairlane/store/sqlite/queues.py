@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from builtins import list as List  # the family has a verb of that name
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -50,16 +50,25 @@ class Queues:
         return await self._database.read(lambda db, now: get(db, tenant, name))
 
     async def ensure(self, tenant: str, name: str) -> Queue:
-        def work(db: apsw.Connection, now: int) -> Queue:
-            return get(db, tenant, name) or make(db, now, (tenant, name), QueueOptions(), labels_of(name))
+        [queue] = await self.ensure_all(tenant, [name])
+        return queue
 
-        return await self._database.write(work)
+    async def ensure_all(self, tenant: str, names: Sequence[str], *, make: bool = True) -> List[Queue]:
+        def work(db: apsw.Connection, now: int) -> List[Queue]:
+            found = [(name, get(db, tenant, name)) for name in dict.fromkeys(names)]
+            return [
+                queue or make_queue(db, now, (tenant, name), QueueOptions(), labels_of(name))
+                for name, queue in found
+                if queue or make
+            ]
+
+        return await (self._database.write(work) if make else self._database.read(work))
 
     async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
         def work(db: apsw.Connection, now: int) -> Queue:
             queue = get(db, tenant, name)
             if queue is None:
-                return make(db, now, (tenant, name), options, (namespace, task))
+                return make_queue(db, now, (tenant, name), options, (namespace, task))
             configured = msgspec.structs.replace(queue, options=options, namespace=namespace, task=task)
             reconfigure(db, now, queue, configured)
             return configured
@@ -93,6 +102,16 @@ class Queues:
     async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
         made = await self._database.write(lambda db, now: born(db, now, queue_id, names))
         return _there(queue_id, made)
+
+    async def born_all(self, wanted: Mapping[int, Collection[str]], *, make: bool = True) -> List[Partition]:
+        def work(db: apsw.Connection, now: int) -> List[Partition]:
+            return [
+                partition
+                for queue_id, names in wanted.items()
+                for partition in born(db, now, queue_id, names, missing=make) or []
+            ]
+
+        return await (self._database.write(work) if make else self._database.read(work))
 
     async def rank(self, partition: PartitionId, priority: int) -> bool:
         boost = priority * PRIORITY_SECONDS * 1_000_000
@@ -212,15 +231,19 @@ def get(db: apsw.Connection, tenant: str, name: str) -> Queue | None:
     return _queue(*row) if row else None
 
 
-def make(db: apsw.Connection, now: int, key: tuple[str, str], options: QueueOptions, labels: tuple[str, str]) -> Queue:
+def make_queue(
+    db: apsw.Connection, now: int, key: tuple[str, str], options: QueueOptions, labels: tuple[str, str]
+) -> Queue:
     tenant, name = key
     tenant_id = value(db, SQL["tenant_id"], tenant) or value(db, SQL["insert_tenant"], tenant)
     row = (tenant_id, name, *labels, _text(options), now)
     return _queue(value(db, SQL["insert"], *row), tenant, name, *labels, _text(options), now)
 
 
-def born(db: apsw.Connection, now: int, queue_id: int, names: Sequence[str]) -> List[Partition] | None:
-    """The named partitions, made where missing; None if the queue is gone."""
+def born(
+    db: apsw.Connection, now: int, queue_id: int, names: Collection[str], *, missing: bool = True
+) -> List[Partition] | None:
+    """The named partitions, those that are missing made or left out; None if the queue is gone."""
     queue = first(db, SQL["options_and_depth"], queue_id)
     if queue is None:
         return None
@@ -229,6 +252,8 @@ def born(db: apsw.Connection, now: int, queue_id: int, names: Sequence[str]) -> 
     found = []
     for name in names:
         id = value(db, SQL["partition_id"], queue_id, name)
+        if id is None and not missing:
+            continue
         if id is None:
             id = value(db, SQL["insert_partition"], queue_id, name, now)
             db.executemany(GROUPS["insert_cursor"], [(id, group_id, 0, None) for group_id in groups])

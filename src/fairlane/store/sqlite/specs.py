@@ -78,7 +78,7 @@ def _configure(db: apsw.Connection, now: int, tenant: str, change: QueueChange) 
     if queue is not None:
         queues.reconfigure(db, now, queue, msgspec.structs.replace(queue, options=change.after))
         return
-    made = queues.make(db, now, (tenant, change.name), change.after, labels_of(change.name))
+    made = queues.make_queue(db, now, (tenant, change.name), change.after, labels_of(change.name))
     queues.note_change(db, made.id)
 
 

@@ -1,30 +1,68 @@
--- Makes the named partitions of one shard that are missing, each with a cursor for every group of the queue. Under the queue's row
--- lock, as is the birth of a group: otherwise a lane could be born without a reader. Nothing is returned if the queue is gone.
-CREATE OR REPLACE FUNCTION fairlane.born(p_shard int, p_queue bigint, p_names text[], p_now timestamptz)
-RETURNS TABLE (id bigint, name text)
-LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+-- The named queues of a tenant, with p_make made where they are missing. What somebody else deletes or makes meanwhile may be left out.
+CREATE OR REPLACE FUNCTION fairlane.ensure(
+    p_tenant text, p_names text[], p_namespaces text[], p_tasks text[], p_options text, p_make boolean, p_now timestamptz
+) RETURNS TABLE (id bigint, tenant text, name text, namespace text, task text, options jsonb, created_at timestamptz)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
+#variable_conflict use_column
+DECLARE
+    v_tenant int;
+BEGIN
+    SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant;
+    IF p_make THEN
+        INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
+        SELECT v_tenant, w.name, w.namespace, w.task, p_options::jsonb, coalesce(p_now, clock_timestamp())
+        FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
+        LEFT JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x ON true
+        WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, whoever else makes them
+        ON CONFLICT (tenant_id, name) DO NOTHING;
+    END IF;
+    RETURN QUERY
+    SELECT x.id, p_tenant, x.name, x.namespace, x.task, x.options, x.created_at
+    FROM unnest(p_names) w(name)
+    CROSS JOIN LATERAL (SELECT q.* FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x;
+END $$;
+
+-- The named partitions of one shard, each with its queue; with p_make made where they are missing, each with a cursor for every group
+-- of its queue. They are made under the queue's row lock, as is the birth of a group: otherwise a lane could be born without a
+-- reader. Of a queue that is gone nothing is returned.
+CREATE OR REPLACE FUNCTION fairlane.born(p_shard int, p_queues bigint[], p_names text[], p_make boolean, p_now timestamptz)
+RETURNS TABLE (id bigint, queue_id bigint, name text)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
-    v_groups bigint[];
+    v_missing bigint[];
     v_new bigint[];
+    v_homes bigint[];
 BEGIN
-    PERFORM 1 FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN;
+    IF p_make THEN
+        SELECT array_agg(DISTINCT w.queue_id) INTO v_missing
+        FROM unnest(p_queues, p_names) w(queue_id, name)
+        LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
+                           WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
+        WHERE x.id IS NULL;
     END IF;
-    t := coalesce(p_now, clock_timestamp());
-    WITH made AS (
-        INSERT INTO fairlane.partitions AS p (shard, queue_id, name, created_at, last_at)
-        SELECT DISTINCT p_shard, p_queue, n, t, t FROM unnest(p_names) n
-        WHERE NOT EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.queue_id = p_queue AND x.name = n)
-        RETURNING p.id)
-    SELECT array_agg(made.id) INTO v_new FROM made;
-    SELECT array_agg(g.id) INTO v_groups FROM fairlane.groups g WHERE g.queue_id = p_queue;
-    INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)
-    SELECT p_shard, i, g, 0 FROM unnest(v_new) i CROSS JOIN unnest(v_groups) g;
-    RETURN QUERY SELECT p.id, p.name::text FROM fairlane.partitions p
-                 WHERE p.shard = p_shard AND p.queue_id = p_queue AND p.name = ANY (p_names);
+    IF v_missing IS NOT NULL THEN
+        PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_missing) ORDER BY q.id FOR UPDATE;
+        t := coalesce(p_now, clock_timestamp());
+        WITH made AS (
+            INSERT INTO fairlane.partitions AS p (shard, queue_id, name, created_at, last_at)
+            SELECT DISTINCT p_shard, w.queue_id, w.name, t, t
+            FROM unnest(p_queues, p_names) w(queue_id, name)
+            CROSS JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.id = w.queue_id LIMIT 1) home
+            LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
+                               WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
+            WHERE x.id IS NULL
+            RETURNING p.id, p.queue_id)
+        SELECT array_agg(made.id), array_agg(made.queue_id) INTO v_new, v_homes FROM made;
+        INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)
+        SELECT p_shard, n.id, g.id, 0 FROM unnest(v_new, v_homes) n(id, queue_id) JOIN fairlane.groups g ON g.queue_id = n.queue_id;
+    END IF;
+    RETURN QUERY
+    SELECT x.id, w.queue_id, w.name
+    FROM unnest(p_queues, p_names) w(queue_id, name)
+    CROSS JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
+                        WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x;
 END $$;
 
 -- Lets the lanes of a partition count as if they had waited so much longer, also those that are ready now.

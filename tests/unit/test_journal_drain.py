@@ -1,0 +1,74 @@
+"""In which order the journal empties: queues and their lanes take turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from fairlane.broker import Broker
+from fairlane.engine.held_lanes import HeldLanes
+from fairlane.engine.switchboard import PUSH_ASIDE
+from fairlane.model.message import PushItem
+from fairlane.store.journal import Lane
+from fairlane.store.sqlite.journal import SqliteJournal
+from fairlane.store.values import PushResult, Slice
+from tests.faults.producers import drained
+
+MANY = 1_200
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with Broker.open("sqlite:///:memory:", journal=str(tmp_path)) as broker:
+        yield broker
+
+
+def lane(queue: str, partition: object) -> Lane:
+    return Lane("push", "t", queue, str(partition))
+
+
+async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_much(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.engine.switches.turn(PUSH_ASIDE, True)
+    await broker.push_many([PushItem(queue="much", payload=b"1", partition=f"p{n % 600}") for n in range(MANY)])
+    for number in range(MANY // 2):
+        await broker.push("long", number)
+    assert (await broker.push("little", 1)).status == "buffered"
+    calls: list[set[int]] = []
+    push = broker.store.messages.push
+
+    async def watched(slices: Sequence[Slice]) -> list[PushResult]:
+        calls.append({part.queue_id for part in slices})
+        return await push(slices)
+
+    monkeypatch.setattr(broker.store.messages, "push", watched)
+    await broker.engine.switches.turn(PUSH_ASIDE, False)
+    await drained(broker)
+    queue = await broker.store.queues.get("default", "little")
+    assert queue is not None
+    assert queue.id in calls[0]
+    assert len(calls) > 2, "it was not all at once anyway"
+
+
+async def test_lanes_take_turns_and_queues_do(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(str(tmp_path), bytes_max=10**6)
+    held = HeldLanes(journal)
+    held.hold({lane("a", number): 1 for number in range(5)} | {lane("b", 0): 9, lane("c", 0): 1})
+    held.hold({Lane("ack", "t", "g", "0-1"): 1})
+    resting = {lane("a", 1)}
+
+    def turn(most: int) -> list[str]:
+        return [f"{one.name}{one.partition}" for one in held.turn("push", most, lambda one: one in resting)]
+
+    assert turn(4) == ["a0", "b0", "c0", "a2"]
+    assert turn(2) == ["b0", "c0"], "the queue that came last has its turn last"
+    assert turn(9) == ["a3", "b0", "c0", "a4", "a0", "a2"], "none twice, and none that rests"
+    resting.clear()
+    held.let_go([lane("b", 0)] * 9)
+    assert set(turn(9)) == {"a0", "a1", "a2", "a3", "a4", "c0"}
+    await journal.close()
+    await asyncio.sleep(0)

@@ -1,0 +1,75 @@
+"""Partitions are made under the lock of their queue: making some must not cost more the more there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+import fairlane.store.postgres.store
+import fairlane.store.sealed.install  # noqa: F401
+from fairlane.broker import Broker
+from fairlane.model.message import PushItem
+from fairlane.store.postgres.connection import Database
+from tests.conftest import FreshDatabase
+from tests.postgres import PostgresServer
+
+MADE = 200
+THERE = 100_000
+TIMES_MAX = 3
+"""The indexes become a little deeper."""
+
+
+async def test_partitions_cost_the_same_however_many_there_are(
+    postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the plans that a connection made when there were none."""
+    url = await fresh_database(postgres18)
+    blocks: list[int] = []
+    write = Database.write
+
+    async def explained(database: Database, sql: str, *values: Any) -> Any:
+        if "fairlane.born(" in sql:
+            [[plan]] = await write(database, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *values)
+            [found] = msgspec.json.decode(plan)
+            blocks.append(found["Plan"]["Shared Hit Blocks"])
+        return await write(database, sql, *values)
+
+    async with Broker.open(url, connections=1) as broker:
+        queue = await broker.store.queues.ensure("default", "orders")
+        await broker.store.queues.born(queue.id, ["the first"])  # a connection that never made any reads the catalogue
+        monkeypatch.setattr(Database, "write", explained)
+        await broker.store.queues.born(queue.id, [f"few {number}" for number in range(MADE)])
+        connection = await asyncpg.connect(url)
+        await connection.execute(
+            "INSERT INTO fairlane.partitions (shard, queue_id, name, created_at, last_at)"
+            " SELECT shard, $1, 'there ' || i, now(), now() FROM fairlane.shards, generate_series(1, $2::int) i",
+            queue.id,
+            THERE,
+        )
+        await connection.close()
+        await broker.store.queues.born(queue.id, [f"many {number}" for number in range(MADE)])
+    assert blocks[1] < TIMES_MAX * blocks[0], blocks
+
+
+async def test_many_new_names_of_one_request_are_made_in_one_statement(
+    postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    run = Database._run
+
+    async def counted(database: Database, work: Any, lost: Any) -> Any:
+        called.append("call")
+        return await run(database, work, lost)
+
+    async with Broker.open(await fresh_database(postgres18)) as broker:
+        await broker.push("the first", 1)
+        monkeypatch.setattr(Database, "_run", counted)
+        items = [PushItem(queue=f"q{number}", payload=b"1", partition=f"p{number % 7}") for number in range(500)]
+        outcomes = await broker.push_many(items)
+        assert {outcome.status for outcome in outcomes} == {"queued"}
+    assert len(called) < 20, (
+        "one for the queues, one for the partitions, one for the messages; others are the broker's own"
+    )
