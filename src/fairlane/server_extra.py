@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from fairlane.errors import InvalidRequest
 
-_missing = [name for name in ("apsw", "asyncpg", "cronsim", "cryptography", "httptools") if find_spec(name) is None]
+_missing = [name for name in ("apsw", "asyncpg", "cryptography", "httptools") if find_spec(name) is None]
 
 
 class MissingExtra(InvalidRequest, ImportError):

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from fairlane.broker import Broker
-from fairlane.engine.ticks import due, ticks
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.recurring import Advance, Definition, Schedule
+from fairlane.runtime.ticks import due, ticks
 from tests.conformance.harness import Harness
 
 ROME = ZoneInfo("Europe/Rome")

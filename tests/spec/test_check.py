@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fairlane.spec import ir
-from fairlane.spec.check import check, problems
+from fairlane.spec.check import check, problems, warnings
 from fairlane.spec.settings import DECLARED
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
@@ -184,6 +184,15 @@ WRONG = [
         None,
     ),
     # pollers
+    ('schedule S { queue: Q cron: "99 * * * *" }\nqueue Q {}', 2, 23, "cron is '99 * * * *'", None),
+    ('schedule S { queue: Q cron: "0 0 30 2 *" }\nqueue Q {}', 2, 23, "cron is '0 0 30 2 *'", None),
+    (
+        'schedule S { queue: Q cron: "0 0 * * *" timezone: "Mars/Base" }\nqueue Q {}',
+        2,
+        41,
+        "there is no time zone",
+        None,
+    ),
     ('poller P { url: "https://a.b" }', 2, 1, "a poller needs `queue`", None),
     ('poller P { url: "https://a.b" queue: Q }', 2, 31, "there is no queue `Q`", None),
     ('poller P { url: "ftp://a.b" queue: Q }\nqueue Q {}', 2, 12, "a poller has a URL like https://", None),
@@ -343,3 +352,26 @@ def test_a_large_spec_is_checked_in_a_moment() -> None:
     began = time.process_time()
     assert problems(found) == []
     assert time.process_time() - began < 1
+
+
+def test_what_is_wrong_in_every_phase_is_told_at_once() -> None:
+    """A setting that is none is found while the text is read, a cron that is none when all of it is looked at."""
+    found = problems(
+        compiled(
+            "app A {\n"
+            "queue Good {}\n"
+            "queue Bad { speed: 9 }\n"
+            'schedule S { queue: Good cron: "99 * * * *" }\n'
+            "schedule T { queue: Bad every_seconds: 60 }\n"
+            'command C { run: http POST "ftp://a.b" secret_env: "S" }\n'
+            "}"
+        )
+    )
+    assert [problem.line for problem in found] == [3, 4, 6]
+
+
+def test_a_webhook_that_asks_for_no_signature_is_warned_of() -> None:
+    signed = 'webhook W { queue: Q verify: github { secret_env: "S" } }'
+    assert warnings(compiled(f"app A {{ queue Q {{}} {signed} }}")) == []
+    [warning] = warnings(compiled("app A {\nqueue Q {}\nwebhook W { queue: Q }\n}"))
+    assert (warning.line, "whoever knows the URL" in str(warning)) == (3, True)

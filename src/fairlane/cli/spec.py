@@ -235,7 +235,7 @@ def _document(file: str) -> Spec:
 
 def compiled(file: str) -> Spec:
     """The document of a file that nothing is wrong with; else it says what is, and the command ends."""
-    from fairlane.spec.check import problems
+    from fairlane.spec.check import problems, warnings
     from fairlane.spec.compile import compile_spec
     from fairlane.spec.source import Source
 
@@ -246,6 +246,8 @@ def compiled(file: str) -> Spec:
     found = problems(read)
     if found:
         _refuse(found)
+    for warning in warnings(read):
+        say(f"warning: {warning.render()}")
     return read.spec
 
 

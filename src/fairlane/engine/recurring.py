@@ -11,7 +11,6 @@ from itertools import islice
 
 import msgspec
 
-from fairlane.engine.ticks import due, next_tick, ticks
 from fairlane.engine.transact import Transactor
 from fairlane.errors import Conflict, FairlaneError, LaneWaiting, NotFound, TransactionRefused, Unavailable
 from fairlane.model.ids import uuid7
@@ -19,6 +18,7 @@ from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.recurring import Advance, Definition, Schedule
+from fairlane.runtime.ticks import due, next_tick, ticks
 from fairlane.store.base import Store
 
 TICKS_MAX = 100

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import msgspec
 
 from fairlane.engine.programs import Programs
-from fairlane.engine.ticks import next_tick
 from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, OutcomeUnknown
 from fairlane.model.ids import uuid7
 from fairlane.model.names import check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.recurring import Schedule
 from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
+from fairlane.runtime.ticks import next_tick
 from fairlane.spec import ir
 from fairlane.spec.check import check
 from fairlane.spec.check_schedule import definition_of, schedule_of

@@ -16,7 +16,7 @@ from fairlane.spec.check_flow import check_flow
 from fairlane.spec.check_mapping import Expressions
 from fairlane.spec.check_poller import check_poller
 from fairlane.spec.check_schedule import check_schedule
-from fairlane.spec.check_webhook import check_command, check_webhook
+from fairlane.spec.check_webhook import check_command, check_open, check_webhook
 from fairlane.spec.compile import Compiled
 from fairlane.spec.finding import Finding
 from fairlane.spec.fits import family
@@ -75,12 +75,25 @@ def _inner(type_: ir.Type) -> list[ir.Type]:
 
 
 def problems(compiled: Compiled) -> list[SpecError]:
-    """All that is wrong with a spec from files, at its places. What could not be read is told before anything else."""
-    if compiled.problems:
-        return compiled.problems
+    """All that is wrong with a spec from files, at its places. Where a part could not be read, what others say of it is
+    not told: they may be right."""
     trees = {path: place.node for path, place in compiled.places.items() if isinstance(place.node, _EXPRESSION_NODES)}
-    found = [_placed(compiled, finding) for finding in check(compiled.spec, trees)]
+    findings = check(compiled.spec, trees)
+    if compiled.problems:
+        findings = [finding for finding in findings if not finding.reference]
+    unread = {(problem.file, problem.line) for problem in compiled.problems}
+    found = [*compiled.problems, *(_placed(compiled, finding) for finding in findings)]
+    found = [one for one in found if one in compiled.problems or (one.file, one.line) not in unread]
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.column))
+
+
+def warnings(compiled: Compiled) -> list[SpecError]:
+    """What is allowed and seldom meant, at its places."""
+    return [
+        _placed(compiled, finding)
+        for name, webhook in compiled.spec.webhooks.items()
+        for finding in check_open(name, webhook)
+    ]
 
 
 def _placed(compiled: Compiled, finding: Finding) -> SpecError:

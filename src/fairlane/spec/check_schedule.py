@@ -7,10 +7,12 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.names import check_name
 from fairlane.model.recurring import Definition
+from fairlane.runtime.ticks import next_tick, zone
 from fairlane.spec import ir
 from fairlane.spec.check_webhook import unknown_queue
 from fairlane.spec.finding import Finding
 from fairlane.spec.fits import STRING, misfit
+from fairlane.spec.reading import Path
 from fairlane.spec.validate import compile_validator
 
 TICK = ir.RecordType(fields={"schedule": STRING, "tick": ir.Scalar(of="time")})
@@ -29,11 +31,26 @@ def check_schedule(spec: ir.Spec, name: str, schedule: ir.ScheduleSpec) -> list[
             return [Finding((*path, "timezone"), "this has no effect: an interval goes by no clock")]
     except InvalidRequest as error:
         return [Finding(path, str(error))]
+    if schedule.cron is not None and (never := _never_ticks(path, schedule)):
+        return never
     wanted = spec.queues[schedule.queue].message_type
     if wanted is None:
         return []
     why = _data_misfit(schedule, wanted) if schedule.data is not None else misfit(TICK, wanted)
     return [Finding((*path, "data"), f"what it pushes never fits `{schedule.queue}`: {why}")] if why else []
+
+
+def _never_ticks(path: Path, schedule: ir.ScheduleSpec) -> list[Finding]:
+    """Whether the expression and the zone are such, and name a time that comes."""
+    try:
+        zone(schedule.timezone)
+    except InvalidRequest as error:
+        return [Finding((*path, "timezone"), str(error))]
+    try:
+        next_tick(definition_of(schedule), 0)
+    except InvalidRequest as error:
+        return [Finding((*path, "cron"), str(error))]
+    return []
 
 
 def _data_misfit(schedule: ir.ScheduleSpec, wanted: ir.RecordType) -> str | None:

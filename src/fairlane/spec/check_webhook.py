@@ -138,7 +138,15 @@ def check_variables(path: Path, names: tuple[str, ...]) -> list[Finding]:
     return [Finding(path, f'"{name[:100]}" is no name of an environment variable') for name in strange]
 
 
+def check_open(name: str, hook: ir.WebhookSpec) -> list[Finding]:
+    """A webhook that asks nobody for a signature."""
+    if hook.verify is not None:
+        return []
+    hint = 'ask for a signature: `verify: github { secret_env: "..." }`, or another of the presets'
+    return [Finding(("webhooks", name), "whoever knows the URL of this webhook may send to it", hint)]
+
+
 def unknown_queue(spec: ir.Spec, path: Path, name: str) -> list[Finding]:
     if name in spec.queues:
         return []
-    return [Finding(path, f"there is no queue `{name}`", suggestion(name, spec.queues) or None)]
+    return [Finding(path, f"there is no queue `{name}`", suggestion(name, spec.queues) or None, reference=True)]

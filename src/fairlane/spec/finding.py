@@ -15,6 +15,8 @@ class Finding(NamedTuple):
     hint: str | None = None
     node: tree.Node | None = None
     """The part of an expression that is meant."""
+    reference: bool = False
+    """It is about a name that is not declared: perhaps because what declares it could not be read."""
 
     def render(self) -> str:
         """For who has the document and no file."""

@@ -30,7 +30,7 @@ def ticks(definition: Definition, after: int) -> Iterator[int]:
         while True:
             yield at
             at += step
-    begin = (_EPOCH + timedelta(microseconds=after)).astimezone(_zone(definition.timezone))
+    begin = (_EPOCH + timedelta(microseconds=after)).astimezone(zone(definition.timezone))
     try:
         for tick in CronSim(definition.cron or "", begin):
             yield (tick - _EPOCH) // timedelta(microseconds=1)
@@ -72,7 +72,7 @@ def _latest(definition: Definition, next_at: int, now: int) -> int:
     return deque(_until(definition, next_at - 1, now), maxlen=1)[0]
 
 
-def _zone(name: str) -> ZoneInfo:
+def zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
