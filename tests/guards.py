@@ -39,12 +39,24 @@ class _Watched:
 
     loop: asyncio.AbstractEventLoop
     thread_id: int
+    native_id: int
     beat_pending: bool = False
+    cpu_seconds: float = 0.0
     blocked_seconds: float = 0.0
     reported: bool = False
 
     def beat(self) -> None:
         self.beat_pending = False
+
+    def spent(self, passed: float) -> float:
+        """What of the time that passed its thread had: only what it ran, while it was ready to and the machine was busy
+        elsewhere; all of it while it waited in a call."""
+        before = self.cpu_seconds
+        self.cpu_seconds = time.clock_gettime(time.pthread_getcpuclockid(self.thread_id))
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/self/task/{self.native_id}/stat") as stat:
+            if stat.read().rpartition(")")[2].split()[0] == "R":
+                return min(passed, self.cpu_seconds - before)
+        return passed
 
 
 class LoopWatch:
@@ -68,7 +80,7 @@ class LoopWatch:
         run_forever = asyncio.BaseEventLoop.run_forever
 
         def watched_run_forever(loop: asyncio.BaseEventLoop) -> None:
-            watched = _Watched(loop, threading.get_ident())
+            watched = _Watched(loop, threading.get_ident(), threading.get_native_id())
             self._watched.append(watched)
             try:
                 run_forever(loop)
@@ -99,6 +111,7 @@ class LoopWatch:
                 self._tick(watched, passed)
 
     def _tick(self, watched: _Watched, passed: float) -> None:
+        passed = watched.spent(passed)
         if watched.beat_pending:
             watched.blocked_seconds += passed
             if watched.blocked_seconds > self.blocked_seconds_max and not watched.reported:
