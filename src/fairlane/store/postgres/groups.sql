@@ -123,8 +123,8 @@ FROM (SELECT p.id, p.queue_id, p.head, p.paused_at FROM fairlane.partitions p
       WHERE p.shard = $1 AND p.id > $2 ORDER BY p.id LIMIT $3) x
 LEFT JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = x.id AND (
     k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head
-    -- Or halted, and nobody paused or parked it, nor is its message out of attempts.
-    OR k.ready_at = fairlane.never() AND NOT k.parked AND x.paused_at IS NULL AND NOT EXISTS (
+    -- Or halted, and nobody paused or parked it, nor is its message out of attempts. That is asked of halted lanes alone.
+    OR coalesce(k.ready_at = fairlane.never(), false) AND NOT k.parked AND x.paused_at IS NULL AND NOT EXISTS (
         SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
         WHERE f.shard = $1 AND f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed
           AND f.attempts > (q.options ->> 'retry_limit')::int AND q.options ->> 'on_exhausted' <> 'dead_letter'));
