@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -178,8 +178,8 @@ class DeliveryMachine(RuleBasedStateMachine):
             assert self.run(self.act(act)) == act_on(self.model, act)
             self.forget_lost_batches()
 
-    @rule(act=acts, group=groups, partition=partitions, batch=st.integers(1, 4), pop_first=st.booleans())
-    def operate_beside_a_pop(self, act: Act, group: str, partition: str, batch: int, pop_first: bool) -> None:
+    @rule(act=acts, group=groups, partition=partitions, batch=st.integers(1, 4))
+    def operate_beside_a_pop(self, act: Act, group: str, partition: str, batch: int) -> None:
         """Both at once: one comes wholly after the other. Or the pop finds its lane in other hands, and leaves it."""
         self.push(partition, 2)
         self.clock.at += self.model.options["delay_seconds"] * SECOND
@@ -190,7 +190,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         if halts and self.model.groups[group][partition].too_old(self.model.options, self.now):
             return  # as in `pop`
         pop = self.broker.pop(QUEUE, group=group, partition=partition, batch=batch)
-        taken, answer = self.run(_both(pop, self.act(act), pop_first))
+        taken, answer = self.place.home.meet(pop, self.act(act))
         seen = self.run(self.look())
 
         def popped(model: Queue) -> None:
@@ -302,12 +302,3 @@ def act_on(model: Queue, act: Act) -> object:
     if verb == "seek":
         return model.seek(group or "", how, partition)
     return model.clear(partition)
-
-
-async def _both(
-    pop: Coroutine[Any, Any, Batch], act: Coroutine[Any, Any, object], pop_first: bool
-) -> tuple[Batch, object]:
-    if pop_first:
-        return await asyncio.gather(pop, act)
-    answer, taken = await asyncio.gather(act, pop)
-    return taken, answer

@@ -8,17 +8,43 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import asyncpg
+
 from fairlane.broker import Broker
 from fairlane.opening import open_store
+from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.sqlite.store import SqliteStore
 from tests.clock import ManualClock
+from tests.conformance.places import until
 
 T = TypeVar("T")
+U = TypeVar("U")
+WAITING = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 STORES = (PostgresStore, SqliteStore)
 """Imported before a loop runs: on a busy machine that would block it for too long."""
 
 _numbers = itertools.count(1)
+
+
+class _HeldDatabase(Database):
+    """The same one, but what a pop writes is committed when `leave` is set."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database._pool, database._clock)
+        self.arrived = asyncio.Event()
+        self.leave = asyncio.Event()
+
+    async def write(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        async def work(connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
+            rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
+            self.arrived.set()
+            await self.leave.wait()
+            return rows
+
+        return await self.transact(work)
 
 
 class Home:
@@ -42,6 +68,33 @@ class Home:
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(call)
+
+    def meet(self, pop: Coroutine[Any, Any, T], act: Coroutine[Any, Any, U]) -> tuple[T, U]:
+        """Both at once. On PostgreSQL the pop has done its work and commits when the other waits for it or is through;
+        on SQLite there is one writer."""
+        return self.run(self._meet(pop, act))
+
+    async def _meet(self, pop: Coroutine[Any, Any, T], act: Coroutine[Any, Any, U]) -> tuple[T, U]:
+        store = self.broker.store
+        if not isinstance(store, PostgresStore):
+            return await asyncio.gather(pop, act)
+        popper = store.messages._popper
+        database = popper._database
+        held = popper._database = _HeldDatabase(database)
+        try:
+            popping, arriving = asyncio.create_task(pop), asyncio.create_task(held.arrived.wait())
+            await asyncio.wait([popping, arriving], return_when=asyncio.FIRST_COMPLETED)
+            arriving.cancel()
+            acting = asyncio.create_task(act)
+
+            async def through_or_waiting() -> bool:
+                return acting.done() or bool((await database.read(WAITING))[0][0])
+
+            await until(through_or_waiting)
+            held.leave.set()
+            return await asyncio.gather(popping, acting)
+        finally:
+            popper._database = database
 
     def reopen(self) -> None:
         self.run(self.broker.close())
