@@ -23,7 +23,7 @@ GROUPS = ("all", NEWEST)
 partitions = st.sampled_from(["a", "a", "b"])
 groups = st.sampled_from(GROUPS)
 # What may be halted: one lane, a partition, a group, the queue.
-halts = st.sampled_from([("all", "b"), (None, "b"), (NEWEST, None), ("all", None), (None, None)])
+halts = st.sampled_from([("all", "b"), (None, "b"), (None, "a"), (NEWEST, None), ("all", None), (None, None)])
 lanes = st.tuples(st.sampled_from(["all", "all", NEWEST]), st.none() | partitions)
 Act = tuple[str, str | None, str | None, Any]
 """A verb, the group and partition it is about, None for all, and how."""
@@ -174,19 +174,28 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @rule(act=acts)
     def operate(self, act: Act) -> None:
-        if (act := self.possible(act)) is not None:
+        """To resume something mostly means what is paused."""
+        if act[0] == "resume" and act[3] and self.model.paused:
+            act = ("resume", *min(self.model.paused, key=str), True)
+        if self.possible(act):
             assert self.run(self.act(act)) == act_on(self.model, act)
             self.forget_lost_batches()
 
     @rule(act=acts, group=groups, partition=partitions, batch=st.integers(1, 4))
     def operate_beside_a_pop(self, act: Act, group: str, partition: str, batch: int) -> None:
         """Both at once: one comes wholly after the other. Or the pop finds its lane in other hands, and leaves it."""
+        verb, at_group, at_partition, how = act
+        group, partition = at_group or group, at_partition or partition
         self.push(partition, 2)
-        self.clock.at += self.model.options["delay_seconds"] * SECOND
-        act = self.possible(act)
-        if act is None or group not in self.model.groups:
+        if verb == "resume":
+            self.operate(("pause", at_group, at_partition, None))
+        elif verb == "configure":
+            self.operate(("configure", None, None, 3 - how))
+        else:
+            self.clock.at += self.model.options["delay_seconds"] * SECOND
+        if not self.possible(act) or group not in self.model.groups:
             return
-        halts = act[0] in ("pause", "resume") or self.model.is_paused(group, partition)
+        halts = verb in ("pause", "resume") or self.model.is_paused(group, partition)
         if halts and self.model.groups[group][partition].too_old(self.model.options, self.now):
             return  # as in `pop`
         pop = self.broker.pop(QUEUE, group=group, partition=partition, batch=batch)
@@ -204,6 +213,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         if taken:
             self.held.append((group, partition, list(taken)))
         self.forget_lost_batches()
+        self.pop(group, partition, batch)
 
     def one_that_agrees(self, orders: Sequence[Sequence[Callable[[Queue], None]]], seen: Any) -> Queue:
         """The model after those steps that lead to what is seen; AssertionError if none do."""
@@ -220,15 +230,12 @@ class DeliveryMachine(RuleBasedStateMachine):
                 return model
         raise ExceptionGroup("in no order", failed)
 
-    def possible(self, act: Act) -> Act | None:
-        """None if it is about what is not there. To resume something mostly means what is paused."""
-        if act[0] == "resume" and act[3] and self.model.paused:
-            act = ("resume", *min(self.model.paused, key=str), True)
-        _, group, partition, _ = act
-        if act[0] == "configure" and self.model.options["unordered"]:
-            return None
-        there = group in (None, *self.model.groups) and partition in (None, *self.model.logs)
-        return act if there else None
+    def possible(self, act: Act) -> bool:
+        """Whether what it is about is there."""
+        verb, group, partition, _ = act
+        if verb == "configure" and self.model.options["unordered"]:
+            return False
+        return group in (None, *self.model.groups) and partition in (None, *self.model.logs)
 
     async def act(self, act: Act) -> object:
         verb, group, partition, how = act
