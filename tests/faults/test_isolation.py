@@ -291,3 +291,28 @@ async def test_an_entry_that_fails_for_good_is_set_aside_alone_and_its_lane_goes
     assert broker.journal is not None
     assert [entry.lane.partition for entry in await broker.journal.failed(limit=10)] == ["a", "b"]
     assert outages(broker) == 0
+
+
+async def test_a_locked_lane_holds_up_no_scheduled_message_of_another(url: str, broker: Broker) -> None:
+    for partition in ("a", "b"):
+        await broker.push(QUEUE, 0, partition=partition)
+
+    async def other_is_stored() -> bool:
+        return (await stored(url))["b"] == [0, 1]
+
+    async with held(url, QUEUE, "a"):
+        for partition in ("a", "b"):
+            assert (await broker.push(QUEUE, 1, partition=partition, delay_ms=1)).status == "scheduled"
+        await until(other_is_stored)
+        later = [broker.push(QUEUE, 2, partition=one, delay_ms=60_000, transaction_id=f"t-{one}") for one in ("a", "b")]
+        refused, kept = await asyncio.gather(*later, return_exceptions=True)
+        assert isinstance(refused, LaneLocked)
+        assert not isinstance(kept, BaseException)
+        assert kept.status == "scheduled"
+        assert (await stored(url))["a"] == [0]
+        assert outages(broker) == 0
+
+    async def all_are_stored() -> bool:
+        return (await stored(url))["a"] == [0, 1]
+
+    await until(all_are_stored)

@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 
 from fairlane.broker import Broker
@@ -95,3 +97,18 @@ async def test_many_at_once_behind_a_pooler_keep_order_and_lose_nothing(brokers:
         for broker in brokers * 2:
             tasks.create_task(consume(broker))
     assert seen == {f"p{lane}": list(range(total // lanes)) for lane in range(lanes)}
+
+
+async def test_a_pooler_that_refuses_settings_of_sessions_gets_them_with_each_transaction(
+    brokers: list[Broker],
+) -> None:
+    database = brokers[0].store._database  # type: ignore[attr-defined]
+    name = "idle_in_transaction_session_timeout"
+    assert [row[0] for row in await database.read("SELECT current_setting($1)", name)] == ["0"]
+
+    async def work(connection: asyncpg.Connection[Any]) -> str:
+        return str(await connection.fetchval("SELECT current_setting($1)", name))
+
+    assert await database.transact(work) == "5s"
+    assert [row[0] for row in await database.read("SELECT current_setting($1)", name)] == ["0"], "nobody else's"
+    await brokers[0].store.answer()

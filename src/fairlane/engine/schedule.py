@@ -9,7 +9,7 @@ from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
-from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, StoreUnavailable
+from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, LaneLocked, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId, id_key
 from fairlane.model.message import PushItem
 from fairlane.model.names import check_name
@@ -39,6 +39,11 @@ class Scheduler:
         """Keep the items of all requests until they are due, in one call of the store; one outcome per item."""
         flush = Flush(requests)
         await self._pusher.draft(flush)
+        await self._keep_all(flush)
+        self._wake()
+        return flush.outcomes
+
+    async def _keep_all(self, flush: Flush) -> None:
         pauses = iter(UNKNOWN_PAUSES)
         try:
             for _ in range(_ROUNDS_MAX):
@@ -60,9 +65,13 @@ class Scheduler:
             else:
                 raise StoreUnavailable("the store kept changing under this push; try again")
         except FairlaneError as error:
+            drafts = list(flush.drafts.values())
+            if isinstance(error, LaneLocked | BrokerFailed) and len(drafts) > 1:
+                for draft in drafts:  # one by one, so that the one it is about fails alone
+                    flush.drafts = {draft.address: draft}
+                    await self._keep_all(flush)
+                return
             flush.fail(still_unknown(error) if flush.doubtful else error)
-        self._wake()
-        return flush.outcomes
 
     async def _settle(self, flush: Flush, draft: Draft, result: Kept | Duplicates | Gone) -> None:
         """Answer and drop what is decided; what is left goes to the store again."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from fairlane.errors import NotFound, SealError, StoreCorrupt
+from fairlane.errors import LaneLocked, NotFound, SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import Message, PushItem
 from fairlane.model.names import DEFAULT_PARTITION
@@ -87,7 +87,7 @@ async def forward(
         try:
             bundle = await _bundle(tenant, target, letters, queues, vault)
             count = await append(bundle)
-        except (NotFound, SealError):
+        except (NotFound, SealError, LaneLocked):
             await postpone(letters, AGAIN_SECONDS)
             continue
         if count:

@@ -48,13 +48,16 @@ class LockedLanes:
         applied."""
         out = await self._still_locked(map(_lane, items))
         for _ in range(_TRIES):
-            free = [item for item in items if _lane(item) not in out]
+            free = [item for item in items if _lane(item) not in out] if out else list(items)
             try:
-                results = iter(await run(free) if free else [])
+                results = await run(free) if free else []
             except LaneLocked:
                 out |= await self._find([_lane(item) for item in free])
-            else:
-                return [locked if _lane(item) in out else next(results) for item in items]
+                continue
+            if not out:
+                return results
+            left = iter(results)
+            return [locked if _lane(item) in out else next(left) for item in items]
         return await self._one_by_one(items, out, run, locked)
 
     async def _one_by_one(
@@ -92,6 +95,14 @@ class LockedLanes:
         except LaneLocked:
             await self._find(lanes)
             raise
+
+    async def partitions(self) -> set[PartitionId]:
+        """Those that are known to be locked, and still are."""
+        return {partition for partition, _ in await self._still_locked(self._known)}
+
+    async def find(self, items: Iterable[Placed]) -> set[PartitionId]:
+        """Look which of these made a call fail."""
+        return {partition for partition, _ in await self._find([_lane(item) for item in items])}
 
     async def _still_locked(self, lanes: Iterable[Lane]) -> set[Lane]:
         if not self._known:

@@ -11,6 +11,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from fairlane.errors import LaneLocked
 from fairlane.model.ids import PartitionId, id_facts, id_key, uuid7
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import encode, ids_of
@@ -20,7 +21,7 @@ from fairlane.store.postgres import bundles
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, by_shard
 from fairlane.store.statements import load
-from fairlane.store.values import NO_ID_TIME, Duplicates, Fired, Gone, Kept, Scheduled, Waiting
+from fairlane.store.values import NO_ID_TIME, Duplicates, Fired, Gone, Kept, Locked, Scheduled, Slice, Waiting
 
 SQL = load("fairlane.store.postgres", "schedules.sql")
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
@@ -68,7 +69,10 @@ class Schedules:
         return Fired(dict(queues), count)
 
     async def _fire(self, shard: int, limit: int) -> Firing:
-        """What is due in one shard is appended and forgotten in one transaction, so that it comes once."""
+        """What is due in one shard is appended and forgotten in one transaction, so that it comes once. What is for a
+        locked partition waits."""
+        locked = await self._messages.locked.partitions()
+        tried: List[Slice] = []
 
         async def work(connection: asyncpg.Connection[Any]) -> Firing:
             now = self._database.time()
@@ -81,7 +85,9 @@ class Schedules:
                 slices = firing.slices({id: _decode_options(text) for id, text in found})
                 if not slices:
                     break
-                results = await self._messages.push_shard(connection.fetch, shard, slices)
+                tried[:] = [part for part in slices if part.partition not in locked]
+                pushed = iter(await self._messages.push_shard(connection.fetch, shard, tried) if tried else [])
+                results = [Locked() if part.partition in locked else next(pushed) for part in slices]
                 for queue_id, name in firing.apply(slices, results):
                     for id, _ in await connection.fetch(SQL["born"], shard, queue_id, name, now):
                         firing.move(name, queue_id, id)
@@ -90,7 +96,14 @@ class Schedules:
                 await connection.execute(SQL["proceed"], shard, *bundles.progress(opened, firing), now)
             return firing
 
-        return await self._database.transact(work)
+        while True:
+            try:
+                return await self._database.transact(work)
+            except LaneLocked:
+                found = await self._messages.locked.find(tried)
+                if not found - locked:
+                    raise
+                locked |= found
 
     async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
         return await self._unschedule(partition, transaction_id, False, None, 0) is not None

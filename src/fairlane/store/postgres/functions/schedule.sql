@@ -47,7 +47,7 @@ CREATE OR REPLACE FUNCTION fairlane.schedule(
     p_now timestamptz
 ) RETURNS TABLE (kind "char", slice int, item int, at timestamptz, pos bigint, due bigint, head bytea, message_id text,
                  transaction_id text)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
