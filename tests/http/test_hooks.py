@@ -277,3 +277,60 @@ async def test_wrong_signatures_do_not_hold_up_right_ones_from_the_same_address(
     statuses = [(await inbox.send("W", BODY, wrong)).status for _ in range(REFUSED_MAX + 20)]
     assert set(statuses) <= {401, 429}
     (await inbox.send("W", BODY, headers_of("github", BODY))).ok(202)
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+async def test_slack_is_told_its_challenge_and_nothing_is_stored(wire: Wire) -> None:
+    hooks = """
+    queue Q% {}
+    webhook S% { queue: Q%  verify: slack { secret_env: "HOOK_SECRET" } }
+    webhook G% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }
+    """
+    inbox = await Inbox(wire).apply(hooks)
+    body = b'{"token": "t", "challenge": "3eZb\\u0022rz", "type": "url_verification"}'
+    signed = headers_of("slack", body)
+    assert (await inbox.send("S", body, signed)).ok(200) == {"challenge": '3eZb"rz'}
+    (await inbox.send("S", body, signed | {"x-slack-signature": "v0=" + "0" * 64})).refused(401)
+    assert inbox.counted("S") == {"challenge": 1, "mismatch": 1}
+    assert await wire.pop(inbox.queue) == []
+    for other in (b'{"type":"url_verification"}', b'{"type":"message","text":"url_verification","challenge":"x"}'):
+        assert (await inbox.send("S", other, headers_of("slack", other))).ok(202)["queued"]
+    assert (await inbox.send("G", body, headers_of("github", body))).ok(202)["queued"], "it is not of Slack"
+
+
+@pytest.mark.parametrize(
+    ("preset", "body", "payload"),
+    [
+        (
+            "slack",
+            b"command=%2Fdeploy&text=shop+to%20b%C3%BChne&user_id=U1&empty=",
+            {"command": "/deploy", "text": "shop to b\u00fchne", "user_id": "U1", "empty": ""},
+        ),
+        ("slack", b"payload=%7B%22type%22%3A%22block_actions%22%7D", {"type": "block_actions"}),
+        ("github", b"payload=%7B%22ref%22%3A%22main%22%2C%22n%22%3A1%7D", {"ref": "main", "n": 1}),
+        ("github", b"payload=" + b"[" * 5000 + b"]" * 5000, {"payload": "[" * 5000 + "]" * 5000}),
+        ("github", b"payload=%7Bnot+json&a=1&a=2", {"payload": "{not json", "a": ["1", "2"]}),
+    ],
+)
+async def test_a_form_is_verified_as_it_came_and_stored_as_json(
+    wire: Wire, preset: str, body: bytes, payload: dict[str, Any]
+) -> None:
+    hook = f'webhook W% {{ queue: Q%  verify: {preset} {{ secret_env: "HOOK_SECRET" }} }}'
+    inbox = await Inbox(wire).apply("queue Q% {}" + hook)
+    headers = headers_of(preset, body) | {"Content-Type": f"{FORM}; charset=utf-8"}
+    answer = (await inbox.send("W", body, headers)).ok(202)
+    assert answer["idempotency_key"] == hashlib.sha256(body).hexdigest(), "of the bytes that came"
+    assert (await inbox.send("W", body, headers)).ok(202) == answer
+    (await inbox.send("W", body + b"&x=1", headers)).refused(401)
+    [message] = await wire.pop(inbox.queue)
+    assert message["data"]["payload"] == payload
+
+
+@pytest.mark.parametrize("body", [b"", b"no form", b"a=%FF", b"a=\xc3\xbc", b"&".join([b"a=1"] * 2000)])
+async def test_what_is_no_form_though_it_says_so_is_refused(wire: Wire, body: bytes) -> None:
+    hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }'
+    inbox = await Inbox(wire).apply("queue Q% {}" + hook)
+    (await inbox.send("W", body, headers_of("github", body) | {"Content-Type": FORM})).refused(400)
+    assert inbox.counted("W") == {"malformed": 1}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlane.errors import ExpressionFailed, InvalidRequest
+from fairlane.hooks import forms
 from fairlane.hooks.rate import Rate, Refusals
 from fairlane.hooks.schemes import PRESETS, Scheme, scheme_of
 from fairlane.hooks.secrets import keys_of
@@ -34,6 +35,14 @@ def no_secrets(names: Sequence[str]) -> Sequence[str]:
     if names:
         raise InvalidRequest(f"this broker was not told where the secret {names[0]} is")
     return ()
+
+
+class _Challenge(msgspec.Struct):
+    type: str
+    challenge: str
+
+
+_decode_challenge = msgspec.json.Decoder(_Challenge).decode
 
 
 class Received(NamedTuple):
@@ -67,15 +76,30 @@ class Hook:
             return None
         return verify(self._scheme, self._keys, received.headers, received.body, now=received.at / 1e6)
 
+    def challenge(self, received: Received) -> str | None:
+        """What Slack wants to hear again before it sends anything to a URL."""
+        if self._scheme is not PRESETS["slack"] or b"url_verification" not in received.body:
+            return None
+        try:
+            asked = _decode_challenge(received.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return asked.challenge if asked.type == "url_verification" else None
+
     def message(self, received: Received) -> bytes:
-        """What goes into the queue, with the body as it was received. InvalidRequest if the body is no JSON."""
-        check_json("the body", received.body, bytes_max=self.spec.max_body_bytes)
+        """What goes into the queue, with the body as it was received, or with what a form stands for. InvalidRequest if
+        the body is neither."""
+        payload = received.body
+        if forms.kind_of(received.headers) == forms.CONTENT_TYPE:
+            payload = forms.json_of(payload)
+        else:
+            check_json("the body", payload, bytes_max=self.spec.max_body_bytes)
         headers = b"{}"
         if self._headers:
             found = [(header, received.headers.get(name)) for name, header in self._headers]
             headers = _encode({header: _text(value) for header, value in found if value is not None})
         message = b'{"payload":%b,"headers":%b,"source_ip":%b,"received_at":"%b"}' % (
-            received.body,
+            payload,
             headers,
             _encode(received.source_ip),
             _moment(received.at),

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlane.engine.inbox import Taken
 from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Overloaded, PayloadInvalid
+from fairlane.hooks import forms
 from fairlane.hooks.hook import Hook, Received
 from fairlane.http import limits
 from fairlane.http.message import Request, Response, error_response
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder().encode
 _UNKNOWN_BYTES_MAX = 64 * 1024
-_JSON = (b"", b"application/json", b"application/octet-stream", b"text/json")
+_TAKEN = (b"", b"application/json", b"application/octet-stream", b"text/json", forms.CONTENT_TYPE)
 
 
 class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -42,6 +43,8 @@ class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
     result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     ignored: bool = False
     """It is of another type than the webhook is for."""
+    challenge: str | None = None
+    """Of Slack, which asks for it before it sends anything."""
 
 
 async def receive(app: App, request: Request) -> Response:
@@ -60,6 +63,9 @@ async def receive(app: App, request: Request) -> Response:
     refused = _refused(app, hook, received)
     if refused is not None:
         return refused
+    challenge = hook.challenge(received)
+    if challenge is not None:
+        return _counted(app, name, "challenge", Response(200, b'{"challenge":%b}' % _encode(challenge)))
     try:
         taken = await app.engine.inbox.take(hook, received)
     except FairlaneError as error:
@@ -96,8 +102,10 @@ def _refused(app: App, hook: Hook, received: Received) -> Response | None:
         )
     if hook.rate is not None and not hook.rate.allows(now):
         return _limited(app, hook)
-    if not _is_json(received.headers.get(b"content-type", b"")):
-        other = error_response(415, "unsupported_media_type", "a webhook is JSON, and its content-type must say so")
+    if not _is_taken(forms.kind_of(received.headers)):
+        other = error_response(
+            415, "unsupported_media_type", "a webhook is JSON or a form, and its content-type must say so"
+        )
         return _counted(app, hook.name, "malformed", other)
     return None
 
@@ -109,10 +117,9 @@ def _limited(app: App, hook: Hook) -> Response:
     return _counted(app, hook.name, "limited", limited)
 
 
-def _is_json(content_type: bytes) -> bool:
+def _is_taken(kind: bytes) -> bool:
     """What says nothing of itself is taken for JSON, and found out if it is not."""
-    kind = content_type.partition(b";")[0].strip().lower()
-    return kind in _JSON or kind.endswith(b"+json")
+    return kind in _TAKEN or kind.endswith(b"+json")
 
 
 def _problem(app: App, hook: Hook, error: FairlaneError) -> Response:
