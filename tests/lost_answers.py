@@ -18,11 +18,13 @@ def fails(family: Any, verb: str, *faults: FairlaneError) -> None:
     left = list(faults)
 
     async def failing(*arguments: Any, **options: Any) -> Any:
-        fault = left.pop(0)
+        fault = left.pop(0) if left else None
         if not left:
             setattr(family, verb, real)
-        if fault is APPLIED:
-            await real(*arguments, **options)
-        raise fault
+        if fault is None or fault is APPLIED:
+            answer = await real(*arguments, **options)
+        if fault is not None:
+            raise fault
+        return answer
 
     setattr(family, verb, failing)

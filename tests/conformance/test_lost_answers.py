@@ -32,11 +32,26 @@ def later(broker: Broker, queue: str) -> Awaitable[Any]:
     return broker.push(queue, "once", delay_ms=60_000)
 
 
-@pytest.mark.parametrize(
+CALLS = pytest.mark.parametrize(
     ("family", "verb", "call"),
     [("messages", "push", push), ("messages", "transact", bundle), ("schedules", "add", later)],
     ids=["push", "transaction", "schedule"],
 )
+
+
+@CALLS
+async def test_a_call_whose_answer_was_lost_is_made_again_and_happens_once(
+    harness: Harness, family: str, verb: str, call: Callable[[Broker, str], Awaitable[Any]]
+) -> None:
+    queue = harness.name("orders")
+    await harness.broker.configure(queue)
+    fails(getattr(harness.store, family), verb, APPLIED)
+    await call(harness.broker, queue)
+    waiting = await harness.broker.scheduled(queue)
+    assert len(await harness.broker.pop(queue, batch=5)) + len(waiting) == 1
+
+
+@CALLS
 async def test_what_may_be_stored_is_not_said_to_be_refused(
     harness: Harness, family: str, verb: str, call: Callable[[Broker, str], Awaitable[Any]]
 ) -> None:

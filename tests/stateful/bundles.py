@@ -9,33 +9,40 @@ from typing import cast
 import msgspec
 
 from fairlane.engine.transact import Outcome
-from fairlane.errors import InvalidRequest, QueueFull, TransactionRefused
+from fairlane.errors import InvalidRequest, OutcomeUnknown, QueueFull, TransactionRefused
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckOutcome, AckStatus, PushOutcome
-from fairlane.store.values import DeadFilter
+from fairlane.model.segment import ids_of
+from fairlane.store.values import DeadFilter, Stored
 from tests.stateful.consuming import Batch, Consuming, answer_of
 from tests.stateful.driver import as_told, model_item
+from tests.stateful.losses import Lost
 from tests.stateful.model import Message, Word
 
 
 class Bundles(Consuming):
     def transact(self, batch: Batch, words: Sequence[Word], items: Sequence[PushItem]) -> None:
         """Acks and pushes in one transaction: applied or refused as a whole, as the model says."""
-        outcomes, blamed = list[Outcome](), -1
-        try:
-            outcomes = self.run(self._bundle(batch, words, items))
-        except TransactionRefused as error:
-            blamed = error.index
-        except InvalidRequest:
-            blamed = [word.status for word in words].index("retry")
-        before = copy.deepcopy(self.models)
-        refused = self._apply(batch, words, items, outcomes)
-        assert (blamed in refused) if refused else (blamed == -1), (blamed, refused)
-        if refused:
-            self.models = before
-            return
-        self.drop_leases(batch)
-        self.remember(str(item.transaction_id) for item in items)
+        for _ in self.calls():
+            outcomes, blamed, known = list[Outcome](), -1, True
+            with self.losing("messages", "transact") as lost:
+                try:
+                    outcomes = self.run(self._bundle(batch, words, items))
+                except TransactionRefused as error:
+                    blamed = error.index
+                except InvalidRequest:
+                    blamed = [word.status for word in words].index("retry")
+                except OutcomeUnknown:
+                    known = False
+            before = copy.deepcopy(self.models)
+            refused = self._apply(batch, words, items, outcomes, lost)
+            if known:
+                assert (blamed in refused) if refused else (blamed == -1), (blamed, refused)
+            if refused or not (known or _was_stored(lost)):
+                self.models = before
+                continue
+            self.drop_leases(batch)
+            self.remember(str(outcome.transaction_id) for outcome in outcomes if isinstance(outcome, PushOutcome))
 
     async def _bundle(self, batch: Batch, words: Sequence[Word], items: Sequence[PushItem]) -> list[Outcome]:
         deliveries = {(delivery.partition, delivery.position): delivery for delivery in batch.deliveries}
@@ -49,16 +56,19 @@ class Bundles(Consuming):
         return bundle.outcomes
 
     def _apply(
-        self, batch: Batch, words: Sequence[Word], items: Sequence[PushItem], outcomes: Sequence[Outcome]
+        self,
+        batch: Batch,
+        words: Sequence[Word],
+        items: Sequence[PushItem],
+        outcomes: Sequence[Outcome],
+        lost: Lost,
     ) -> list[int]:
-        """The steps for which it must be refused; none if it is to be as the outcomes say."""
+        """The steps for which it must be refused; none if it is to be as the outcomes say, where they are known."""
         if words and batch.life != self.lives[batch.queue]:
             return list(range(len(words)))
         answers = self.models[batch.queue].ack(batch.group, words, self.now, bundle=True)
         pushed = [outcome for outcome in outcomes if isinstance(outcome, PushOutcome)]
-        ids = [(o.message_id or "", o.transaction_id) for o in pushed] or [
-            ("new", str(i.transaction_id)) for i in items
-        ]
+        ids = [(o.message_id or "", o.transaction_id) for o in pushed] or [_sent_as(item, lost) for item in items]
         expected = dict[int, tuple[str, str, int]]()
         for queue, model in self.models.items():
             mine = [index for index, item in enumerate(items) if item.queue == queue]
@@ -68,8 +78,10 @@ class Bundles(Consuming):
         refused += [len(words) + at for at, (status, *_) in expected.items() if status == "refused"]
         if answers and all(answer.noop for answer in answers):  # an earlier try was applied, and pushed its own
             refused += [len(words) + at for at, (status, *_) in expected.items() if status == "queued"]
-        if not refused:
-            assert [answer_of(o) for o in outcomes if isinstance(o, AckOutcome)] == answers
+        if outcomes and not refused:
+            told = [answer_of(o) for o in outcomes if isinstance(o, AckOutcome)]
+            again = copy.deepcopy(self.models[batch.queue]) if lost.happened else None
+            assert told == answers or (again and told == again.ack(batch.group, words, self.now, bundle=True))
             assert [as_told(outcome) for outcome in pushed] == [expected[at] for at in range(len(items))]
         return refused
 
@@ -92,3 +104,15 @@ class Bundles(Consuming):
             lane.letters[letter.position] = (*lane.letters[letter.position][:3], True)
             data = lane.log[letter.position].data
             model.append(letter.partition_name, Message(new, new, data, self.now))
+
+
+def _sent_as(item: PushItem, lost: Lost) -> tuple[str, str]:
+    """The id and the transactionId of a message in a call whose answer was lost."""
+    fragments = [fragment for part in lost.arguments[1] for fragment in part.fragments] if lost.happened else []
+    mine = next((one for one in fragments if one.endswith(b":" + bytes(item.payload))), None)
+    return ("new", str(item.transaction_id)) if mine is None else ids_of(mine)
+
+
+def _was_stored(lost: Lost) -> bool:
+    """What such a call pushes."""
+    return lost.happened and all(isinstance(result, Stored) for result in lost.answer[1])

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple, cast
 
+from fairlane.delivery import Batch as Handed
 from fairlane.delivery import Delivery
+from fairlane.errors import OutcomeUnknown
 from fairlane.model.group import Subscription
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
 from tests.stateful.driver import Driver
-from tests.stateful.model import DONE, NEVER, SECOND, Answer, Message, Order, Taken, Word
+from tests.stateful.model import DONE, NEVER, SECOND, Answer, Message, Order, Queue, Taken, Word
 from tests.stateful.places import Place
 
 BATCHES_KEPT = 6
+NOBODY = "nobody"
+"""The lease of a pop whose answer was lost."""
 
 
 class Batch(NamedTuple):
@@ -80,11 +84,19 @@ class Consuming(Driver):
             auto_ack=auto_ack,
             subscription=subscription,
         )
-        taken, model = self.run(call), self.models[queue]
+        model = self.models[queue]
+        with self.losing("messages", "pop") as lost:
+            taken = self.run(self._unless_lost(call))
         if group not in model.groups:
             model.seek(group, subscription.mode, subscription.from_at or 0, self.now)
-        order = self._order(queue, group, [delivery.partition for delivery in taken], partition)
         ends_at = 0 if auto_ack else self.now + (lease_seconds or model.options["lease_seconds"]) * SECOND
+        if taken is None:
+            seen = [lane.name for lane in lost.answer.lanes[0]]
+            order = self._order(queue, group, seen, partition)
+            model.pop(group, NOBODY, batch, lanes, ends_at, self.now, order)
+            self._given_back(model)
+            return None
+        order = self._order(queue, group, [delivery.partition for delivery in taken], partition)
         expected = model.pop(group, taken.lease, batch, lanes, ends_at, self.now, order)
         assert [told(delivery) for delivery in taken] == expected
         assert all((d.queue, d.group, d.lease) == (queue, group, taken.lease) for d in taken)
@@ -96,6 +108,19 @@ class Consuming(Driver):
         for name in {delivery.partition for delivery in taken if ends_at > 0}:
             self.leases.setdefault((queue, group, name), {})[taken.lease] = ends_at
         return handed
+
+    async def _unless_lost(self, pop: Coroutine[Any, Any, Handed]) -> Handed | None:
+        try:
+            return await pop
+        except OutcomeUnknown:
+            return None
+
+    def _given_back(self, model: Queue) -> None:
+        """What a pop leased whose answer was lost: nobody has it, and no message pays for that."""
+        self.settle_down()
+        for lane in model.held(NOBODY, self.now):
+            lane.ended = lane.lease
+            lane.rest(self.now)
 
     def _order(self, queue: str, group: str, seen: Sequence[str], only: str | None) -> Order:
         """Longest ready first; the answer decides among lanes that became ready together, and among shards.
@@ -143,8 +168,9 @@ class Consuming(Driver):
     def ack_deliveries(self, batch: Batch, count: int, status: AckStatus, delay_ms: int | None) -> None:
         deliveries = batch.deliveries[:count]
         words = [self.word(batch, index, status, delay_ms) for index in range(len(deliveries))]
-        call = self.broker.ack(deliveries, status, error=words[0].error, delay_ms=delay_ms)
-        self.compare_acks(batch, words, self.run(call), batch.group)
+        for _ in self.calls():
+            call = self.broker.ack(deliveries, status, error=words[0].error, delay_ms=delay_ms)
+            self.compare_acks(batch, words, self.run(call), batch.group)
 
     def ack_words(self, batch: Batch, words: Sequence[Word], group: str | None = None) -> None:
         """Ack by transactionId, unless it names more than one message or may be forgotten."""
@@ -162,8 +188,9 @@ class Consuming(Driver):
             )
             for word in words
         ]
-        outcomes = self.run(self.broker.ack_many(items, group=group or batch.group))
-        self.compare_acks(batch, words, outcomes, group or batch.group)
+        for _ in self.calls():
+            outcomes = self.run(self.broker.ack_many(items, group=group or batch.group))
+            self.compare_acks(batch, words, outcomes, group or batch.group)
 
     def _doubtful(self, batch: Batch, word: Word) -> bool:
         model = self.models[batch.queue]

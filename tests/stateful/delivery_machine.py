@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from fairlane.delivery import Batch, Delivery
 from fairlane.model.group import Seek, Subscription
 from tests.stateful.delivery_model import SECOND, Message, Queue, Waiting
+from tests.stateful.losses import Losing
 from tests.stateful.places import Place
 
 QUEUE = "timed"
@@ -46,10 +47,9 @@ options = st.fixed_dictionaries(
 )
 
 
-class DeliveryMachine(RuleBasedStateMachine):
+class DeliveryMachine(Losing):
     def __init__(self, place: Place) -> None:
-        super().__init__()
-        self.place = place
+        super().__init__(place)
         self.clock = place.home.clock
         self.broker = place.home.broker
         self.held: list[tuple[str, str, list[Delivery]]] = []
@@ -93,7 +93,8 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(partition=partitions, count=st.integers(1, 3))
     def push(self, partition: str, count: int) -> None:
         for _ in range(count):
-            outcome = self.run(self.broker.push(QUEUE, 0, partition=partition))
+            with self.losing("messages", "push"):
+                outcome = self.run(self.broker.push(QUEUE, 0, partition=partition))
             message = Message(outcome.message_id, outcome.transaction_id, self.now)
             assert self.model.append(partition, message) == outcome.position
 
@@ -101,25 +102,33 @@ class DeliveryMachine(RuleBasedStateMachine):
     def schedule(self, partition: str, delay_ms: int, named: bool) -> None:
         self.made += 1
         tx = f"id {self.made}" if named else None
-        outcome = self.run(self.broker.push(QUEUE, 0, partition=partition, transaction_id=tx, delay_ms=delay_ms))
         due_at = self.now + delay_ms * 1000
-        assert (outcome.status, outcome.deliver_at) == ("scheduled", due_at)
-        self.model.waiting.append(Waiting(due_at, outcome.message_id, partition, outcome.transaction_id))
-        self.ids = [(partition, outcome.transaction_id), *self.ids][:5]
+        for again, _ in enumerate(self.calls()):
+            with self.losing("schedules", "add"):
+                call = self.broker.push(QUEUE, 0, partition=partition, transaction_id=tx, delay_ms=delay_ms)
+                outcome = self.run(call)
+            if named and again:
+                assert (outcome.status, outcome.message_id) == ("duplicate", self.model.waiting[-1].id)
+                continue
+            assert (outcome.status, outcome.deliver_at) == ("scheduled", due_at)
+            self.model.waiting.append(Waiting(due_at, outcome.message_id, partition, outcome.transaction_id))
+            self.ids = [(partition, outcome.transaction_id), *self.ids][:5]
 
     @rule(pick=st.integers(0, 4))
     def cancel(self, pick: int) -> None:
         if self.ids:
             partition, tx = self.ids[pick % len(self.ids)]
-            cancelled = self.run(self.broker.cancel(QUEUE, tx, partition=partition))
-            assert cancelled == self.model.cancel(partition, tx)
+            for _ in self.calls():
+                cancelled = self.run(self.broker.cancel(QUEUE, tx, partition=partition))
+                assert cancelled == self.model.cancel(partition, tx)
 
     @rule(pick=st.integers(0, 4), delay_ms=st.sampled_from([0, 2000, 60_000]))
     def reschedule(self, pick: int, delay_ms: int) -> None:
         if self.ids:
             partition, tx = self.ids[pick % len(self.ids)]
-            due_at = self.run(self.broker.reschedule(QUEUE, tx, partition=partition, delay_ms=delay_ms))
-            assert due_at == self.model.reschedule(partition, tx, self.now + delay_ms * 1000)
+            for _ in self.calls():
+                due_at = self.run(self.broker.reschedule(QUEUE, tx, partition=partition, delay_ms=delay_ms))
+                assert due_at == self.model.reschedule(partition, tx, self.now + delay_ms * 1000)
 
     @rule(passed=st.sampled_from([5 * SECOND, 11 * SECOND, 1, SECOND // 2, SECOND, None]))
     def time_passes(self, passed: int | None) -> None:
@@ -163,13 +172,16 @@ class DeliveryMachine(RuleBasedStateMachine):
             return
         group, partition, batch = self.held.pop(pick % len(self.held))
         lane = self.model.groups[group][partition]
+        again = len(list(self.calls())) > 1
         if fails:
             [outcome] = self.run(self.broker.nack(batch[0], error="no"))
             assert outcome.success
             assert outcome.dead_lettered == lane.fail(batch[0].position, self.model.options)
+            assert not again or not self.run(self.broker.nack(batch[0], error="no"))[0].success, "it counts once"
             batch = batch[1:] if self.model.options["unordered"] else []
         if batch:
-            assert all(outcome.success for outcome in self.run(self.broker.ack(batch)))
+            for _ in range(1 + again):
+                assert all(outcome.success for outcome in self.run(self.broker.ack(batch)))
             lane.finish([one.position for one in batch])
 
     @rule(act=acts)
@@ -178,7 +190,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         if act[0] == "resume" and act[3] and self.model.paused:
             act = ("resume", *min(self.model.paused, key=str), True)
         if self.possible(act):
-            assert self.run(self.act(act)) == act_on(self.model, act)
+            for _ in self.calls():
+                assert self.run(self.act(act)) == act_on(self.model, act)
             self.forget_lost_batches()
 
     @rule(act=acts, group=groups, partition=partitions, batch=st.integers(1, 4))

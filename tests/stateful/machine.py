@@ -45,7 +45,6 @@ transaction_ids = st.one_of(
     st.tuples(st.just("uuid7"), st.sampled_from([0, -1, -59_999, -60_001, 1, 5000])),
 )
 choices = st.tuples(queues, partitions, transaction_ids)
-named_choices = st.tuples(queues, partitions, transaction_ids.filter(lambda choice: choice is not None))
 acts = st.one_of(
     st.tuples(st.just("reopen")),
     st.tuples(st.just("replay"), queues),
@@ -148,23 +147,25 @@ class QueueMachine(Agreement):
     def renew(self, pick: int, seconds: int) -> None:
         batch = self.picked(pick)
         if batch is not None and batch.lease is not None:
-            outcome = self.run(self.broker.renew(batch.lease, seconds=seconds))
-            ends = self.models[batch.queue].renew(batch.lease, seconds, self.now)
-            assert (outcome.renewed, outcome.expires_at) == (len(ends), min(ends, default=None))
+            for _ in self.calls():
+                outcome = self.run(self.broker.renew(batch.lease, seconds=seconds))
+                ends = self.models[batch.queue].renew(batch.lease, seconds, self.now)
+                assert (outcome.renewed, outcome.expires_at) == (len(ends), min(ends, default=None))
             self.note_renewal(batch.lease, self.now + seconds * SECOND)
 
     @rule(pick=picks)
     def release(self, pick: int) -> None:
         batch = self.picked(pick)
         if batch is not None and batch.lease is not None:
-            lanes = self.models[batch.queue].held(batch.lease, self.now)
-            assert self.run(self.broker.release(batch.lease)) == len(lanes)
-            for lane in lanes:
-                lane.ended = lane.lease
-                lane.rest(self.now)
+            for _ in self.calls():
+                lanes = self.models[batch.queue].held(batch.lease, self.now)
+                assert self.run(self.broker.release(batch.lease)) == len(lanes)
+                for lane in lanes:
+                    lane.ended = lane.lease
+                    lane.rest(self.now)
             self.drop_leases(batch)
 
-    @rule(pick=picks, said=said, pushed=st.lists(named_choices, max_size=3))
+    @rule(pick=picks, said=said, pushed=st.lists(choices, max_size=3))
     def transaction(self, pick: int, said: list[str | None], pushed: list[Choice]) -> None:
         if batch := self.picked(pick):
             self.transact(batch, self.words(batch, said), self.items(pushed))
@@ -183,8 +184,9 @@ class QueueMachine(Agreement):
         if to == "time":
             times = {message.created_at for log in model.partitions.values() for message in log}
             at = sorted({self.now, *times})[at % (len(times) or 1)]
-        self.run(self.broker.seek(queue, group, Seek(to, at), partition=partition))  # type: ignore[arg-type]
-        model.seek(group, to, at, self.now, partition)
+        for _ in self.calls():
+            self.run(self.broker.seek(queue, group, Seek(to, at), partition=partition))  # type: ignore[arg-type]
+            model.seek(group, to, at, self.now, partition)
         self.forget_leases(queue, group, partition)
 
     @rule(passed=st.sampled_from([1, 1000, SECOND // 2, SECOND, 5 * SECOND, 11 * SECOND, 61 * SECOND, None]))
@@ -197,7 +199,8 @@ class QueueMachine(Agreement):
 
     @rule(act=acts)
     def somebody_administers(self, act: tuple[Any, ...]) -> None:
-        getattr(self, act[0])(*act[1:])
+        for _ in self.calls():
+            getattr(self, act[0])(*act[1:])
 
     def reopen(self) -> None:
         self.place.home.reopen()
