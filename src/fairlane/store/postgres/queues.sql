@@ -14,6 +14,12 @@ WHERE t.name = $1 ORDER BY q.created_at DESC, q.id DESC;
 -- name: ensure
 SELECT * FROM fairlane.ensure($1, $2, $3, $4, $5, $6, $7);
 
+-- name: make
+-- Nothing is returned if it is there.
+INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
+SELECT t.id, $2, $3, $4, $5, coalesce($6, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = $1
+ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id;
+
 -- name: lock
 SELECT q.id, q.name, q.namespace, q.task, q.options
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id

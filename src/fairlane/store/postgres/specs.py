@@ -72,7 +72,7 @@ class Specs:
             # Its options are those that it is to have: nothing of it has to be counted or woken.
             options = msgspec.json.encode(wanted[name].after).decode()
             made = (tenant, name, *labels_of(name), options, self._database.time())
-            if await connection.fetchval(QUEUES["ensure"], *made) is None:
+            if await connection.fetchval(QUEUES["make"], *made) is None:
                 raise Conflict(changed(name))
         rows = await connection.fetch(QUEUES["lock"], tenant, [*wanted, *change.queues_gone])
         found = {row["name"] for row in rows}
