@@ -304,6 +304,8 @@ def agrees(model: Queue, seen: Sequence[Any]) -> None:
             assert (state.start, state.head) == (model.starts[state.name], len(lane.log))
             assert state.committed == lane.committed()
             assert (state.dead, state.expired) == (lane.dead, lane.expired)
+            leased = state.in_flight if state.leased_until is None else state.leased_until - state.committed
+            assert leased == len(lane.leased)
             ended = lane.count("acked", "passed over", "skipped", "dead", "expired")
             waiting_now = len(lane.open()) - len(lane.leased)
             fates = ended + len(lane.leased) + waiting_now
