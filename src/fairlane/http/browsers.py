@@ -36,7 +36,7 @@ class Hosts:
         self._any = ANY in given
         # Every address is none: a browser that asks for it reaches loopback, and does not say for whom it asks.
         self._known = {*_LOOPBACK, *(_allowed(name) for name in given if name != ANY)} - {"0.0.0.0", "::"}  # noqa: S104
-        self._met: set[bytes] = set()
+        self.met: set[bytes] = set()
         """Headers that were found to name one of ours: clients send the same few again and again."""
 
     def add(self, address: str) -> None:
@@ -44,8 +44,6 @@ class Hosts:
 
     def refusal(self, header: bytes) -> Response | None:
         """The answer to a request whose Host header does not name one of ours."""
-        if header in self._met:
-            return None
         host = _parsed(header.strip(b" \t").decode("latin-1"))
         if host is None:
             return bad_request("the header host is no name or address")
@@ -55,9 +53,9 @@ class Hosts:
                 "host_not_allowed",
                 f"this broker does not go by the name {host:.100}; if it should, start it with that in --allowed-hosts",
             )
-        if len(self._met) >= _MET_MAX:
-            self._met.clear()
-        self._met.add(header)
+        if len(self.met) >= _MET_MAX:
+            self.met.clear()
+        self.met.add(header)
         return None
 
 

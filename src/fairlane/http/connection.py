@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import httptools
 
+from fairlane.http.framing import announced, refusal
 from fairlane.http.limits import Refused, bad_request, long_header, overloaded, too_many_connections
 from fairlane.http.message import Request, Response, error_response, serialise
 
@@ -101,10 +102,14 @@ class Connection(asyncio.Protocol):
             if self._head_bytes == 0 and self._task is None:
                 self.deadline = self._loop.time() + self._limits.header_seconds
             self._head_bytes += len(data)
+        assert self._parser is not None
         try:
-            self._feed(data)
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._feed_behind(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            self._refuse(*_refusal(error))
+            self._refuse(*refusal(error))
         else:
             if self._in_body:
                 if self._fed_bytes - self._body_bytes > _FRAMING_BYTES_MAX + self._body_bytes // 2:
@@ -112,14 +117,14 @@ class Connection(asyncio.Protocol):
             elif self._head_bytes > self._limits.header_bytes_max:
                 self._refuse(long_header(self._limits))
 
-    def _feed(self, data: bytes | memoryview) -> None:
-        """Parse. The parser stops behind a request that asks for another protocol; that is not had, and it goes on."""
+    def _feed_behind(self, data: memoryview) -> None:
+        """The parser stops behind a request that asks for another protocol; that is not had, and it goes on."""
         while data and self._parser is not None:
             try:
                 self._parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                data = memoryview(data)[upgrade.args[0] :]
+                data = data[upgrade.args[0] :]
 
     def eof_received(self) -> bool:
         return False
@@ -170,7 +175,7 @@ class Connection(asyncio.Protocol):
             raise Refused(bad_request(f"this is HTTP/{version}; use HTTP/1.1"))
         if b"host" not in headers:
             raise Refused(bad_request("the header host is missing"))
-        has_body, length = self._announced(version)
+        has_body, length = announced(headers, version)
         method = self._parser.get_method().decode("ascii")
         if method == "CONNECT" or (has_body and b"upgrade" in headers and self._parser.should_upgrade()):
             raise Refused(bad_request("this server does not upgrade connections"))
@@ -182,40 +187,33 @@ class Connection(asyncio.Protocol):
         if isinstance(admitted, Response):
             raise Refused(admitted, linger=True)
         self._body_bytes_max = min(admitted, self._limits.body_bytes_max)
-        self._check_room(length, length)
+        if not self._has_room(length, length):
+            self._refuse_body(length)
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and version == "1.1":
             self._continue = True
             self._go_on()
 
-    def _announced(self, version: str) -> tuple[bool, int]:
-        """Whether a body comes, and how long it is; 0 if that is not known."""
-        coding = self._headers.get(b"transfer-encoding")
-        if coding is None:
-            length = self._headers.get(b"content-length", b"0").strip(b" \t")
-            if not length.isdigit():
-                raise Refused(bad_request("content-length is not a number"))
-            return length != b"0", int(length)
-        if version == "1.0":
-            raise Refused(bad_request("HTTP/1.0 has no transfer-encoding"))
-        if coding.strip(b" \t").lower() != b"chunked":
-            raise Refused(error_response(501, "not_implemented", "of transfer-encoding only chunked is understood"))
-        return True, 0
+    def _has_room(self, size: int, more: int) -> bool:
+        """Whether a body of `size` bytes, of which `more` are new, may be held."""
+        if size > self._body_bytes_max:
+            return False
+        behind = size > self._limits.behind_bytes_max and (self._working or self._waiting)
+        return not behind and self._budget.takes(more, size)
 
-    def _check_room(self, size: int, more: int) -> None:
-        """Refused unless a body of `size` bytes, of which `more` are new, may be held."""
+    def _refuse_body(self, size: int) -> NoReturn:
         if size > self._body_bytes_max:
             assert self._request is not None
             raise Refused(self._server.door.too_large(self._request, self._body_bytes_max), linger=True)
-        behind = size > self._limits.behind_bytes_max and (self._working or self._waiting)
-        if behind or not self._budget.takes(more, size):
-            raise Refused(overloaded(), linger=True)
+        raise Refused(overloaded(), linger=True)
 
     def on_body(self, chunk: bytes) -> None:
-        size = self._body_bytes + len(chunk)
-        self._check_room(size, len(chunk))
+        more = len(chunk)
+        size = self._body_bytes + more
+        if not self._has_room(size, more):
+            self._refuse_body(size)
         self._body_bytes = size
-        self._held_bytes += len(chunk)
-        self._budget.held += len(chunk)
+        self._held_bytes += more
+        self._budget.held += more
         if not self._body:
             self._body = chunk
         else:
@@ -249,7 +247,17 @@ class Connection(asyncio.Protocol):
             if len(self._waiting) < self._limits.pipelined_max:
                 transport.resume_reading()
             self.deadline = float("inf")
-            response = request.refusal or await self._answer(request)
+            response = request.refusal
+            if response is None:
+                held = len(request.body)
+                self._working = True
+                self._server.active += 1
+                try:
+                    response = await self._server.handler(request)
+                finally:
+                    self._server.active -= 1
+                    self._working = False
+                    self._let_go(held)
             close = response.close or not request.keep_alive or self._server.draining
             pieces = serialise(response, head_only=request.method == "HEAD", close=close)
             self._unsent += pieces
@@ -281,17 +289,6 @@ class Connection(asyncio.Protocol):
         patience = self._limits.header_seconds if self._head_bytes else self._limits.idle_seconds
         self.deadline = self._loop.time() + patience
 
-    async def _answer(self, request: Request) -> Response:
-        size = len(request.body)
-        self._working = True
-        self._server.active += 1
-        try:
-            return await self._server.handler(request)
-        finally:
-            self._server.active -= 1
-            self._working = False
-            self._let_go(size)
-
     def _go_on(self) -> None:
         """Let a client that asks first send its body, once it has the answers before."""
         if self._continue and self._task is None and self._transport is not None:
@@ -304,8 +301,9 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             self._take_back()
         elif self._unsent:
-            pieces, self._unsent, self._take_backs = self._unsent, [], []
-            size = sum(map(len, pieces))
+            pieces, self._unsent = self._unsent, []
+            self._take_backs.clear()
+            size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
             if size > _SOON_BYTES_MAX:
                 self._transport.writelines(pieces)
             else:
@@ -385,12 +383,3 @@ class Connection(asyncio.Protocol):
     def hang_up_if_idle(self) -> None:
         if self._task is None and not self._in_body:
             self._shut()
-
-
-def _refusal(error: httptools.HttpParserError) -> tuple[Response, bool]:
-    """What to answer, and whether to linger. The cause is in a frame of its own here: it knows the one it was raised
-    from, and both would know each other."""
-    cause = error.__context__
-    if isinstance(cause, Refused):
-        return cause.response, cause.linger
-    return bad_request(f"this is not HTTP/1.1: {error}"), False

@@ -57,7 +57,7 @@ class AppDoor:
 
     def admit(self, request: Request, *, has_body: bool) -> Response | int:
         headers = request.headers
-        refused = self._hosts.refusal(headers[b"host"])
+        refused = None if headers[b"host"] in self._hosts.met else self._hosts.refusal(headers[b"host"])
         if refused is None and (b"origin" in headers or b"sec-fetch-site" in headers):
             refused = foreign(request, self._origins)
         if refused is not None:
