@@ -264,3 +264,15 @@ async def test_what_is_no_commit_is_refused(reader: Reader) -> None:
         with pytest.raises(InvalidRequest):
             await reader.send(msgspec.structs.replace(reader.page(record("1")), **wrong))
     assert (await reader.state()).revision == ""
+
+
+async def test_hashes_of_another_rule_tell_nothing_and_are_taken_over(reader: Reader) -> None:
+    def ruled(text: str, rule: str) -> Record:
+        return Record(key="1", hash=f"{text}#{rule}", data=b"{}")
+
+    assert (await reader.commit(ruled("a", "x"))).created == 1
+    done = await reader.commit(ruled("b", "y"))
+    assert (done.changed, done.unchanged) == (0, 1)
+    assert (await reader.commit(ruled("b", "y"))).changed == 0
+    assert (await reader.commit(ruled("c", "y"))).changed == 1
+    assert await reader.events() == [("changed", "1"), ("created", "1")]

@@ -137,6 +137,16 @@ async def test_fields_that_make_no_difference_and_the_order_of_fields_change_not
     assert (await polling.once(sweep=True, ignore=["seen"])).changed == 1
 
 
+async def test_records_do_not_change_because_other_fields_are_ignored(polling: Polling) -> None:
+    await polling.once()
+    for ignore in (["text"], ["text", "etag"], ["etag", "text"], []):
+        done = await polling.once(sweep=True, ignore=ignore)
+        assert (done.created, done.changed) == (0, 0), ignore
+    polling.api.records[3] = {"id": 3, "text": "second"}
+    assert (await polling.once(sweep=True)).changed == 1, "what was hashed anew is compared again"
+    assert set((await polling.events()).values()) == {1}
+
+
 async def test_one_poller_reads_a_source_at_a_time_and_another_stands_by(polling: Polling) -> None:
     more = {"every_seconds": 0.05, "sweep_seconds": None, "lease_seconds": 1}
     first = asyncio.create_task(polling.poller(**more).run())

@@ -128,7 +128,8 @@ def plan(
         raise InvalidRequest(f"source {source.name!r:.80} has no sweep under way; say begin with its first page")
     records = {record.key: record for record in commit.records}
     created = [record for record in records.values() if record.key not in known]
-    changed = [record for record in records.values() if known.get(record.key, record.hash) != record.hash]
+    differing = [record for record in records.values() if known.get(record.key, record.hash) != record.hash]
+    changed = [record for record in differing if record.changed_from(known[record.key])]
     items = [_item(source, commit, "created", record) for record in created]
     items += [_item(source, commit, "changed", record) for record in changed]
     items += [_item(source, commit, "deleted", Record(key=key, hash="-", data=b"null")) for key in gone]
@@ -147,7 +148,7 @@ def plan(
         sweep_cursor=(None if ends else commit.cursor) if commit.sweep else source.sweep_cursor,
         swept=ends,
         # Of those that did not change the mark alone is new, which counts while a sweep is under way.
-        seen=[(record.key, record.hash) for record in (records.values() if marks else [*created, *changed])],
+        seen=[(record.key, record.hash) for record in (records.values() if marks else [*created, *differing])],
         gone=gone,
         records=source.records + len(created) - len(gone),
     )

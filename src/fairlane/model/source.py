@@ -44,13 +44,17 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as it was read. What has the same hash is the same."""
+    """A record as it was read. What has the same hash is the same; behind a `#` may stand by which rule it was made, and
+    hashes of different rules tell nothing of each other."""
 
     key: str
     hash: str
     data: bytes
     partition: str | None = None
     """Of its messages; None: the key."""
+
+    def changed_from(self, hash: str) -> bool:
+        return self.hash != hash and self.hash.partition("#")[2] == hash.partition("#")[2]
 
     def check(self) -> Record:
         check_name("key", self.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
@@ -83,8 +84,14 @@ def _record(source: Source, index: int, raw: msgspec.Raw) -> SourceRecord:
         raise FairlaneError(f"record {index} of {source.url} has no id at {source.id!r} but {key!r:.80}")
     if isinstance(value, dict):
         value = {name: part for name, part in value.items() if name not in source.ignore}
-    digest = hashlib.sha256(_canonical(value)).hexdigest()
+    digest = hashlib.sha256(_canonical(value)).hexdigest() + _rule(tuple(source.ignore))
     return SourceRecord(key=str(key), hash=digest, data=raw.copy(), partition=source.partition)
+
+
+@lru_cache
+def _rule(ignore: tuple[str, ...]) -> str:
+    """What a hash ends with, so that one which was made without other fields is no sign of a change."""
+    return "#" + hashlib.sha256(_canonical(sorted(set(ignore)))).hexdigest()[:16] if ignore else ""
 
 
 def _at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
