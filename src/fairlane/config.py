@@ -41,7 +41,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     secret_names: str = SECRET_NAMES
     """Environment variables that specs may name for secrets, separated by commas; `*` stands for any text."""
     outbound_allow: str = ""
-    """Hosts, addresses and networks that commands may call although they are not public, separated by commas."""
+    """Hosts, addresses and networks that commands may call and pollers read although they are not public, separated by
+    commas."""
+    pollers: bool = True
+    """Read what the pollers of applied specs declare; off leaves that to other brokers and to `fairlane poll`."""
     connections_max: int = 10_000
     """Of clients, in each process."""
     polls_max: int = POLLS_MAX

@@ -63,6 +63,7 @@ async def _serve(
     settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], None], number: int | None
 ) -> None:
     from fairlane.broker import Broker
+    from fairlane.cli.pollers import PollerService
     from fairlane.commands.executors import Executors
     from fairlane.commands.service import CommandService
     from fairlane.http.app import App
@@ -70,6 +71,7 @@ async def _serve(
     from fairlane.http.limits import Limits
     from fairlane.http.prometheus import snapshot
     from fairlane.http.siblings import Siblings
+    from fairlane.outbound.addresses import Allowed
 
     stop = _until_told(number)
     descriptors = raise_descriptor_limit()
@@ -88,6 +90,7 @@ async def _serve(
         secrets = partial(named_variables, allowed=settings.secret_names)
         executors = broker.engine.inbox.runner = Executors(broker, partial(_caller, settings), secrets)
         commands = CommandService(broker, executors)
+        pollers = PollerService(broker, secrets, Allowed.parse(settings.outbound_allow.split(",")))
         siblings = None
         if number is not None:
             siblings = Siblings(Path(settings.data_dir), number, settings.workers)
@@ -102,12 +105,14 @@ async def _serve(
         ease_collector()
         return_large_blocks()
         commands.start()
+        if settings.pollers:
+            pollers.start()
         await server.listen(sockets)
         ready()
         await stop.wait()
         log.info("stopping: answering what is in flight")
         server.stop_listening()
-        await commands.stop()
+        await asyncio.gather(commands.stop(), pollers.stop())
         await broker.engine.stop()
         await server.close(grace_seconds=DRAIN_SECONDS)
         if siblings is not None:

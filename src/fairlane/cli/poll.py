@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -13,6 +14,7 @@ from fairlane.runtime.durations import seconds_in
 
 if TYPE_CHECKING:
     from fairlane.polling import Source
+    from fairlane.spec.ir import PollerSpec
 
 
 def poll(
@@ -114,16 +116,28 @@ def declared(file: str, name: str, *, allow_private: bool) -> Source:
     """A poller of a spec. Its token is read from the environment variable that the spec names."""
     from fairlane.cli.spec import compiled
     from fairlane.config import own_variables
-    from fairlane.polling import Source
     from fairlane.spec.source import suggestion
 
     pollers = compiled(file).pollers
     if name not in pollers:
         raise InvalidRequest(f"there is no poller `{name}` in {file}; {suggestion(name, pollers)}")
-    said = msgspec.structs.asdict(pollers[name])
+    return source_of(name, pollers[name], own_variables, allow_private=allow_private)
+
+
+def source_of(
+    name: str,
+    declared: PollerSpec,
+    variables: Callable[[Sequence[str]], Sequence[str]],
+    *,
+    allow_private: bool = False,
+) -> Source:
+    """What a poller of a spec reads. `variables` gives what environment variables hold."""
+    from fairlane.polling import Source
+
+    said = msgspec.structs.asdict(declared)
     token_env, sweep_seconds = said.pop("token_env"), said.pop("sweep_seconds")
     if token_env is not None:
-        said["headers"] = {"Authorization": f"Bearer {own_variables([token_env])[0]}"}
+        said["headers"] = {"Authorization": f"Bearer {variables([token_env])[0]}"}
     said["ignore"] = list(said["ignore"])
     return Source(name=name, sweep_seconds=sweep_seconds or None, allow_private=allow_private, **said).check()
 

@@ -51,7 +51,13 @@ def serve(
         str | None, _flag("secret_names", "Environment variables that specs may name, besides FAIRLANE_SECRET_*")
     ] = None,
     outbound_allow: Annotated[
-        str | None, _flag("outbound_allow", "Hosts and networks inside that commands may call, separated by commas")
+        str | None,
+        _flag(
+            "outbound_allow", "Hosts and networks inside that commands may call and pollers read, separated by commas"
+        ),
+    ] = None,
+    pollers: Annotated[
+        bool | None, _flag("pollers", "Read what the pollers of applied specs declare; one broker does at a time")
     ] = None,
     connections_max: Annotated[int | None, _flag("connections_max", "Connections of clients, in each process")] = None,
     polls_max: Annotated[int | None, _flag("polls_max", "Long polls that wait at once, in each process")] = None,

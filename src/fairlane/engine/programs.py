@@ -54,7 +54,8 @@ class AppProgram:
 
 
 class Programs:
-    """By name: `queues`, `hooks` (None: its secret is missing here) and `commands` of all apps of the tenant."""
+    """By name: `queues`, `hooks` (None: its secret is missing here), `commands` and `pollers` of all apps of the
+    tenant."""
 
     def __init__(self, store: Store, tenant: str, secrets: Secrets, allowed: Allowed) -> None:
         self._store = store
@@ -66,6 +67,7 @@ class Programs:
         self.queues: dict[str, QueueProgram] = {}
         self.hooks: dict[str, Hook | None] = {}
         self.commands: dict[str, ir.CommandSpec] = {}
+        self.pollers: dict[str, ir.PollerSpec] = {}
         self._doors: dict[str, QueueProgram] = {}
         """Of the queues whose messages are looked at when they are pushed."""
         self.loaded = False
@@ -110,6 +112,7 @@ class Programs:
         self.queues = {name: one for program in programs for name, one in program.queues.items()}
         self.hooks = {name: hook for program in programs for name, hook in program.hooks.items()}
         self.commands = {name: one for program in programs for name, one in program.spec.commands.items()}
+        self.pollers = {name: one for program in programs for name, one in program.spec.pollers.items()}
         self._doors = {name: queue for name, queue in self.queues.items() if queue.looks}
         self.loaded = True
         self.idle = not self._doors

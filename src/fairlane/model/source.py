@@ -44,7 +44,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as it was read. What has the same hash is the same; behind a `#` may stand by which rule it was made, and
+    """A record as it was read. What has the same hash is the same; behind a `#` may stand by which rule it was made:
     hashes of different rules tell nothing of each other."""
 
     key: str

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -47,15 +48,32 @@ class Progress(msgspec.Struct):
     sweeping: bool = False
 
 
-class Poller:
-    """Reads a source under its lease. Cancel what it runs to stop it: what was not committed is read again."""
+class Sources(Protocol):
+    """Where how far sources were read is kept: a `Client`, or a broker itself."""
 
-    def __init__(self, source: Source, client: Client, *, told: Callable[[Progress], None] = lambda _: None) -> None:
+    async def source(self, name: str) -> SourceView: ...
+    async def lease_source(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView: ...
+    async def release_source(self, name: str, token: int) -> bool: ...
+    async def commit_source(self, name: str, page: SourcePage) -> SourceCommitted: ...
+
+
+class Poller:
+    """Reads a source under its lease. Cancel what it runs to stop it: what was not committed is read again. `allowed`
+    is what it may ask besides the public internet."""
+
+    def __init__(
+        self,
+        source: Source,
+        client: Sources,
+        *,
+        told: Callable[[Progress], None] = lambda _: None,
+        allowed: Allowed | None = None,
+    ) -> None:
         self.source = source.check()
         self.progress = Progress()
         self._client = client
         self._told = told
-        allowed = Allowed(everything=source.allow_private)
+        allowed = allowed or Allowed(everything=source.allow_private)
         self._sender = Sender(caller=Caller(allowed, seconds=_ANSWER_SECONDS, bytes_max=REQUEST_BYTES_MAX))
         self._at: SourceView
         self._read_at = -source.every_seconds
@@ -89,7 +107,7 @@ class Poller:
 
     def _pause(self, error: FairlaneError, failures: int) -> float:
         if isinstance(error, Conflict):
-            log.info("%s", error)
+            log.log(logging.INFO if failures == 1 else logging.DEBUG, "%s", error)
             return self.source.lease_seconds / 2
         if isinstance(error, Overloaded):
             pause = max(error.retry_after, backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))

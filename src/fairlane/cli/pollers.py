@@ -1,0 +1,119 @@
+"""Reads what the pollers of the specs in force declare. Every broker does it: the lease of a source says which one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from fairlane.broker import Broker
+from fairlane.cli.poll import source_of
+from fairlane.client.sources import SourcePage
+from fairlane.client.views import SourceCommitted, SourceView
+from fairlane.errors import InvalidRequest
+from fairlane.model.source import Commit, Record, Source
+from fairlane.outbound.addresses import Allowed
+from fairlane.polling.poller import Poller
+from fairlane.spec import ir
+
+LOOK_SECONDS = 0.5
+STOP_SECONDS = 3.0
+"""For giving the leases back; what does not come to it ends by itself."""
+_AGAIN_SECONDS = 60.0
+
+log = logging.getLogger("fairlane.poll")
+
+
+class PollerService:
+    """`secrets` gives what environment variables hold that specs may name; `allowed` is what may be asked besides the
+    public internet."""
+
+    def __init__(self, broker: Broker, secrets: Callable[[Sequence[str]], Sequence[str]], allowed: Allowed) -> None:
+        self._broker = broker
+        self._secrets = secrets
+        self._allowed = allowed
+        self._running: dict[str, tuple[ir.PollerSpec, asyncio.Task[None]]] = {}
+        self._seen: object = None
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="fairlane pollers")
+
+    async def stop(self) -> None:
+        """What was read and not committed is read again by whoever comes next."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        await self._end(list(self._running))
+        if self._task is not None and (error := self._task.exception()):
+            raise error
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            pollers = self._broker.engine.programs.pollers
+            if pollers is not self._seen:  # they are others whenever a spec was applied
+                await self._renew(pollers)
+                self._seen = pollers
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
+
+    async def _renew(self, pollers: dict[str, ir.PollerSpec]) -> None:
+        """Read what the specs in force say, and no longer what they do not."""
+        await self._end([name for name, (declared, _) in self._running.items() if pollers.get(name) != declared])
+        for name, declared in pollers.items():
+            if name not in self._running:
+                polling = asyncio.create_task(self._poll(name, declared), name=f"fairlane poller {name}")
+                self._running[name] = (declared, polling)
+
+    async def _end(self, names: list[str]) -> None:
+        tasks = [self._running.pop(name)[1] for name in names]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+
+    async def _poll(self, name: str, declared: ir.PollerSpec) -> None:
+        try:
+            source = source_of(name, declared, self._secrets)
+        except InvalidRequest as error:
+            log.error("poller %r is not run: %s", name, error)
+            return
+        while True:
+            try:
+                await Poller(source, _Sources(self._broker), allowed=self._allowed).run()
+            except Exception:
+                log.exception("poller %r failed; it begins again in %.0f s", name, _AGAIN_SECONDS)
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+
+class _Sources:
+    """The verbs of a client, without the way over HTTP."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._sources = broker.engine.sources
+        self._tenant = broker.tenant
+
+    async def source(self, name: str) -> SourceView:
+        return _view(await self._sources.get(self._tenant, name))
+
+    async def lease_source(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView:
+        return _view(await self._sources.lease(self._tenant, name, seconds=seconds, token=token))
+
+    async def release_source(self, name: str, token: int) -> bool:
+        return await self._sources.release(self._tenant, name, token)
+
+    async def commit_source(self, name: str, page: SourcePage) -> SourceCommitted:
+        records = [
+            Record(key=one.key, hash=one.hash, data=bytes(one.data), partition=one.partition) for one in page.records
+        ]
+        said = {field: getattr(page, field) for field in page.__struct_fields__} | {"records": records}
+        done = await self._sources.commit(self._tenant, name, Commit(**said))
+        return SourceCommitted(**msgspec.structs.asdict(done))
+
+
+def _view(source: Source) -> SourceView:
+    return SourceView(**{field: getattr(source, field) for field in SourceView.__struct_fields__})
