@@ -53,6 +53,7 @@ def test_a_sample_is_signed_sent_and_followed(
         assert (again["status"], again["answer"]["processed"]) == (200, True)
         code, out, _ = run("hook", "test", "Wait", "--preset", "github", "--wait", "0.1")
         assert (code, '"x":"sample x"' in out, "waits    for whoever carries out" in out) == (0, True, True)
+        assert "added    payload.x: the spec reads it, and the sample of the sender has it not" in out
         code, out, _ = run("hook", "test", "Now")
         assert (code, "answer   200 " in out, '"processed":true' in out) == (0, True, True)
         code, out, _ = run("hook", "test", "Push", "--body", "body.json")

@@ -108,10 +108,14 @@ def _body(file: str) -> bytes:
 
 def _show(sent: Delivery, answer: Answer, message: Became | None, end: Answer | None, *, json: bool) -> None:
     if json:
-        print_json({"status": answer.status, "answer": answer.told, "message": message, "end": end and end.told})
+        shown = {"status": answer.status, "answer": answer.told, "message": message, "end": end and end.told}
+        print_json(shown | {"added": sent.added})
         return
     lines = [f"sent     {sent.body.decode(errors='replace')}"]
     lines.append(f"         to {sent.url}")
+    if sent.added:
+        lines.append(f"added    {', '.join(sent.added)}: the spec reads it, and the sample of the sender has it not.")
+        lines.append("         Compare with what the sender really sends; --body FILE sends that")
     lines.append(f"answer   {answer.status} {answer.body.decode(errors='replace')}")
     if message is not None:
         lines.append(f"message  {bytes(message.data).decode(errors='replace')}")

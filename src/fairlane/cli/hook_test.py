@@ -13,14 +13,14 @@ import msgspec
 
 from fairlane.config import own_variables
 from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
-from fairlane.hooks.samples import sample_of
+from fairlane.hooks.samples import SAMPLES, sample_of
 from fairlane.hooks.schemes import scheme_of
 from fairlane.hooks.secrets import keys_of
 from fairlane.hooks.signatures import sign
 from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
 from fairlane.spec.program import QueueProgram, decoded
-from fairlane.spec.sample import sample_body
+from fairlane.spec.sample import added_to, sample_body
 from fairlane.spec.source import suggestion
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Delivery(NamedTuple):
     url: str
     headers: dict[str, str]
     body: bytes
+    added: tuple[str, ...] = ()
+    """What the spec reads and the sample of its sender has not."""
 
 
 class Answer(NamedTuple):
@@ -82,7 +84,9 @@ def delivery(
     scheme = scheme_of(hook.verify) if hook.verify else None
     known = preset or (hook.verify.scheme if hook.verify else "")
     sample = sample_of(known)
-    sent = msgspec.json.encode(sample_body(spec, hook, sample.body)) if body is None else body
+    filled = sample_body(spec, hook, sample.body)
+    sent = msgspec.json.encode(filled) if body is None else body
+    added = tuple(added_to(sample.body, filled)) if body is None and known in SAMPLES else ()
     id = delivery_id or str(uuid.uuid4())
     headers = {"Content-Type": "application/json", **sample.headers}
     if isinstance(hook.idempotency, ir.HeaderKey):
@@ -94,7 +98,7 @@ def delivery(
         headers |= {
             name.decode(): value.decode("latin-1") for name, value in signed.items() if name.decode() not in names
         }
-    return Delivery(f"{server.rstrip('/')}/hook/{quote(webhook)}", headers, sent)
+    return Delivery(f"{server.rstrip('/')}/hook/{quote(webhook)}", headers, sent, added)
 
 
 def send(what: Delivery) -> Answer:

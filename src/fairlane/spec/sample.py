@@ -47,6 +47,15 @@ def sample_body(spec: ir.Spec, webhook: ir.WebhookSpec, sent: dict[str, Any]) ->
     return body
 
 
+def added_to(sent: dict[str, Any], body: dict[str, Any], path: str = "payload") -> Iterator[str]:
+    """Where `body` has something that `sent` has not."""
+    for name, value in body.items():
+        if name not in sent:
+            yield f"{path}.{name}"
+        elif isinstance(value, dict) and isinstance(sent[name], dict):
+            yield from added_to(sent[name], value, f"{path}.{name}")
+
+
 def _expressions(
     spec: ir.Spec, webhook: ir.WebhookSpec, queue: ir.QueueSpec | None
 ) -> Iterator[tuple[str, ir.Type | None]]:
