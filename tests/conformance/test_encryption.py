@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.errors import SealError
+from fairlane.model.explanation import Explanation
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT
 from fairlane.model.queue import Queue
 from fairlane.model.segment import messages
@@ -101,6 +103,31 @@ async def test_without_a_key_nothing_is_stored_and_nothing_is_delivered(harness:
     taken = await harness.pop(queue)
     assert taken.data == [CANARY]
     assert taken.lane.attempts == 0, "nobody is charged for a missing key"
+
+
+async def test_a_missing_key_is_explained_and_its_lane_is_read_soon_after_it_is_back(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    await harness.push(queue, [CANARY])
+    await opened(harness)
+    assert len(await harness.broker.pop(queue.name)) == 0
+    found = await set_aside(harness.broker, queue.name)
+    assert (found.reason, "has no encryption key" in found.sentence) == ("sealed", True)
+    await opened(harness, NEW)
+    found = await harness.broker.explain(queue.name, DEFAULT_PARTITION)
+    assert (found.reason, found.until) == ("asleep", harness.clock() + 5_000_000)
+    assert "under an encryption key that a broker has not" in found.sentence
+    await opened(harness, OLD)
+    harness.clock.advance(5)
+    assert (await harness.pop(queue)).data == [CANARY]
+
+
+async def set_aside(broker: Broker, queue: str) -> Explanation:
+    """Why its lane does not move, once it was given back beside the pop that found it unreadable."""
+    async with asyncio.timeout(30):
+        while (found := await broker.explain(queue, DEFAULT_PARTITION)).reason == "leased":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return found
 
 
 async def test_a_key_follows_another_without_a_pause(harness: Harness) -> None:

@@ -81,7 +81,7 @@ async def test_a_lane_that_poison_stopped_is_explained(harness: Harness, policy:
     await broker.nack(await broker.pop(queue), error="poison")
     found = await broker.explain(queue, "p")
     assert (found.reason, found.until, found.waiting) == (reason, None, 1)
-    assert "'poison'" in found.sentence
+    assert "failed once, with 'poison'" in found.sentence
     assert await broker.resume_lanes(queue) == 1
     assert [delivery.json() for delivery in await broker.pop(queue)] == [0]
 

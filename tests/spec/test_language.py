@@ -63,7 +63,22 @@ def test_a_spec_with_a_hole_or_a_slip_in_it_is_an_error_at_a_place_or_another_sp
     [
         ("app X {\n  queue = 1\n}", 2, 9, "`=` cannot stand here", "`name: value`"),
         ("app X {\n  a: 1, b: 2 }", 2, 7, "`,` cannot stand here", "white space"),
-        ("app X {\n  queue Y {\n", 2, 12, "the text ends too early; expected `}` or a name", None),
+        (
+            "app X {\n  queue Y {\n",
+            2,
+            12,
+            "the text ends too early; expected `}` or a name",
+            "`{` of line 2 is",
+        ),
+        (
+            'app X {\n queue Y {\n } # {\n queue "{" {} // {',
+            4,
+            19,
+            "the text ends too early",
+            "`{` of line 1 is",
+        ),
+        ("app X { webhook gh.push-1x {} }", 1, 24, "`-` cannot stand here", 'in quotes: "gh.push-1x"'),
+        ("app X {\n queue my-own-queue {} }", 2, 10, "`-` cannot stand here", 'in quotes: "my-own-queue"'),
         ('app X {\n  a: "open\n}', 2, 6, "the string is not closed on its line", None),
         ('app X { a: "\\q" }', 1, 13, "the string has an escape that is none", "known are"),
         ('app X { a: "\\ud800" }', 1, 12, "the string has a lone surrogate", None),

@@ -88,7 +88,7 @@ class Explained(_View, frozen=True, kw_only=True, rename="camel"):
     """Why a lane does not move."""
 
     reason: str
-    """paused, leased, empty, parked, blocked, windowed, delayed, backing_off, asleep or ready."""
+    """paused, leased, empty, parked, blocked, windowed, delayed, backing_off, asleep, sealed or ready."""
     sentence: str
     until: Micros | None = None
     """When the reason ends by itself."""

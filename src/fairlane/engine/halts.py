@@ -69,7 +69,8 @@ class Halter:
         if not lanes:
             raise NotFound(f"group {name!r} has not begun to read partition {place.partition!r}; ask again soon")
         paused = await self._store.halts.paused(queue.id)
-        return explain(lanes[0], queue.options, paused, group=name, now=await self._store.now())
+        now, seals = await self._store.now(), self._store.seals
+        return explain(lanes[0], queue.options, paused, group=name, now=now, seals=seals)
 
     async def _find(self, place: Place) -> tuple[Queue, Group | None, PartitionId | None]:
         queue = await self._catalogue.existing(place.tenant, check_name("queue", place.queue))

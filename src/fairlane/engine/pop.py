@@ -25,6 +25,7 @@ from fairlane.errors import (
     InvalidRequest,
     NotFound,
     OutcomeUnknown,
+    SealError,
     ShuttingDown,
     StoreCorrupt,
     Unavailable,
@@ -43,6 +44,8 @@ from fairlane.telemetry import Telemetry
 _FLOOR_SECONDS = 2.0
 """A parked poll looks again this often whatever it was told: hints may be lost."""
 _CORRUPT_PAUSE_MS = 60_000
+_SEALED_PAUSE_MS = 5_000
+"""A key that is missing here comes back, and other brokers may have it."""
 
 log = logging.getLogger(__name__)
 
@@ -302,17 +305,18 @@ class Popper:
         except StoreCorrupt as error:
             log.error("partition %s (%s) cannot be read: %s", lane.partition, lane.name, error)
             if lease is not None:
-                self._spawn(self._set_aside(lane, lease, str(error)))
+                self._spawn(self._set_aside(lane, lease, error))
             return None
         if lease is not None:
             self._leases.remember(lease.token, lane)
         return taken
 
-    async def _set_aside(self, lane: Lane, lease: LeaseId, error: str) -> None:
+    async def _set_aside(self, lane: Lane, lease: LeaseId, error: StoreCorrupt) -> None:
+        pause = _SEALED_PAUSE_MS if isinstance(error, SealError) else _CORRUPT_PAUSE_MS
         home = await self._catalogue.partition(lane.partition)
         shared = home is not None and home.unordered
         nacks = [
-            Nack(position, charge=False, error=error, delay_ms=_CORRUPT_PAUSE_MS)
+            Nack(position, charge=False, error=str(error), delay_ms=pause)
             for position in range(lane.first, lane.upto if shared else lane.first + 1)
         ]
         where: dict[str, Any] = {"partition": lane.partition, "group_id": lease.group_id, "token": lease.token}

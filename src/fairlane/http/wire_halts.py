@@ -60,7 +60,8 @@ class Explained(Wire, rename="camel", kw_only=True):
     partition: str
     group: str
     reason: str
-    """paused, leased, empty, operations_pending, parked, blocked, windowed, delayed, backing_off, asleep or ready."""
+    """paused, leased, empty, operations_pending, parked, blocked, windowed, delayed, backing_off, asleep, sealed or
+    ready."""
     sentence: str
     until: str | None
     """When the reason ends by itself."""

@@ -21,6 +21,7 @@ Reason = Literal[
     "delayed",
     "backing_off",
     "asleep",
+    "sealed",
     "ready",
 ]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,10 +39,17 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     lane: LaneState
 
 
-def explain(lane: LaneState, options: QueueOptions, paused: Paused, *, group: str, now: int) -> Explanation:
+def explain(
+    lane: LaneState, options: QueueOptions, paused: Paused, *, group: str, now: int, seals: bool = True
+) -> Explanation:
+    """`seals`: whether the broker that is asked has an encryption key."""
     leased_upto = lane.committed if lane.leased_until is None else lane.leased_until
     waiting = lane.head - max(lane.committed, leased_upto) - lane.skipped - lane.in_flight
-    reason, sentence, until = _paused(lane, paused, group) or _held(lane, waiting, now) or _timed(lane, options, now)
+    found = _paused(lane, paused, group) or _held(lane, waiting, now)
+    if found is None and options.encryption_enabled and not seals:
+        why = "The queue is encrypted and this broker has no encryption key: set the one its messages are under."
+        found = "sealed", why, None
+    reason, sentence, until = found or _timed(lane, options, now)
     return Explanation(reason=reason, sentence=sentence, until=until, waiting=waiting, lane=lane)
 
 
@@ -71,7 +79,7 @@ def _held(lane: LaneState, waiting: int, now: int) -> _Found | None:
         return "operations_pending", f"There is nothing to read until it is applied: {count} as an operation.", None
     if waiting <= 0:
         return "empty", "There is nothing to read.", None
-    tried = f"message {lane.committed} failed {lane.attempts} times, at last with {lane.error!r:.200}"
+    tried = f"message {lane.committed} failed {_times(lane.attempts)} with {lane.error!r:.200}"
     if lane.halted == "parked":
         why = f"with its first message: {tried}" if lane.attempts else "by an operator"
         return "parked", f"The lane was set aside {why}; resume it.", None
@@ -88,7 +96,8 @@ def _timed(lane: LaneState, options: QueueOptions, now: int) -> _Found:
     if lane.ready_at is not None and lane.ready_at > now:
         at = lane.ready_at
         if not lane.attempts:
-            return "asleep", f"A consumer gave message {lane.committed} back until {shown(at)}.", at
+            sealed = ", or it is under an encryption key that a broker has not" if options.encryption_enabled else ""
+            return "asleep", f"A consumer gave message {lane.committed} back until {shown(at)}{sealed}.", at
         tries = f"attempt {lane.attempts} of {options.retry_limit + 1}"
         return "backing_off", f"Backing off until {shown(at)} after {tries} failed with {lane.error!r:.200}.", at
     waiting = lane.head - lane.committed - lane.skipped - lane.in_flight
@@ -97,6 +106,10 @@ def _timed(lane: LaneState, options: QueueOptions, now: int) -> _Found:
 
 def _count(messages: int) -> str:
     return "1 message" if messages == 1 else f"{messages} messages"
+
+
+def _times(attempts: int) -> str:
+    return "once," if attempts == 1 else f"{attempts} times, at last"
 
 
 def shown(micros: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any, cast
@@ -39,6 +40,10 @@ _HINTS = {
     "&": "and is written `&&`",
     "|": "or is written `||`",
 }
+_BRACES = re.compile(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*|[{}]')
+"""Those in strings and comments are passed over with them."""
+_NAME_BEFORE = re.compile(r"[\w.]*$")
+_DASHED = re.compile(r"[\w.]+(-[\w.]+)+")
 
 
 def parse(source: Source) -> File:
@@ -86,18 +91,47 @@ def _explained(source: Source, error: UnexpectedInput) -> SpecError:
     offset = error.pos_in_stream if error.pos_in_stream is not None else len(source.text)
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         missing = _missing(error.accepts or error.expected)
-        return source.error(f"the text ends too early{missing}", len(source.text.rstrip()))
+        return source.error(f"the text ends too early{missing}", len(source.text.rstrip()), hint=_unclosed(source.text))
     if isinstance(error, UnexpectedToken):
         token: Token = error.token
         shown = str(token) if len(token) <= 40 else f"{token[:40]}..."
-        hint = _HINTS.get(token[:1])
+        hint = _hint(source.text, offset)
         return source.error(f"`{shown}` cannot stand here{_missing(error.expected)}", offset, token.end_pos, hint=hint)
     assert isinstance(error, UnexpectedCharacters)
     character = source.text[offset]
     if character == '"':
         return source.error("the string is not closed on its line", offset)
-    hint = _HINTS.get(character)
+    hint = _hint(source.text, offset)
     return source.error(f"`{character}` cannot stand here{_missing(error.allowed)}", offset, hint=hint)
+
+
+def _hint(text: str, offset: int) -> str | None:
+    if dashed := _dashed(text, offset):
+        return f'a name with `-` in it stands in quotes: "{dashed}"'
+    return _HINTS.get(text[offset : offset + 1])
+
+
+def _dashed(text: str, offset: int) -> str | None:
+    """The name around this place, if a dash of it stands here."""
+    if text[offset : offset + 1] != "-":
+        return None
+    begin = offset - len(_NAME_BEFORE.search(text[:offset])[0])  # type: ignore[index]  # it may be empty, but is found
+    name = _DASHED.match(text, begin)
+    return name[0] if name is not None and name.end() > offset > begin else None
+
+
+def _unclosed(text: str) -> str | None:
+    """Which block the end of the text should have closed."""
+    opened: list[int] = []
+    for found in _BRACES.finditer(text):
+        if found[0] == "{":
+            opened.append(found.start())
+        elif found[0] == "}" and opened:
+            opened.pop()
+    if not opened:
+        return None
+    line = text.count("\n", 0, opened[-1]) + 1
+    return f"the `{{` of line {line} is not closed"
 
 
 def _missing(expected: set[str] | None) -> str:
