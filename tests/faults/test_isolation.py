@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
+from msgspec import Raw
 
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store
@@ -22,6 +23,7 @@ import fairlane.store.sqlite.journal  # noqa: F401
 from fairlane.broker import Broker
 from fairlane.engine.switchboard import PUSH_ASIDE
 from fairlane.errors import BrokerFailed, LaneLocked
+from fairlane.model.recurring import Definition
 from tests.broker_process import broker_process
 from tests.conftest import FreshDatabase
 from tests.faults.producers import QUEUE, drained, stored
@@ -316,3 +318,19 @@ async def test_a_locked_lane_holds_up_no_scheduled_message_of_another(url: str, 
         return (await stored(url))["a"] == [0, 1]
 
     await until(all_are_stored)
+
+
+async def test_a_locked_lane_holds_up_no_tick_of_another_schedule(url: str, broker: Broker) -> None:
+    for partition in ("a", "b"):
+        await broker.push(QUEUE, 0, partition=partition)
+
+    async def ticked() -> bool:
+        return len((await stored(url))["b"]) > 1
+
+    async with held(url, QUEUE, "a"):
+        for partition in ("a", "b"):
+            definition = Definition(queue=QUEUE, partition=partition, data=Raw(b"1"), every_seconds=1)
+            await broker.engine.recurring.put(broker.tenant, f"tick {partition}", definition)
+        await until(ticked)
+        assert (await stored(url))["a"] == [0]
+        assert outages(broker) == 0

@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from fairlane.engine.transact import Transactor
-from fairlane.errors import Conflict, FairlaneError, LaneWaiting, NotFound, TransactionRefused, Unavailable
+from fairlane.errors import Conflict, FairlaneError, LaneLocked, LaneWaiting, NotFound, TransactionRefused, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import check_name
@@ -119,7 +119,7 @@ class Recurring:
             try:
                 count += await self._fire(schedule, now)
             except FairlaneError as error:
-                if isinstance(error, Unavailable) and not isinstance(error, LaneWaiting):
+                if isinstance(error, Unavailable) and not isinstance(error, LaneWaiting | LaneLocked):
                     raise
                 if not isinstance(error, Conflict) or isinstance(error, TransactionRefused):
                     self._refuse(place, now, error)
