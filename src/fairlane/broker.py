@@ -93,7 +93,7 @@ class Broker(Administration):
         with 0 for ever.
 
         `journal` is a directory: pushes and acks that the store cannot take are kept there and applied later, and a
-        broker on PostgreSQL starts without its database. A store that takes longer than `patience_seconds` is away;
+        broker on PostgreSQL starts without its database. A flush has `patience_seconds`, then its lanes go there;
         `limits` say when a busy one lets pushes and acks wait, or refuses them; without any it takes its time, for who
         calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that commands of a
         spec may call, `secret_names` environment variables that it may name for secrets, both separated by commas."""

@@ -334,3 +334,32 @@ async def test_a_locked_lane_holds_up_no_tick_of_another_schedule(url: str, brok
         await until(ticked)
         assert (await stored(url))["a"] == [0]
         assert outages(broker) == 0
+
+
+async def test_a_flush_that_takes_too_long_holds_its_own_lanes_and_is_stored_once(url: str, tmp_path: Path) -> None:
+    """It is in the journal, and may yet be stored: so nothing of its lanes leaves the journal before it has ended."""
+    gate = 4711
+    async with Broker.open(url, journal=str(tmp_path)) as broker, stranger(url) as keeper:
+        await broker.push(QUEUE, 0, partition="a")
+        await keeper.execute("SELECT pg_advisory_xact_lock($1)", gate)
+        connection = await asyncpg.connect(url)
+        await connection.execute(
+            "CREATE FUNCTION public.wait() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN"
+            f" IF position('slow'::bytea IN NEW.body) > 0 THEN PERFORM pg_advisory_xact_lock_shared({gate}); END IF;"
+            " RETURN NEW; END $$;"
+            "CREATE TRIGGER wait BEFORE INSERT ON fairlane.segments FOR EACH ROW EXECUTE FUNCTION public.wait()"
+        )
+        await connection.close()
+        slow = await broker.push(QUEUE, "slow", partition="a")
+        assert (slow.status, slow.durability, slow.reason) == ("buffered", "journal", "system_busy")
+        assert broker.engine.shelter is not None
+        assert [lane.partition for lane in broker.engine.shelter.unsettled()] == ["a"]
+        for number in range(1, 6):
+            await serves(broker, number)
+            assert (await broker.push(QUEUE, number, partition="b")).status == "queued"
+            assert (await broker.push(QUEUE, number, partition="a")).reason == "maintaining_order"
+        assert await stored(url) == {"a": [0], "b": [1, 2, 3, 4, 5]}
+        assert outages(broker) == 0
+        await keeper.execute("ROLLBACK; BEGIN")
+        await drained(broker)
+        assert (await stored(url))["a"] == [0, "slow", 1, 2, 3, 4, 5]

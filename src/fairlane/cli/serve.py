@@ -77,7 +77,7 @@ def serve(
         int | None, _flag("journal_bytes_max", "Past this the journal refuses with 429")
     ] = None,
     patience_seconds: Annotated[
-        float | None, _flag("patience_seconds", "A store that takes longer for a push or an ack is away")
+        float | None, _flag("patience_seconds", "A push or an ack that takes the store longer goes to the journal")
     ] = None,
     wait_seconds_max: Annotated[
         float | None, _flag("wait_seconds_max", "Longest wait for a busy store; past it pushes and acks get 202")
