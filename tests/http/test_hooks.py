@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from types import SimpleNamespace
@@ -334,3 +335,35 @@ async def test_what_is_no_form_though_it_says_so_is_refused(wire: Wire, body: by
     inbox = await Inbox(wire).apply("queue Q% {}" + hook)
     (await inbox.send("W", body, headers_of("github", body) | {"Content-Type": FORM})).refused(400)
     assert inbox.counted("W") == {"malformed": 1}
+
+
+async def speak(wire: Wire, text: str, body: bytes = b"") -> bytes:
+    """Send this, and read until the broker hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(wire.base.rpartition(":")[2]))
+    writer.write(text.replace("\n", "\r\n").encode() + body)
+    try:
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.close()
+
+
+async def test_a_body_that_is_longer_than_its_webhook_allows_is_refused_by_its_header(wire: Wire) -> None:
+    hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" }  max_body_bytes: 500 }'
+    inbox = await Inbox(wire).apply(QUEUE + hook)
+    answer = await speak(wire, f"POST /hook/W{inbox.tag} HTTP/1.1\nhost: localhost\ncontent-length: 501\n\n")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"body_too_large" in answer
+    assert inbox.counted("W") == {"too_large": 1}
+
+
+async def test_a_signature_in_a_trailer_is_none(wire: Wire) -> None:
+    hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }'
+    inbox = await Inbox(wire).apply(QUEUE + hook)
+    head = (
+        f"POST /hook/W{inbox.tag} HTTP/1.1\nhost: localhost\nconnection: close\n"
+        "content-type: application/json\ntransfer-encoding: chunked\n\n"
+    )
+    signed = "".join(f"{name}: {value}\r\n" for name, value in headers_of("github", BODY).items())
+    framed = b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(BODY), BODY, signed.encode())
+    assert (await speak(wire, head, framed)).startswith(b"HTTP/1.1 401 ")
+    assert await wire.pop(inbox.queue) == []
