@@ -289,7 +289,7 @@ class DeliveryMachine(Losing):
 
     async def look(self) -> list[Any]:
         lanes = (self.broker.lanes(QUEUE, group) for group in self.model.groups)
-        return list(await asyncio.gather(self.broker.depth(QUEUE), self.broker.scheduled(QUEUE), *lanes))
+        return list(await asyncio.gather(self.broker.depth(QUEUE), self.broker.scheduled(QUEUE, limit=1000), *lanes))
 
 
 def agrees(model: Queue, seen: Sequence[Any]) -> None:
