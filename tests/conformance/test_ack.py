@@ -129,12 +129,17 @@ async def test_repeating_the_ack_that_finished_a_lease_is_told_from_a_stale_one(
 
 
 async def test_an_ack_without_a_lease_finishes_what_is_not_yet_committed(harness: Harness) -> None:
-    queue = await harness.queue()
+    queue = await harness.queue(lease_seconds=5)
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1, 2])
-    settled = await harness.settle(Settlement(partition=partition.id, group_id=group.id, token=None, upto=2))
-    assert (settled.state, settled.before, settled.after) == ("ok", 0, 2)
+    bare = Settlement(partition=partition.id, group_id=group.id, token=None, upto=3)
+    settled = await harness.settle(bare)
+    assert (settled.state, settled.before, settled.after, settled.limit) == ("ok", 0, 0, 0), "nobody was given anything"
+    await harness.pop(queue, group, batch=2)
+    harness.clock.advance(5)
+    settled = await harness.settle(bare)
+    assert (settled.state, settled.before, settled.after, settled.limit) == ("ok", 0, 2, 2)
     assert (await harness.pop(queue, group)).data == [2]
 
 
@@ -158,6 +163,7 @@ async def test_an_ack_without_a_lease_drains_a_lane_for_good(harness: Harness) -
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1])
+    await harness.pop(queue, group)
     await harness.settle(Settlement(partition=partition.id, group_id=group.id, token=None, upto=2))
     assert not await harness.pop(queue, group)
     assert (await harness.lane(group)).ready_at is None

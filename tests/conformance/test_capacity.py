@@ -130,6 +130,7 @@ async def test_an_ack_without_a_lease_makes_room(harness: Harness) -> None:
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1])
+    await harness.pop(queue, group)
     await harness.settle(Settlement(partition=partition.id, group_id=group.id, token=None, upto=1))
     assert await room(harness, queue) == 1
 

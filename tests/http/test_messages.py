@@ -78,6 +78,14 @@ async def test_messages_are_found_by_status(wire: Wire) -> None:
     (await wire.get("/api/v1/messages", status="lost")).refused(400)
 
 
+async def test_a_message_that_was_finished_before_others_is_shown_so(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 1, 2, 3, ids=["first", "ahead", "last"])
+    await wire.ack((await wire.pop(queue))[1:2])
+    by_status = {each["transactionId"]: each["status"] for each in await listed(wire, queue=queue)}
+    assert by_status == {"first": "processing", "ahead": "completed", "last": "processing"}
+
+
 async def test_messages_are_found_by_time_namespace_and_task(wire: Wire) -> None:
     queue, namespace = wire.name(), wire.name("namespace")
     await wire.configure(queue, namespace=namespace, task="t")

@@ -62,6 +62,7 @@ class Agreement(Bundles):
             error=lane.failures.get(lane.committed, (0, None))[1],
             dead=lane.gave_up,
             last_at=lane.log[-1].created_at if lane.log else state.last_at,
+            skipped=sum(at >= max(lane.committed, lane.upto if live else 0) for at in lane.ahead),
             oldest_at=lane.log[lane.committed].created_at if lane.committed < len(lane.log) else None,
         )
 
@@ -69,8 +70,9 @@ class Agreement(Bundles):
         """Stored = finished + dead + leased + waiting, the first two by the model, the others as told."""
         reach = max(state.committed, state.leased_until or 0)
         finished = lane.fates.count("acked") + lane.fates.count("skipped")
-        leased, waiting = reach - state.committed, state.head - reach
-        assert state.head - state.start == finished + lane.fates.count("dead") + leased + waiting
+        leased, waiting = reach - state.committed, state.head - reach - state.skipped
+        ended = finished + lane.fates.count("dead") + state.skipped
+        assert state.head - state.start == ended + leased + waiting
 
     def _one_holder(self, key: tuple[str, str, str], state: LaneState) -> None:
         """Of the leases handed out and not given back, at most one lives: the one that the lane tells of."""

@@ -50,6 +50,8 @@ class Lane:  # one partition as one group sees it
     ready_at: int = NEVER
     lease: str | None = None  # also one that ran out
     upto: int = 0  # the position behind the leased batch
+    handed: int = 0  # behind what the last holder was given
+    ahead: dict[int, str] = field(default_factory=dict)  # how messages ended that were finished before others
     ends_at: int = 0
     ended: str | None = None  # the lease that its holder, or an ack, ended last
     failures: dict[int, tuple[int, str | None]] = field(default_factory=dict)  # attempts and last error
@@ -68,16 +70,23 @@ class Lane:  # one partition as one group sees it
         self.fates = self.fates[:to] + [fate] * (to - self.committed)
         self.committed = to
 
+    def finish(self, at: int, fate: str) -> None:
+        """One message ended; the cursor passes all that did."""
+        self.failures.pop(at, None)
+        self.ahead[at] = fate
+        while self.committed in self.ahead:
+            self.move(self.committed + 1, self.ahead.pop(self.committed))
+
     def tries(self, at: int) -> int:
         return self.failures.get(at, (0, None))[0]
 
     def charge(self, at: int, error: str | None) -> None:
         self.failures[at] = self.tries(at) + 1, error
 
-    def bury(self, now: int) -> None:
-        tries, error = self.failures[self.committed]
-        self.gave_up, self.letters[self.committed] = self.gave_up + 1, (error, tries, now, False)
-        self.move(self.committed + 1, "dead")
+    def bury(self, at: int, now: int) -> None:
+        tries, error = self.failures[at]
+        self.gave_up, self.letters[at] = self.gave_up + 1, (error, tries, now, False)
+        self.finish(at, "dead")
 
     def settle(self, words: Sequence[Word], options: dict[str, int], now: int, bundle: bool) -> list[Answer]:
         """All that one call says of this lane, under one lease or none. In a bundle a failure is final."""
@@ -86,20 +95,24 @@ class Lane:  # one partition as one group sees it
         newest = {message.tx: at for at, message in enumerate(self.log)}
         told = [newest.get(word.tx, end) if word.position is None else word.position for word in words]
         if lease is not None and not (held and lease == self.lease):
-            again = lease == self.ended and max(told) < before and all(w.status in DONE for w in words)
+            over = all(at < before or at in self.ahead for at in told)
+            again = lease == self.ended and over and all(w.status in DONE for w in words)
             return [Answer(noop=True) if again else Answer("lease_lost") for w in words]
-        answers, nacked = [Answer("unresolvable")] * len(words), False
+        answers, nacked, ended = [Answer("unresolvable")] * len(words), False, set(self.ahead)
         for at, index in sorted((at, i) for i, at in enumerate(told) if at < (self.upto if lease else end)):
             word, status = words[index], words[index].status
-            if at < before:
+            if at < before or at in ended:
                 answers[index] = Answer(noop=True) if status in DONE else Answer("committed")
+            elif at >= self.handed:
+                answers[index] = Answer("not_delivered")
             elif nacked:
                 answers[index] = Answer("redelivered")
             elif bundle or status in (*DONE, "dlq"):
-                self.move(at + (status in DONE), "acked")
-                if status not in DONE:
+                if status in DONE:
+                    self.finish(at, "acked")
+                else:
                     self.charge(at, word.error)
-                    self.bury(now)
+                    self.bury(at, now)
                 answers[index] = Answer(dead=status not in DONE)
             else:
                 nacked, failed = True, status == "failed"
@@ -109,7 +122,7 @@ class Lane:  # one partition as one group sees it
                 backoff_ms = min(options["retry_delay_ms"] << self.tries(at) >> 1, options["retry_delay_max_ms"])
                 sleep_ms = backoff_ms * (failed and not over) if word.delay_ms is None else word.delay_ms
                 if dead := over and at == self.committed:  # with messages before it open, it falls in its turn
-                    self.bury(now)
+                    self.bury(at, now)
                 self.rest(now + 1000 * sleep_ms * (not dead))
                 answers[index] = Answer(dead=dead)
         if not nacked and self.committed >= (self.upto if self.lease else before + 1):
@@ -160,9 +173,9 @@ class Queue:
                 lane.alone_until = max(lane.alone_until, lane.upto)
                 lane.charge(lane.committed, "Partition lease expired")
             while lane.tries(lane.committed) > limit:
-                lane.bury(now)
+                lane.bury(lane.committed, now)
             lane.rest(now)
-            first, over = lane.committed, [at for at in lane.failures if lane.tries(at) > limit]
+            first, over = lane.committed, [*(at for at in lane.failures if lane.tries(at) > limit), *lane.ahead]
             upto = min([first + (1 if first < lane.alone_until else room), len(lane.log), *over])
             got += [(name, at, lane.log[at], lane.tries(at) * (at == first)) for at in range(first, upto)]
             if ends_at == 0:
@@ -170,6 +183,7 @@ class Queue:
                 lane.rest(now)
             elif upto > first:
                 lane.lease, lane.upto, lane.ends_at, lane.ready_at = lease, upto, ends_at, ends_at
+                lane.handed = upto
         return got
 
     def ack(self, group: str, words: Sequence[Word], now: int, *, bundle: bool = False) -> list[Answer]:
@@ -196,5 +210,5 @@ class Queue:
                 head, since = len(lane.log), sum(message.created_at < at for message in lane.log)
                 place = {"end": head, "new": head, "time": since, "position": min(at, head)}
                 lane.move(place.get(to, 0), "skipped")
-                lane.failures, lane.alone_until, lane.ended = {}, 0, None
+                lane.failures, lane.ahead, lane.alone_until, lane.ended, lane.handed = {}, {}, 0, None, 0
                 lane.rest(now)

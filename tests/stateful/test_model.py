@@ -49,12 +49,14 @@ def test_a_batch_comes_in_order_and_once() -> None:
     assert bench.pop() == [("a", 2, 0)]
 
 
-def test_acking_the_middle_completes_what_is_before_and_repeats_are_no_ops() -> None:
+def test_acking_the_middle_finishes_it_alone_and_repeats_are_no_ops() -> None:
     bench = Bench("a", "a", "a")
     bench.pop()
     assert bench.ack((1, "completed")) == [Answer()]
+    assert bench.ack((1, "completed")) == [Answer(noop=True)]
+    assert bench.ack((1, "failed")) == [Answer("committed")]
+    assert bench.ack((0, "completed")) == [Answer()]
     assert bench.ack((0, "completed")) == [Answer(noop=True)]
-    assert bench.ack((0, "failed")) == [Answer("committed")]
     assert bench.ack((2, "success")) == [Answer(released=True)]
     assert bench.ack((2, "success")) == [Answer(noop=True)]
     assert bench.ack((2, "failed")) == [Answer("lease_lost")]
@@ -129,7 +131,7 @@ def test_lanes_are_served_longest_ready_first_within_the_batch() -> None:
     bench.push("b", "b")
     assert bench.pop(batch=3, most=2) == [("a", 0, 0), ("a", 1, 0), ("b", 0, 0)]
     bench.now += 1
-    bench.ack((1, "completed"))
+    bench.ack((0, "completed"), (1, "completed"))
     bench.push("a")
     assert bench.pop() == [("a", 2, 0)]
 

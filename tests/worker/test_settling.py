@@ -30,6 +30,13 @@ def test_of_messages_that_are_done_in_a_row_the_last_of_each_lane_is_told() -> N
     assert told(item("a"), item("b", lease="m")) == ["a", "b"], "each lease is acked for itself"
 
 
+def test_only_who_speaks_for_others_says_so() -> None:
+    claim = Claim(Batch("l", [], ordered=True))
+    some = [item("a"), item("x", OTHER), item("b"), item("c", status="failed")]
+    needed, _ = _needed([Said(claim, [], [one], []) for one in some])
+    assert [(one.transaction_id, one.cumulative) for one in needed] == [("b", True), ("x", False), ("c", False)]
+
+
 def test_what_is_more_than_done_is_told_and_nothing_is_taken_to_be_done_with_it() -> None:
     assert told(item("a"), item("b", status="failed"), item("c")) == ["a", "b", "c"]
     assert told(item("a"), item("b", status="dlq"), item("c"), item("d")) == ["a", "b", "d"]

@@ -81,8 +81,8 @@ class Message(Generic[T_co]):
 
 
 class Batch(Sequence[Message[T]]):
-    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack. `ordered`: an
-    ack of a message finishes those before it in its partition. `lease_seconds`: how long the lease is."""
+    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack. `ordered`:
+    nobody else is given messages of its partitions meanwhile. `lease_seconds`: how long the lease is."""
 
     def __init__(
         self, lease: str, messages: list[Message[T]], *, ordered: bool = False, lease_seconds: int = RENEW_SECONDS

@@ -66,6 +66,7 @@ class Ack(msgspec.Struct, rename="camel", omit_defaults=True):
     error: str | None = None
     delay_ms: int | None = None
     result: msgspec.Raw | None = None
+    cumulative: bool = False
 
 
 class AckBody(msgspec.Struct, rename="camel"):
@@ -148,7 +149,7 @@ class PopAnswer(msgspec.Struct, rename="camel"):
     consumer_group: str = ""
     messages: list[Popped] = []
     ordered: bool = False
-    """An ack of a message finishes those before it in its partition."""
+    """Nobody else is given messages of these partitions meanwhile."""
     failed_attempts: dict[int, int] = {}
     """By the number of the message; of those that have any."""
     lease_seconds: int = RENEW_SECONDS
@@ -212,6 +213,7 @@ def ack_of(item: AckItem) -> Ack:
         item.error,
         item.delay_ms,
         None if item.result is None else msgspec.Raw(item.result),
+        item.cumulative,
     )
 
 

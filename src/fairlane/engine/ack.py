@@ -266,8 +266,9 @@ class Acker:
             await self._answer_each(plan, settlement, settled, items, outcomes)
             return
         self.count(plan, settled)
-        plain = settled.state == "ok" and settlement.nack is None and not settlement.bury
-        if plain and bounds(plan.positions)[0] >= settled.before:
+        plain = settled.state == "ok" and settlement.nack is None and not settlement.bury and not settled.finished
+        least, most = bounds(plan.positions)
+        if plain and least >= settled.before and most < settled.limit:
             outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
         else:
             await self._answer_all(plan, settlement, settled, items, outcomes)

@@ -244,9 +244,8 @@ def status_of(position: int, standings: Sequence[Standing], dead: bool) -> Statu
     if dead:
         return "dead_letter"
     own = [standing for standing in standings if standing.group == QUEUE_MODE] or list(standings)
-    if own and all(position < standing.committed for standing in own):
+    if own and all(standing.has_finished(position) for standing in own):
         return "completed"
-    held = (standing for standing in own if standing.committed <= position)
-    if any(standing.leased_until is not None and position < standing.leased_until for standing in held):
+    if any(standing.holds(position) for standing in own):
         return "processing"
     return "pending"

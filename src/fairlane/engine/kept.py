@@ -31,6 +31,7 @@ class _Ack(msgspec.Struct, array_like=True):
     delay_ms: int | None
     result: bytes | None
     position: int | None
+    cumulative: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -57,7 +58,16 @@ def push_entry(lane: Lane, messages: Sequence[tuple[PushItem, str]], id: UUID) -
 
 def ack_entry(lane: Lane, items: Sequence[AckItem], id: UUID) -> NewEntry:
     kept = [
-        _Ack(item.transaction_id, item.status, item.lease, item.error, item.delay_ms, item.result, item.position)
+        _Ack(
+            item.transaction_id,
+            item.status,
+            item.lease,
+            item.error,
+            item.delay_ms,
+            item.result,
+            item.position,
+            item.cumulative,
+        )
         for item in items
     ]
     return NewEntry(lane, len(kept), _encode(kept), id)
@@ -93,6 +103,7 @@ def ack_request(entry: Entry, body: bytes) -> AckRequest:
             delay_ms=ack.delay_ms,
             result=ack.result,
             position=ack.position,
+            cumulative=ack.cumulative,
         )
         for ack in _decode_acks(body)
     ]

@@ -24,6 +24,14 @@ UNRESOLVABLE = AckOutcome(
 )
 
 
+NOT_DELIVERED = AckOutcome(
+    False,
+    "",
+    code="not_delivered",
+    error="this message was not handed out yet; ack what a pop returned",
+)
+
+
 class Plan(msgspec.Struct):
     """A settlement, and whose items it answers: their indexes in the request, and their positions in the lane."""
 
@@ -71,12 +79,14 @@ def bounds(positions: Sequence[int]) -> tuple[int, int]:
 
 
 def behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
-    """A nack that came too late clamps nothing: what was said of the messages from the cursor on still counts."""
+    """A nack that came too late clamps nothing: what was said of messages behind it that are open still counts."""
     nack = None if isinstance(plan.settlement, Verdicts) else plan.settlement.nack
-    if nack is None or settled.state != "ok" or nack.position >= settled.before:
+    if nack is None or settled.state != "ok":
         return None
-    rest = {index: position for index, position in plan.items if position >= settled.before}
-    late = {index: position for index, position in plan.items if position < settled.before}
+    if nack.position >= settled.before and nack.position not in settled.finished:
+        return None
+    rest = {index: position for index, position in plan.items if position > nack.position}
+    late = {index: position for index, position in plan.items if position <= nack.position}
     plan.indexes, plan.positions = list(late), list(late.values())
     if not rest:
         return None
@@ -106,9 +116,11 @@ def said(
 
 
 def _completed(positions: Sequence[int], *, unordered: bool) -> Settlement | Verdicts:
+    done = ranges(positions)
     if unordered:
-        return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, done=ranges(positions))
-    return Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=bounds(positions)[1] + 1)
+        return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, done=done)
+    (first, upto), *ahead = done
+    return Settlement(partition=PartitionId(0, 0), group_id=0, token=None, first=first, upto=upto, ahead=ahead)
 
 
 def _again(positions: Sequence[int], saying: Saying) -> Verdicts:
@@ -119,9 +131,9 @@ def _again(positions: Sequence[int], saying: Saying) -> Verdicts:
 
 
 def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> Settlement:
-    """Everything below the first message that must come again is finished as far as it was acked; the rest is
-    redelivered."""
+    """Below the first message that must come again what was acked is finished; the rest is redelivered."""
     settlement = Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
+    done, through = [], -1
     for index, position in sorted(found.items(), key=lambda entry: entry[1]):
         item = items[index]
         status = "dlq" if in_transaction and item.status == "failed" else item.status
@@ -129,11 +141,18 @@ def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transacti
             error = item.error or "no reason given"
             settlement.nack = Nack(position, status == "failed", error, item.delay_ms)
             break
-        settlement.upto = position + 1
+        done.append(position)
+        if item.cumulative and item.lease is not None:
+            through = position
         if status == "dlq":
             settlement.bury.append(Bury(position, item.error or "dead-lettered by the consumer"))
         if item.result is not None:
             settlement.results.append((position, item.result))
+    spans = ranges(position for position in done if position > through)
+    if through >= 0:
+        spans.insert(0, (0, through + 1))
+    if spans:
+        (settlement.first, settlement.upto), *settlement.ahead = spans
     return settlement
 
 
@@ -142,14 +161,16 @@ def settled_outcome(item: AckItem, position: int, settlement: Settlement, settle
     finishes = item.status in ("completed", "success")
     nack = settlement.nack
     if settled.state != "ok":
-        outcome.success = outcome.noop = settled.repeated and finishes and position < settled.after
+        outcome.success = outcome.noop = settled.repeated and finishes
         if not outcome.success:
             outcome.code, outcome.error = LOST.code, LOST.error
-    elif position < settled.before:
+    elif position < settled.before or position in settled.finished:
         outcome.success = outcome.noop = finishes
         if not finishes:
             outcome.code = "committed"
             outcome.error = "too late: this message is already committed"
+    elif position >= settled.limit:
+        outcome.success, outcome.code, outcome.error = False, NOT_DELIVERED.code, NOT_DELIVERED.error
     elif nack is not None and position > nack.position:
         outcome.success = False
         outcome.code = "redelivered"

@@ -12,7 +12,7 @@ from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.capacity import full
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
-from fairlane.engine.settlement import Plan
+from fairlane.engine.settlement import NOT_DELIVERED, Plan
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import (
     AlreadyApplied,
@@ -61,7 +61,12 @@ class Transactor:
         self._acker = acker
 
     async def transact(
-        self, tenant: str, steps: Sequence[Step], *, commit: Commit | None = None, release: bool = False
+        self,
+        tenant: str,
+        steps: Sequence[Step],
+        *,
+        commit: Commit | None = None,
+        release: bool = False,
     ) -> list[Outcome]:
         """One outcome per step, in order. TransactionRefused, and nothing applied, if a step is refused.
 
@@ -202,7 +207,12 @@ def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_i
                     f"rolled back: step {index}: the lease ended or is not this group's", index=index
                 )
         else:
-            late = {bury.position for bury in said.bury if bury.position < result.before}
+            over = [item for item, position in plan.items if position >= result.limit]
+            if result.state == "ok" and over:
+                index = min(steps[item] for item in over)
+                raise TransactionRefused(f"rolled back: step {index}: {NOT_DELIVERED.error}", index=index)
+            buried = {bury.position for bury in said.bury}
+            late = {at for at in buried if at < result.before or at in result.finished}
         if result.state == "ok" and late:
             index = min(steps[item] for item, position in plan.items if position in late)
             raise TransactionRefused(f"rolled back: step {index}: the message is already committed", index=index)

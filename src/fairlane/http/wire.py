@@ -44,6 +44,8 @@ class AckBody(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tr
     error: str | None = None
     delay_ms: int | None = None
     result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    cumulative: bool | None = None
+    """Finish what the lease was given before this message too: unless false for a single ack, if true in a batch."""
 
 
 class AckBatchBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -164,7 +164,7 @@ def list_mode(seen: list[Seen]) -> ListMode:
 
 def entry_out(seen: Seen) -> MessageEntry:
     head, queue = seen.head, seen.queue
-    passed = [standing for standing in seen.standings if head.position < standing.committed]
+    passed = [standing for standing in seen.standings if standing.has_finished(head.position)]
     own = [standing for standing in seen.standings if standing.group == QUEUE_MODE]
     return MessageEntry(
         id=head.id,
@@ -193,8 +193,7 @@ def _lease_end(position: int, standings: list[Standing]) -> str | None:
 
 
 def _held_until(position: int, standing: Standing) -> int | None:
-    held = standing.leased_until is not None and standing.committed <= position < standing.leased_until
-    return standing.lease_ends_at if held else None
+    return standing.lease_ends_at if standing.holds(position) else None
 
 
 def detail_out(detail: Detail) -> MessageDetail:
@@ -202,7 +201,7 @@ def detail_out(detail: Detail) -> MessageDetail:
     groups = [
         GroupView(
             name=standing.group,
-            consumed=message.position < standing.committed,
+            consumed=standing.has_finished(message.position),
             lease_expires_at=timestamp_or_none(_held_until(message.position, standing)),
         )
         for standing in detail.standings

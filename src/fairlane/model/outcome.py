@@ -46,7 +46,8 @@ class PushOutcome(msgspec.Struct, gc=False):
 
 
 class AckItem(msgspec.Struct, kw_only=True, gc=False):
-    """What a consumer says of one message. Without a lease it may only finish what is not yet committed."""
+    """What a consumer says of one message, and of no other. Without a lease it may only finish what the lane's last
+    lease was given."""
 
     transaction_id: str
     partition: PartitionId
@@ -59,6 +60,8 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
     """JSON kept with the acked message and returned to whoever acks it again."""
     position: int | None = None
     """Of the message, if the caller has it at hand; otherwise its id is looked up."""
+    cumulative: bool = False
+    """Finishes what its lease was given before this message too; Queen's clients expect that of single acks."""
 
     def check(self) -> None:
         """InvalidRequest when this item could mean nothing; a text that no store can hold is made one that it can."""
@@ -171,7 +174,8 @@ class AckOutcome(msgspec.Struct, gc=False):
     """`code` and `error` say why when `success` is false.
 
     Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late),
-    `redelivered` (an earlier message of the same call failed, so this one comes again).
+    `redelivered` (an earlier message of the same call failed, so this one comes again), `not_delivered` (without a
+    lease: nobody was given it).
     """
 
     success: bool

@@ -95,6 +95,15 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     leased_until: int | None
     """The position up to which a live lease reaches, None without one."""
     lease_ends_at: int | None
+    ahead: list[int] = []
+    """Positions of an ordered queue that were finished ahead of the cursor."""
+
+    def has_finished(self, position: int) -> bool:
+        return position < self.committed or position in self.ahead
+
+    def holds(self, position: int) -> bool:
+        """Whether the message is in the hands of a consumer."""
+        return self.leased_until is not None and position < self.leased_until and not self.has_finished(position)
 
 
 class ActiveLease(msgspec.Struct, frozen=True, kw_only=True):

@@ -148,12 +148,13 @@ class Messages(Protocol):
     async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> List[Settled]:
         """Apply each settlement by itself, in order; a stale token applies nothing.
 
-        With a token: it must be the lane's live lease. `upto` moves the cursor, never back; at the end of the
-        leased batch the lease is released, before it the rest stays leased. Without a token: what lies below `upto`
-        and is not yet committed is finished; a lease whose batch is thereby finished is released. A nack at or
-        above the cursor ends the lease, also of another holder when it comes without a token; below the cursor it
-        is ignored (`after` > its position tells). `bury` dead-letters positions not yet committed, in the same
-        transaction as the move."""
+        What is said to be finished is, and nothing else: from the cursor on it moves the cursor, never back, and over
+        what was finished ahead of it; behind it, it is finished ahead and comes no more. At the end of the leased batch
+        the lease is released, before it the rest stays leased. With a token: it must be the lane's live lease. Without
+        one only what the last lease of the lane was given is finished (`limit`); a lease whose batch is finished by it
+        is released. A nack of a message that is open ends the lease, also of another holder when it comes without a
+        token; of one that is finished it is ignored (`before` and `finished` tell). `bury` dead-letters positions that
+        are open, in the same transaction."""
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> List[RenewOutcome]:

@@ -221,12 +221,21 @@ class Settlement(msgspec.Struct, kw_only=True):
     token: UUID | None
     """Of the lease it is fenced by; None: an ack without a lease."""
     upto: int
-    """Everything below is finished; 0 finishes nothing."""
+    """Everything from `first` to below is finished; 0 finishes nothing."""
+    first: int = 0
+    """0 says it of all that lies below `upto`, as streams do."""
+    ahead: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """Finished as well: positions behind `upto`, as ranges in their order, from the first to below the second."""
     nack: Nack | None = None
     bury: list[Bury] = msgspec.field(default_factory=list)
-    """Positions below `upto`."""
+    """Positions of those that are finished."""
     results: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
     """Kept for the acked positions; see `Groups.results`."""
+
+    @property
+    def done(self) -> list[tuple[int, int]]:
+        """All that is finished, as ranges."""
+        return [(self.first, self.upto), *self.ahead]
 
 
 class Verdicts(msgspec.Struct, kw_only=True):
@@ -248,10 +257,10 @@ class Verdicts(msgspec.Struct, kw_only=True):
 
 class Settled(msgspec.Struct, frozen=True):
     """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was ended by
-    an ack, nack or release, the cursor stands at or past `upto`, and the settlement finishes messages and does
-    nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane; `behind`: acks of the lane wait
-    as operations, so that this one must wait too. Verdicts never do: each is of a message by itself. `locked`: somebody
-    else holds the lane for too long, and nothing was applied; others of the call are."""
+    an ack, nack or release, all that the settlement finishes is finished, and it does nothing else. `before` and
+    `after` are the cursor's positions; `gone`: no such lane; `behind`: acks of the lane wait as operations, so that
+    this one must wait too. Verdicts never do: each is of a message by itself. `locked`: somebody else holds the lane
+    for too long, and nothing was applied; others of the call are."""
 
     state: Literal["ok", "lost", "gone", "behind", "locked"]
     before: int = 0
@@ -260,8 +269,11 @@ class Settled(msgspec.Struct, frozen=True):
     """The nacked message was dead-lettered."""
     released: bool = False
     repeated: bool = False
+    limit: int = COUNT_MAX
+    """Of a settlement: what lies from here on was not handed out, so that nothing was done for it."""
     finished: list[int] = []
-    """Of verdicts: positions that were finished before, so that nothing was done for them."""
+    """Of verdicts: positions that were finished before, so that nothing was done for them. Of a settlement: all that
+    were finished ahead of the cursor below `limit`."""
     lost: list[int] = []
     """Of verdicts: positions that are not this lease's (any more) and come again, or came to another."""
     died: list[int] = []
@@ -285,7 +297,24 @@ def _is_repeat(said: Settlement | Verdicts, settled: Settled) -> bool:
         return not (said.nacks or said.bury or said.release) and len(settled.finished) == done
     if settled.state != "ok":
         return settled.repeated
-    return said.nack is None and not said.bury and settled.after == settled.before
+    if said.nack is not None or said.bury:
+        return False
+    finished = set(settled.finished)
+    return all(finished.issuperset(range(max(first, settled.before), upto)) for first, upto in said.done)
+
+
+def in_force(said: Settlement, settled: Settled) -> bool:
+    """Whether all that a settlement says took effect, now or in an earlier try."""
+    if settled.state != "ok":
+        return settled.repeated
+    late = {bury.position for bury in said.bury}
+    if said.nack is not None:
+        late.add(said.nack.position)
+        if said.token is None and said.nack.position >= settled.limit:
+            return False
+    if any(position < settled.before or position in settled.finished for position in late):
+        return False
+    return max(upto for _, upto in said.done) <= settled.limit
 
 
 class Renewal(msgspec.Struct, frozen=True):

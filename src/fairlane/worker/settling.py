@@ -7,6 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from fairlane.app.app import Subscription
 from fairlane.client.client import Client
 from fairlane.client.transactions import Transaction
@@ -155,8 +157,8 @@ class Settling:
 
 
 def _needed(some: list[Said]) -> tuple[list[AckItem], list[Claim]]:
-    """What has to be said, and of which claims. In an ordered lane that a message is done says so of those before it:
-    of several in a row the last is enough."""
+    """What has to be said, and of which claims. In an ordered lane messages are handled in their order, so that of
+    several that are done in a row the last is told, and that it says so of those before it."""
     items: list[AckItem] = []
     claims: list[Claim] = []
     last: dict[tuple[str | None, PartitionId], int] = {}
@@ -166,7 +168,7 @@ def _needed(some: list[Said]) -> tuple[list[AckItem], list[Claim]]:
             before = last.pop(place, None)
             if said.claim.batch.ordered and item.status == "completed" and item.result is None:
                 if before is not None:
-                    items[before] = item
+                    items[before] = msgspec.structs.replace(item, cumulative=True)
                     last[place] = before
                     continue
                 last[place] = len(items)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 async def ack(app: App, request: Request) -> Response:
     body = decode(request.body, AckBody)
+    if body.cumulative is None:
+        body.cumulative = True  # as the published clients' own tests have it
     return await _ack(app, [body], body.consumer_group)
 
 
@@ -60,6 +62,7 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
                 lease=body.lease_id or None,
                 error=body.error,
                 delay_ms=body.delay_ms,
+                cumulative=body.cumulative or False,
             )
             if len(body.result):
                 item.result = bytes(body.result)
@@ -116,7 +119,7 @@ ROUTES = [
         method="POST",
         path="/api/v1/ack",
         endpoint=ack,
-        summary="Say what became of one message.",
+        summary="Say what became of one message, and of its lease's earlier ones, unless `cumulative` is false.",
         tag="messages",
         body=AckBody,
         statuses=(200, 202),
@@ -125,7 +128,7 @@ ROUTES = [
         method="POST",
         path="/api/v1/ack/batch",
         endpoint=ack_batch,
-        summary="Say what became of many messages of one group.",
+        summary="Say what became of many messages of one group, of exactly those.",
         tag="messages",
         body=AckBatchBody,
         body_bytes_max=REQUEST_BYTES_MAX,

@@ -156,6 +156,7 @@ def _steps(body: CycleBody, partition: PartitionId, group: str) -> list[Step]:
             status=body.ack.status,  # type: ignore[arg-type]
             lease=body.ack.lease_id or None,
             error=body.ack.error,
+            cumulative=True,
         )
         item.check()
         steps.append(AckStep(item, group))

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from fairlane.store.values import Nack, Settled, Settlement, Verdicts, wholly
+from fairlane.store.values import Nack, Settled, Settlement, Verdicts, in_force, wholly
 
 _NO_TOKEN = UUID(int=0)
 _NO_NACK = Nack(-1, False, "")
@@ -24,6 +24,7 @@ def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) ->
     """`settlements` are of one shard and sorted by (partition, group)."""
     nacks = [settlement.nack or _NO_NACK for settlement in settlements]
     buried = [(lane, bury) for lane, settlement in enumerate(settlements, 1) for bury in settlement.bury]
+    ahead = [(lane, *span) for lane, settlement in enumerate(settlements, 1) for span in settlement.ahead]
     results = [(lane, *result) for lane, settlement in enumerate(settlements, 1) for result in settlement.results]
     return (
         shard,
@@ -32,6 +33,7 @@ def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) ->
         [settlement.token is not None for settlement in settlements],
         [settlement.token or _NO_TOKEN for settlement in settlements],
         [settlement.upto for settlement in settlements],
+        [settlement.first for settlement in settlements],
         [nack.position for nack in nacks],
         [nack.charge for nack in nacks],
         [-1 if nack.delay_ms is None else nack.delay_ms for nack in nacks],
@@ -39,6 +41,9 @@ def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) ->
         [lane for lane, _ in buried],
         [bury.position for _, bury in buried],
         [bury.error for _, bury in buried],
+        [lane for lane, _, _ in ahead],
+        [first for _, first, _ in ahead],
+        [upto for _, _, upto in ahead],
         [lane for lane, _, _ in results],
         [position for _, position, _ in results],
         [result for _, _, result in results],
@@ -49,16 +54,11 @@ def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) ->
 def results(rows: Sequence[asyncpg.Record], count: int) -> list[Settled]:
     """The result of each of `count` settlements."""
     found = [Settled("gone")] * count
-    for lane, state, before, after, dead, released, repeated in rows:
-        found[lane - 1] = Settled(STATES[state], before, after, dead, released, repeated)
+    for lane, state, before, after, dead, released, repeated, limit, finished in rows:
+        found[lane - 1] = Settled(STATES[state], before, after, dead, released, repeated, limit, finished)
     return found
 
 
 def applied(settlement: Settlement | Verdicts, settled: Settled) -> bool:
     """Whether all that the settlement said took effect, now or in an earlier try."""
-    if isinstance(settlement, Verdicts):
-        return wholly(settlement, settled)
-    if settled.state != "ok":
-        return settled.repeated
-    late = settlement.nack is not None and settlement.nack.position < settled.before
-    return not late and all(bury.position >= settled.before for bury in settlement.bury)
+    return wholly(settlement, settled) if isinstance(settlement, Verdicts) else in_force(settlement, settled)

@@ -7,7 +7,7 @@ SELECT * FROM fairlane.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::
 SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
 -- name: ack
-SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21);
 
 -- name: expiring
 SELECT q.id, g.id FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id

@@ -140,7 +140,9 @@ ORDER BY k.ready_at, k.partition_id, k.group_id LIMIT $5;
 -- name: standings
 SELECT k.partition_id, g.name AS "group", k.committed,
        CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,
-       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.ready_at END AS lease_ends_at
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.ready_at END AS lease_ends_at,
+       ARRAY(SELECT x.position FROM fairlane.skips x WHERE k.failing AND x.shard = k.shard AND x.partition_id = k.partition_id
+             AND x.position >= k.committed AND x.group_id = k.group_id) AS ahead
 FROM fairlane.cursors k
 JOIN fairlane.groups g ON g.id = k.group_id
 CROSS JOIN (SELECT coalesce($3, clock_timestamp()) AS now) t

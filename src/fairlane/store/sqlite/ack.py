@@ -10,9 +10,11 @@ import apsw
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
-from fairlane.store.sqlite.lanes import LaneRow, advance, backoff_ms, bury, fail, load, next_skip, save
+from fairlane.store.sqlite.hands import SQL as CLAIMS
+from fairlane.store.sqlite.hands import Span
+from fairlane.store.sqlite.lanes import LaneRow, advance, backoff_ms, bury, fail, load, next_skip, save, step_over
 from fairlane.store.sqlite.log import SQL
-from fairlane.store.sqlite.rows import first
+from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import SQL as GROUPS
 from fairlane.store.sqlite.seeding import seed_partition
 from fairlane.store.sqlite.verdicts import judge
@@ -48,8 +50,8 @@ def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts, *, 
     token = settlement.token.bytes if settlement.token else None
     before = lane.committed
     if token is not None and not (lane.lease == token and lane.ready_at is not None and now < lane.ready_at):
-        finished = before >= settlement.upto and settlement.nack is None and not settlement.bury
-        repeated = token == lane.last_lease and finished
+        plain = settlement.nack is None and not settlement.bury
+        repeated = token == lane.last_lease and plain and not _any_open(db, lane, settlement)
         return Settled("lost", before=before, after=before, repeated=repeated)
     return _Settling(db, now, lane, options).apply(settlement)
 
@@ -67,6 +69,13 @@ def _load(db: apsw.Connection, now: int, settlement: Settlement) -> tuple[LaneRo
     return loaded
 
 
+def _any_open(db: apsw.Connection, lane: LaneRow, settlement: Settlement) -> bool:
+    """Whether something that the settlement finishes is not finished yet."""
+    spans = [(max(first, lane.committed), upto) for first, upto in settlement.done]
+    count = SQL["skips_between"]
+    return any(upto - first > value(db, count, lane.partition_id, first, upto, lane.group_id) for first, upto in spans)
+
+
 class _Settling:
     """One settlement of a lane that it may change."""
 
@@ -75,37 +84,77 @@ class _Settling:
         self._now = now
         self._lane = lane
         self._options = options
+        # What was given to the last holder, and to nobody else, may be finished; without a lease too.
+        self._limit = max(lane.committed, lane.lease_end or 0)
 
     def apply(self, settlement: Settlement) -> Settled:
-        lane, before = self._lane, self._lane.committed
+        lane, before, limit = self._lane, self._lane.committed, self._limit
         held = lane.lease if lane.ready_at is not None and self._now < lane.ready_at else None
-        limit = lane.head if settlement.token is None or lane.lease_end is None else lane.lease_end
         nack = settlement.nack
         if nack is not None and not before <= nack.position < limit:
             nack = None
-        upto = max(before, min(settlement.upto, limit, limit if nack is None else nack.position))
-        self._bury(settlement, before, upto)
-        advance(self._db, lane, upto, self._options)
+        stop = limit if nack is None else nack.position
+        spans = [(max(first, before), min(upto, stop)) for first, upto in settlement.done]
+        finished = self._finished_ahead()
+        if nack is not None and nack.position in finished:
+            nack = None
+        self._bury(settlement, before, stop)
+        if settlement.first <= before:
+            advance(self._db, lane, spans[0][1], self._options)
+        ahead = self._finish_ahead(spans)
         dead = self._nack(nack) if nack is not None else False
+        if lane.failing:
+            self._pass_finished()
         if nack is None and lane.committed > before:
             self._release_if_done()
-        self._keep_results(settlement, before)
+        self._keep_results(settlement, spans, finished)
         released = held is not None and lane.lease is None
         if released:
             lane.last_lease = held
-        if nack is not None or lane.committed > before:
+        if nack is not None or ahead or settlement.bury or lane.committed > before:
             save(self._db, lane)
-        return Settled("ok", before=before, after=lane.committed, dead=dead, released=released)
+        return Settled(
+            "ok", before=before, after=lane.committed, dead=dead, released=released, limit=limit, finished=finished
+        )
+
+    def _finished_ahead(self) -> list[int]:
+        """Of what was handed out. At the cursor that could only be a message that was dead-lettered by hand: who holds
+        it may still fail it, and so let go of the lane."""
+        lane = self._lane
+        if not lane.failing:
+            return []
+        key = (lane.partition_id, lane.committed + 1, self._limit, lane.group_id)
+        return [position for (position,) in rows(self._db, CLAIMS["own_skips"], *key)]
 
     def _release_if_done(self) -> None:
         lane = self._lane
         # A lane that slept without a lease is awake again: what it slept for is finished.
-        if lane.lease_end is None or lane.committed >= lane.lease_end:
+        if lane.lease is None or lane.committed >= self._limit:
             lane.offer(self._now)
 
-    def _bury(self, settlement: Settlement, before: int, upto: int) -> None:
+    def _finish_ahead(self, spans: list[Span]) -> bool:
+        """Mark what is finished behind the cursor, so that no pop delivers it; whether there is some."""
+        lane = self._lane
+        keys = [
+            (lane.partition_id, lane.group_id, position)
+            for first, upto in spans
+            for position in range(max(first, lane.committed), upto)
+        ]
+        if keys:
+            self._db.executemany(SQL["forget_failure"], keys)
+            self._db.executemany(SQL["finish_ahead"], [(*key, self._now) for key in keys])
+            lane.failing = 1
+        return bool(keys)
+
+    def _pass_finished(self) -> None:
+        """Move the cursor over what was finished ahead of it."""
+        lane = self._lane
+        if step_over(self._db, lane, self._options) and lane.committed >= lane.head:
+            lane.ready_at = None
+
+    def _bury(self, settlement: Settlement, before: int, stop: int) -> None:
         for item in settlement.bury:
-            if before <= item.position < upto and next_skip(self._db, self._lane, item.position) != item.position:
+            if before <= item.position < stop and next_skip(self._db, self._lane, item.position) != item.position:
                 bury(self._db, self._lane, item.position, self._now, error=item.error, charge=1)
 
     def _nack(self, nack: Nack) -> bool:
@@ -132,13 +181,13 @@ class _Settling:
             lane.offer(self._now)
         return False
 
-    def _keep_results(self, settlement: Settlement, before: int) -> None:
+    def _keep_results(self, settlement: Settlement, spans: list[Span], finished: list[int]) -> None:
         if not settlement.results:
             return
         lane = self._lane
         kept = [
             (lane.partition_id, lane.group_id, position, self._now, result)
             for position, result in settlement.results
-            if before <= position < lane.committed
+            if position not in finished and any(first <= position < upto for first, upto in spans)
         ]
         self._db.executemany(SQL["insert_result"], kept)

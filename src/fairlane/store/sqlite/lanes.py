@@ -49,7 +49,8 @@ class LaneRow(msgspec.Struct):
     """Whether acks of it wait as operations."""
 
     def clear_lease(self) -> None:
-        self.lease = self.lease_start = self.lease_end = self.leased_at = None
+        """`lease_end` stays: what lies below was handed out."""
+        self.lease = self.lease_start = self.leased_at = None
 
     def offer(self, now: int) -> None:
         """Claimable at once, before lanes of lower priority, if there is anything to read."""
@@ -117,9 +118,19 @@ def next_skip(db: apsw.Connection, lane: LaneRow, position: int) -> int | None:
 def step_over(db: apsw.Connection, lane: LaneRow, options: QueueOptions) -> bool:
     """Move the cursor past messages that are not delivered; whether it moved."""
     before = lane.committed
-    while lane.committed < lane.head and next_skip(db, lane, lane.committed) == lane.committed:
-        advance(db, lane, lane.committed + 1, options)
+    advance(db, lane, past_skips(db, lane), options)
     return lane.committed > before
+
+
+def past_skips(db: apsw.Connection, lane: LaneRow) -> int:
+    """The first position from the cursor on that a pop of this lane may deliver."""
+    upto = lane.committed
+    if lane.failing:
+        for (position,) in db.execute(SQL["skips_from"], (lane.partition_id, upto, lane.group_id)):
+            if position > upto:
+                break
+            upto = position + 1
+    return upto
 
 
 def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int) -> int:

@@ -29,6 +29,7 @@ from fairlane.store.values import (
     Slice,
     Stored,
     Verdicts,
+    in_force,
     only_repeats,
     wholly,
 )
@@ -116,14 +117,7 @@ def transact(
 
 
 def _applied(settlement: Settlement | Verdicts, settled: Settled) -> bool:
-    if isinstance(settlement, Verdicts):
-        return wholly(settlement, settled)
-    if settled.state != "ok":
-        return settled.repeated
-    positions = [item.position for item in settlement.bury]
-    if settlement.nack is not None:
-        positions.append(settlement.nack.position)
-    return all(position >= settled.before for position in positions)
+    return wholly(settlement, settled) if isinstance(settlement, Verdicts) else in_force(settlement, settled)
 
 
 def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:

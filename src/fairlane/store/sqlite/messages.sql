@@ -147,6 +147,20 @@ delete from skips where partition_id = ?1 and group_id = ?2 and position < ?3
 select exists (select 1 from failures where partition_id = ?1 and group_id = ?2)
     or exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id in (0, ?2))
 
+-- name: skips_from
+select position from skips where partition_id = ? and position >= ? and group_id in (0, ?) order by position
+
+-- name: forget_failure
+delete from failures where partition_id = ? and group_id = ? and position = ?
+
+-- name: finish_ahead
+insert into skips (partition_id, group_id, position, created_at)
+select ?1, ?2, ?3, ?4
+where not exists (select 1 from skips where partition_id = ?1 and position = ?3 and group_id in (0, ?2))
+
+-- name: skips_between
+select count(*) from skips where partition_id = ? and position >= ? and position < ? and group_id in (0, ?)
+
 -- name: next_skip
 select min(position) from skips where partition_id = ? and position >= ? and group_id in (0, ?)
 
@@ -182,7 +196,7 @@ returning ready_at
 
 -- name: release
 update cursors
-set ready_at = ?1, last_lease = lease, lease = null, lease_start = null, lease_end = null, leased_at = null
+set ready_at = ?1, last_lease = lease, lease = null, lease_start = null, leased_at = null
 where group_id = ?2 and ready_at > ?1 and lease = ?3 and (?4 is null or partition_id = ?4)
     and exists (select 1 from groups where id = ?2)
 returning partition_id

@@ -112,7 +112,7 @@ update claims set first_pos = ?2 where partition_id = ?1 and first_pos < ?2
 
 -- name: move_cursors
 update cursors
-set committed = ?2, lease = null, lease_start = null, lease_end = null, leased_at = null,
+set committed = ?2, lease = null, lease_start = null, leased_at = null,
     ready_at = iif(?2 < ?3, ?4, null),
     failing = exists (select 1 from failures f
         where f.partition_id = ?1 and f.group_id = cursors.group_id and f.position >= ?2)

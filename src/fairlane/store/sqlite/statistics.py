@@ -164,11 +164,14 @@ def _lease(queue_id: int, group: str, id: int, name: str, group_id: int, *rest: 
     )
 
 
-def _standing(id: int, group: str, committed: int, leased_until: int | None, lease_ends_at: int | None) -> Standing:
+def _standing(
+    id: int, group: str, committed: int, leased_until: int | None, lease_ends_at: int | None, ahead: str
+) -> Standing:
     return Standing(
         partition=PartitionId(0, id),
         group=group,
         committed=committed,
         leased_until=leased_until,
         lease_ends_at=lease_ends_at,
+        ahead=msgspec.json.decode(ahead, type=list[int]),
     )

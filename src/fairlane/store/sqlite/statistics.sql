@@ -144,7 +144,9 @@ limit ?5
 -- name: standings
 select c.partition_id, g.name, c.committed,
     iif(c.lease is not null and c.ready_at > ?1, c.lease_end, null),
-    iif(c.lease is not null and c.ready_at > ?1, c.ready_at, null)
+    iif(c.lease is not null and c.ready_at > ?1, c.ready_at, null),
+    (select json_group_array(x.position) from skips x
+        where c.failing and x.partition_id = c.partition_id and x.position >= c.committed and x.group_id = c.group_id)
 from json_each(?2) j
 cross join cursors c on c.partition_id = j.value
 join groups g on g.id = c.group_id

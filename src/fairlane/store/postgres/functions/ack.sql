@@ -1,4 +1,5 @@
--- Settles one lane per element, sorted by (partition, group): finishes what lies below p_upto, then applies the nack and buries.
+-- Settles one lane per element, sorted by (partition, group): finishes what lies from p_first to below p_upto and what p_ahead names,
+-- then applies the nack and buries. What is finished ahead of the cursor has a row in `skips` until the cursor has passed it.
 -- A lane whose acks wait as operations changes nothing: this one comes behind them (b).
 -- The token is compared in the statement that moves the cursor. Without p_fenced the ack has no lease.
 -- Whoever moves a cursor holds its partition's row: a lane may be declared empty only against a head that stands still.
@@ -9,6 +10,7 @@ CREATE OR REPLACE FUNCTION fairlane.ack(
     p_fenced boolean[],
     p_tokens uuid[],
     p_upto bigint[],
+    p_first bigint[],
     p_nack bigint[],           -- position, -1 for none
     p_charge boolean[],
     p_delay_ms bigint[],       -- -1: the queue's backoff
@@ -16,11 +18,15 @@ CREATE OR REPLACE FUNCTION fairlane.ack(
     p_bury_lane int[],         -- messages to dead-letter: index of the lane, position, error
     p_bury_at bigint[],
     p_bury_error text[],
+    p_ahead_lane int[],        -- ranges behind p_upto
+    p_ahead_first bigint[],
+    p_ahead_upto bigint[],
     p_result_lane int[],
     p_result_at bigint[],
     p_results bytea[],
     p_now timestamptz
-) RETURNS TABLE (lane int, state "char", before bigint, after bigint, dead boolean, released boolean, repeated boolean)
+) RETURNS TABLE (lane int, state "char", before bigint, after bigint, dead boolean, released boolean, repeated boolean, "limit" bigint,
+                 finished bigint[])
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
@@ -44,6 +50,13 @@ DECLARE
     v_halt boolean;
     v_waiting boolean;
     v_behind int[] := '{}';
+    v_limit bigint;
+    v_stop bigint;
+    v_firsts bigint[];
+    v_uptos bigint[];
+    v_finished bigint[];
+    v_again_lane int[] := '{}';  -- what had been finished ahead: its result stays
+    v_again_at bigint[] := '{}';
 BEGIN
     v_limited := fairlane.limited_queues(p_shard, p_partitions);
     PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
@@ -67,7 +80,7 @@ BEGIN
         FROM unnest(p_partitions, p_groups) WITH ORDINALITY a(id, grp, i)
         JOIN fairlane.operation_lanes l ON l.shard = p_shard AND l.partition_id = a.id AND l.group_id = a.grp
         WHERE NOT l.passing;
-        RETURN QUERY SELECT i, 'b'::"char", 0::bigint, 0::bigint, false, false, false FROM unnest(v_behind) i;
+        RETURN QUERY SELECT i, 'b'::"char", 0::bigint, 0::bigint, false, false, false, 0::bigint, '{}'::bigint[] FROM unnest(v_behind) i;
     END IF;
 
     FOR i IN 1 .. cardinality(p_partitions) LOOP
@@ -83,19 +96,22 @@ BEGIN
             SELECT q.id, q.options INTO v_queue, o FROM fairlane.queues q WHERE q.id = c.queue_id;
         END IF;
         IF NOT FOUND OR c.queue_id IS DISTINCT FROM v_queue THEN
-            RETURN QUERY SELECT i, 'g'::"char", 0::bigint, 0::bigint, false, false, false;
+            RETURN QUERY SELECT i, 'g'::"char", 0::bigint, 0::bigint, false, false, false, 0::bigint, '{}'::bigint[];
             CONTINUE;
         END IF;
         v_live := c.lease IS NOT NULL AND c.ready_at > t;
         IF p_fenced[i] AND NOT (v_live AND c.lease = p_tokens[i]) THEN
             RETURN QUERY SELECT i, 'l'::"char", c.committed, c.committed, false, false,
-                                c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND c.committed >= p_upto[i]
-                                AND NOT i = ANY (p_bury_lane);
+                                c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND NOT i = ANY (p_bury_lane)
+                                AND NOT EXISTS (
+                                    SELECT 1 FROM fairlane.spans(i, p_first, p_upto, p_ahead_lane, p_ahead_first, p_ahead_upto) r
+                                    WHERE fairlane.some_open(p_shard, c.partition_id, c.group_id, greatest(r.first, c.committed), r.upto)),
+                                0::bigint, '{}'::bigint[];
             CONTINUE;
         END IF;
         IF p_fenced[i] AND p_nack[i] < 0 AND NOT c.failing AND p_upto[i] > c.committed AND p_upto[i] <= c.lease_end
-           AND NOT i = ANY (p_bury_lane) THEN
-            -- As nearly always: a live lease, and nothing failed.
+           AND p_first[i] <= c.committed AND NOT i = ANY (p_bury_lane) AND NOT i = ANY (p_ahead_lane) THEN
+            -- As nearly always: a live lease, its messages in their order, and nothing failed.
             UPDATE fairlane.cursors k
             SET committed = p_upto[i], epoch = k.epoch + 1,
                 lease = CASE WHEN p_upto[i] >= c.lease_end THEN NULL ELSE k.lease END,
@@ -104,22 +120,44 @@ BEGIN
             WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id AND k.epoch = c.epoch;
             v_done[i] := true;
             v_from[i] := c.committed;
-            RETURN QUERY SELECT i, 'o'::"char", c.committed, p_upto[i], false, p_upto[i] >= c.lease_end, false;
+            RETURN QUERY SELECT i, 'o'::"char", c.committed, p_upto[i], false, p_upto[i] >= c.lease_end, false, c.lease_end, '{}'::bigint[];
             CONTINUE;
         END IF;
-        v_upto := greatest(c.committed, least(p_upto[i], CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END,
-                                              CASE WHEN p_nack[i] >= c.committed THEN p_nack[i] END));
+        -- What was given to the last holder, and to nobody else, may be finished; without a lease too.
+        v_limit := greatest(c.committed, c.lease_end);
+        v_stop := least(v_limit, CASE WHEN p_nack[i] >= c.committed THEN p_nack[i] END);
+        SELECT array_agg(greatest(r.first, c.committed)), array_agg(least(r.upto, v_stop)) INTO v_firsts, v_uptos
+        FROM fairlane.spans(i, p_first, p_upto, p_ahead_lane, p_ahead_first, p_ahead_upto) r;
+        -- What was finished ahead before: nothing is done for it again, also if it failed now. At the cursor that can only be a
+        -- message that was dead-lettered by hand: who holds it may still fail it, and so let go of the lane.
+        SELECT coalesce(array_agg(x.position ORDER BY x.position), '{}') INTO v_finished FROM fairlane.skips x
+        WHERE c.failing AND x.shard = p_shard AND x.partition_id = c.partition_id AND x.group_id = c.group_id
+          AND x.position > c.committed AND x.position < v_limit;
+        v_again_lane := v_again_lane || array_fill(i, ARRAY[cardinality(v_finished)]);
+        v_again_at := v_again_at || v_finished;
+        v_upto := CASE WHEN p_first[i] <= c.committed THEN greatest(c.committed, least(p_upto[i], v_stop)) ELSE c.committed END;
         v_buried := 0;
         FOR b IN 1 .. cardinality(p_bury_lane) LOOP
-            CONTINUE WHEN p_bury_lane[b] <> i OR p_bury_at[b] < c.committed OR p_bury_at[b] >= v_upto
+            CONTINUE WHEN p_bury_lane[b] <> i OR p_bury_at[b] < c.committed OR p_bury_at[b] >= v_stop
                           OR fairlane.next_skip(p_shard, c.partition_id, c.group_id, p_bury_at[b]) = p_bury_at[b];
             PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_bury_at[b], p_bury_error[b], t, 1);
             v_buried := v_buried + 1;
         END LOOP;
+        IF p_first[i] > c.committed OR i = ANY (p_ahead_lane) THEN
+            WITH done AS (
+                SELECT g.at FROM unnest(v_firsts, v_uptos) r(first, upto)
+                CROSS JOIN LATERAL generate_series(greatest(r.first, v_upto), r.upto - 1) g(at)),
+            kept AS (
+                INSERT INTO fairlane.skips (shard, partition_id, position, group_id, created_at)
+                SELECT p_shard, c.partition_id, d.at, c.group_id, t FROM done d
+                WHERE fairlane.next_skip(p_shard, c.partition_id, c.group_id, d.at) IS DISTINCT FROM d.at)
+            DELETE FROM fairlane.failures f USING done d
+            WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = c.group_id AND f.position = d.at;
+        END IF;
         v_dead := false;
         v_halt := false;
         v_sleep := 0;
-        v_nack := p_nack[i] >= v_upto AND p_nack[i] < CASE WHEN p_fenced[i] THEN c.lease_end ELSE c.head END;
+        v_nack := p_nack[i] >= v_upto AND p_nack[i] < v_limit AND p_nack[i] <> ALL (v_finished);
         IF v_nack AND p_charge[i] THEN
             INSERT INTO fairlane.failures AS f
                    (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
@@ -151,6 +189,7 @@ BEGIN
         IF v_nack AND NOT v_dead AND p_delay_ms[i] >= 0 THEN
             v_sleep := p_delay_ms[i];
         END IF;
+        v_upto := fairlane.past_skips(p_shard, c.partition_id, c.group_id, v_upto);
         IF v_upto > c.committed THEN
             DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
                                               AND f.group_id = c.group_id AND f.position < v_upto;
@@ -178,14 +217,18 @@ BEGIN
         v_done[i] := true;
         v_from[i] := c.committed;
         RETURN QUERY SELECT i, 'o'::"char", c.committed, v_upto, v_dead,
-                            v_live AND (v_nack OR v_upto >= c.lease_end), false;
+                            v_live AND (v_nack OR v_upto >= c.lease_end), false, v_limit, v_finished;
     END LOOP;
 
     INSERT INTO fairlane.results AS r (shard, partition_id, group_id, position, result, created_at)
     SELECT p_shard, p_partitions[x.lane], p_groups[x.lane], x.at, x.result, t
     FROM unnest(p_result_lane, p_result_at, p_results) x(lane, at, result)
-    WHERE v_done[x.lane] AND x.at >= v_from[x.lane] AND EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
-                  AND k.group_id = p_groups[x.lane] AND k.committed > x.at)
+    WHERE v_done[x.lane] AND x.at >= v_from[x.lane]
+      AND NOT EXISTS (SELECT 1 FROM unnest(v_again_lane, v_again_at) a(lane, at) WHERE a.lane = x.lane AND a.at = x.at)
+      AND (EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
+                   AND k.group_id = p_groups[x.lane] AND k.committed > x.at)
+           OR EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = p_partitions[x.lane]
+                      AND s.position = x.at AND s.group_id = p_groups[x.lane]))
     ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
     SET result = excluded.result, created_at = excluded.created_at;
 
@@ -206,4 +249,20 @@ LANGUAGE sql AS $$
       AND q.id IN (SELECT p.queue_id FROM unnest(p_partitions) i(id) CROSS JOIN LATERAL (
                        SELECT x.queue_id FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = i.id
                        ORDER BY x.epoch DESC LIMIT 1) p);
+$$;
+
+-- What a settlement finishes, as ranges: from the first to below the second.
+CREATE OR REPLACE FUNCTION fairlane.spans(
+    p_lane int, p_first bigint[], p_upto bigint[], p_ahead_lane int[], p_ahead_first bigint[], p_ahead_upto bigint[]
+) RETURNS TABLE (first bigint, upto bigint) LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_first[p_lane], p_upto[p_lane]
+    UNION ALL
+    SELECT a.first, a.upto FROM unnest(p_ahead_lane, p_ahead_first, p_ahead_upto) a(lane, first, upto) WHERE a.lane = p_lane;
+$$;
+
+-- Whether some of these positions, at or behind the cursor, were not finished ahead of it.
+CREATE OR REPLACE FUNCTION fairlane.some_open(p_shard int, p_partition bigint, p_group bigint, p_first bigint, p_upto bigint)
+RETURNS boolean LANGUAGE sql AS $$
+    SELECT p_upto - p_first > (SELECT count(*) FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
+                               AND x.position >= p_first AND x.position < p_upto AND x.group_id IN (0, p_group));
 $$;

@@ -156,7 +156,7 @@ BEGIN
     DELETE FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = ANY (v_ids) AND s.group_id = p_group;
     DELETE FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = ANY (v_ids) AND c.group_id = p_group;
     UPDATE fairlane.cursors k
-    SET committed = x.at, claimed = 0, lease = NULL, last_lease = NULL, probe_until = 0,
+    SET committed = x.at, claimed = 0, lease = NULL, lease_end = x.at, last_lease = NULL, probe_until = 0,
         failing = EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = x.id
                           AND s.position >= x.at AND s.group_id = 0),
         ready_at = CASE WHEN x.at < x.head THEN t - x.boost END

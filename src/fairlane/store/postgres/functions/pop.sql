@@ -211,11 +211,11 @@ BEGIN
         END IF;
         IF v_failing AND v_later IS NULL THEN
             LOOP
-                IF fairlane.next_skip(p_shard, c.partition_id, p_group, v_first) = v_first THEN
+                v_skip := fairlane.past_skips(p_shard, c.partition_id, p_group, v_first);
+                IF v_skip > v_first THEN
                     DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
-                                                      AND f.group_id = p_group AND f.position = v_first;
-                    v_first := v_first + 1;
-                    CONTINUE;
+                                                      AND f.group_id = p_group AND f.position >= v_first AND f.position < v_skip;
+                    v_first := v_skip;
                 END IF;
                 SELECT f.attempts INTO v_attempts FROM fairlane.failures f
                 WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.position = v_first;
@@ -231,6 +231,10 @@ BEGIN
                 v_dead := v_dead + 1;
                 v_died := v_died + 1;
             END LOOP;
+            IF v_first > c.committed THEN
+                DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
+                                               AND x.position < v_first AND x.group_id = p_group;
+            END IF;
             -- A batch ends before a message whose attempts are used up: it falls when the cursor has reached it.
             SELECT count(*) > 0, least(min(f.position) FILTER (WHERE f.attempts > (o ->> 'retry_limit')::int), c.head)
             INTO v_failing, v_stop FROM fairlane.failures f

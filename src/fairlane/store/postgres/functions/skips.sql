@@ -8,6 +8,24 @@ LANGUAGE sql AS $$
     ORDER BY x.position LIMIT 1;
 $$;
 
+-- The first position at or after one that a pop of the group may deliver.
+CREATE OR REPLACE FUNCTION fairlane.past_skips(p_shard int, p_partition bigint, p_group bigint, p_from bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_to bigint := p_from;
+    v_skip bigint;
+BEGIN
+    FOR v_skip IN SELECT x.position FROM fairlane.skips x
+                  WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position >= p_from AND x.group_id IN (0, p_group)
+                  ORDER BY x.position
+    LOOP
+        EXIT WHEN v_skip > v_to;
+        v_to := v_skip + 1;
+    END LOOP;
+    RETURN v_to;
+END $$;
+
 -- Whether a lane has something at or after a position that needs more than the happy path.
 CREATE OR REPLACE FUNCTION fairlane.obstacles(p_shard int, p_partition bigint, p_group bigint, p_from bigint) RETURNS boolean
 LANGUAGE sql AS $$
@@ -57,10 +75,7 @@ BEGIN
     FOR c IN SELECT k.group_id, k.committed, k.lease FROM fairlane.cursors k
              WHERE k.shard = p_shard AND k.partition_id = p_partition AND (p_group = 0 OR k.group_id = p_group)
     LOOP
-        v_to := c.committed;
-        WHILE c.lease IS NULL AND fairlane.next_skip(p_shard, p_partition, c.group_id, v_to) = v_to LOOP
-            v_to := v_to + 1;
-        END LOOP;
+        v_to := CASE WHEN c.lease IS NULL THEN fairlane.past_skips(p_shard, p_partition, c.group_id, c.committed) ELSE c.committed END;
         DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = c.group_id
                                           AND f.position < v_to;
         UPDATE fairlane.cursors k
