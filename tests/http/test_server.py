@@ -173,7 +173,7 @@ async def test_a_silent_connection_is_closed() -> None:
 
 
 async def test_a_header_that_trickles_is_cut_off() -> None:
-    async with serving() as (_, _, port):
+    async with serving() as (server, _, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\n")
 
@@ -183,10 +183,12 @@ async def test_a_header_that_trickles_is_cut_off() -> None:
                 await asyncio.sleep(0.05)
 
         trickling = asyncio.create_task(trickle())
-        answer = await asyncio.wait_for(reader.read(), 5)
+        # What it sends after it was hung up on may cost it the answer that said so.
+        with contextlib.suppress(ConnectionResetError):
+            assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
         trickling.cancel()
         writer.close()
-        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert not server.connections
 
 
 async def test_a_body_that_never_ends_is_cut_off() -> None:
