@@ -51,10 +51,12 @@ class _Watched:
     def spent(self, passed: float) -> float:
         """What of the time that passed its thread had: only what it ran, while it was ready to and the machine was busy
         elsewhere; all of it while it waited in a call."""
-        before = self.cpu_seconds
-        self.cpu_seconds = time.clock_gettime(time.pthread_getcpuclockid(self.thread_id))
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/self/task/{self.native_id}/stat") as stat:
-            if stat.read().rpartition(")")[2].split()[0] == "R":
+        task, before = f"/proc/self/task/{self.native_id}", self.cpu_seconds
+        with contextlib.suppress(OSError, IndexError):  # its thread ended meanwhile, or this system has no such files
+            with open(f"{task}/schedstat") as schedstat, open(f"{task}/stat") as stat:
+                self.cpu_seconds = int(schedstat.read().split()[0]) / 1e9
+                state = stat.read().rpartition(")")[2].split()[0]
+            if state == "R":
                 return min(passed, self.cpu_seconds - before)
         return passed
 

@@ -47,6 +47,18 @@ async def test_acks_in_any_order_end_the_lease_with_the_last(harness: Harness) -
             assert bool(await pop(harness.broker, batch)) == (number == 2)
 
 
+async def test_what_was_finished_ahead_is_known_also_when_less_was_handed_out_since(harness: Harness) -> None:
+    batch = await deliver(harness, 4)
+    await harness.broker.ack(batch[2])
+    await harness.broker.release(batch.lease)
+    await harness.broker.pop(batch[0].queue, batch=1)
+    [again, failed] = [
+        (await harness.broker.ack_many([item(batch[2], lease=None, status=status)]))[0]
+        for status in ("completed", "failed")
+    ]
+    assert (again.success, again.noop, failed.code) == (True, True, "committed")
+
+
 async def test_one_call_may_leave_messages_out(harness: Harness) -> None:
     batch = await deliver(harness, 8)
     outcomes = await harness.broker.ack_many([item(batch[index]) for index in (7, 0, 3, 1, 4)])

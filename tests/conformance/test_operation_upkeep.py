@@ -280,8 +280,8 @@ async def test_operations_are_listed_by_status_and_queue_page_by_page(harness: H
     dropped = await keep(harness, queue, ["dropped"])
     await operations.discard(tenant, dropped.id)
     waiting = [await keep(harness, queue, [n], partition=f"p{n % 3}") for n in range(7)]
-    elsewhere = await keep(harness, other, [0])
     [lane] = await operations.claim("worker", lanes=1)
+    elsewhere = await keep(harness, other, [0])
     begun = {one.id for one in lane.operations}
 
     async def ids(**where: Any) -> list[UUID]:

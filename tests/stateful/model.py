@@ -74,6 +74,9 @@ class Lane:  # one partition as one group sees it
         """One message ended; the cursor passes all that did."""
         self.failures.pop(at, None)
         self.ahead[at] = fate
+        self.step_over()
+
+    def step_over(self) -> None:
         while self.committed in self.ahead:
             self.move(self.committed + 1, self.ahead.pop(self.committed))
 
@@ -172,6 +175,7 @@ class Queue:
             if lane.lease is not None:
                 lane.alone_until = max(lane.alone_until, lane.upto)
                 lane.charge(lane.committed, "Partition lease expired")
+            lane.step_over()  # what was finished ahead of messages that were acked as they were handed out
             while lane.tries(lane.committed) > limit:
                 lane.bury(lane.committed, now)
             lane.rest(now)

@@ -273,7 +273,7 @@ class Settled(msgspec.Struct, frozen=True):
     """Of a settlement: what lies from here on was not handed out, so that nothing was done for it."""
     finished: list[int] = []
     """Of verdicts: positions that were finished before, so that nothing was done for them. Of a settlement: all that
-    were finished ahead of the cursor below `limit`."""
+    were finished ahead of the cursor."""
     lost: list[int] = []
     """Of verdicts: positions that are not this lease's (any more) and come again, or came to another."""
     died: list[int] = []

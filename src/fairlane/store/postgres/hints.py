@@ -20,6 +20,9 @@ _GAP_SECONDS = 0.01
 _IDS_MAX = 400  # a payload has room for 8,000 bytes
 _RECONNECT_SECONDS = 1.0
 
+# The last is what the driver says when the connection was cut in the middle of a statement.
+_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
 log = logging.getLogger(__name__)
 
 
@@ -56,7 +59,7 @@ class Hints:
                 continue
             try:
                 await self._serve(connection)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except _LOST as error:
                 log.warning("lost the connection for hints: %r", error)
                 await asyncio.sleep(_RECONNECT_SECONDS)
             finally:

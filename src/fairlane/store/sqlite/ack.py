@@ -118,12 +118,12 @@ class _Settling:
         )
 
     def _finished_ahead(self) -> list[int]:
-        """Of what was handed out. At the cursor that could only be a message that was dead-lettered by hand: who holds
+        """Whoever was given it. At the cursor that could only be a message that was dead-lettered by hand: who holds
         it may still fail it, and so let go of the lane."""
         lane = self._lane
         if not lane.failing:
             return []
-        key = (lane.partition_id, lane.committed + 1, self._limit, lane.group_id)
+        key = (lane.partition_id, lane.committed + 1, lane.head, lane.group_id)
         return [position for (position,) in rows(self._db, CLAIMS["own_skips"], *key)]
 
     def _release_if_done(self) -> None:

@@ -132,7 +132,7 @@ BEGIN
         -- message that was dead-lettered by hand: who holds it may still fail it, and so let go of the lane.
         SELECT coalesce(array_agg(x.position ORDER BY x.position), '{}') INTO v_finished FROM fairlane.skips x
         WHERE c.failing AND x.shard = p_shard AND x.partition_id = c.partition_id AND x.group_id = c.group_id
-          AND x.position > c.committed AND x.position < v_limit;
+          AND x.position > c.committed;
         v_again_lane := v_again_lane || array_fill(i, ARRAY[cardinality(v_finished)]);
         v_again_at := v_again_at || v_finished;
         v_upto := CASE WHEN p_first[i] <= c.committed THEN greatest(c.committed, least(p_upto[i], v_stop)) ELSE c.committed END;
