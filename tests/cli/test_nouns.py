@@ -70,6 +70,10 @@ def test_some_options_of_a_queue_are_set_and_the_others_stay(fairlane: Command, 
     done = fairlane("queue", "set", queue, "max_size=9", "retry-limit=2", "--json")
     options = done.json["options"]
     assert (options["max_size"], options["retry_limit"], options["lease_seconds"]) == (9, 2, 33)
+    fairlane("push", f"{queue}-pushed", "1", "--partition", "a")
+    fairlane("queue", "set", f"{queue}-pushed", "max_size=9")
+    made = fairlane("queue", "show", f"{queue}-pushed", "--json").json["partitions"]
+    assert [partition["name"] for partition in made] == ["a"], "it makes no partition"
     wrong = fairlane("queue", "set", queue, "max_sise=9")
     assert (wrong.code, "max_sise" in wrong.err, "max_size" in wrong.err) == (2, True, True)
     missing = fairlane("queue", "set", "nobody's", "max_size=9")

@@ -28,6 +28,12 @@ class Configured(Wire, rename="camel", kw_only=True):
     """Every option with its effective value."""
 
 
+class OptionsSet(Wire, rename="camel", kw_only=True):
+    queue: str
+    options: dict[str, Any]
+    """Every option with its effective value."""
+
+
 class Counts(Wire, rename="camel", kw_only=True):
     """Messages by where they stand."""
 

@@ -18,6 +18,7 @@ from fairlane.http.wire_queues import (
     DeletedQueue,
     DepthQuery,
     LaneDepth,
+    OptionsSet,
     PageQuery,
     PartitionList,
     PartitionQuery,
@@ -30,7 +31,6 @@ from fairlane.http.wire_queues import (
     partition_out,
     queue_out,
 )
-from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_PARTITION, check_name
 from fairlane.model.queue import Queue, QueueOptions
 
@@ -48,19 +48,16 @@ async def configure(app: App, request: Request) -> Response:
         name, namespace=body.namespace, task=body.task, **msgspec.structs.asdict(options)
     )
     [partition] = await app.engine.store.queues.born(queue.id, [DEFAULT_PARTITION])
-    return json_response(_configured(queue, partition.id))
-
-
-def _configured(queue: Queue, partition: PartitionId) -> Configured:
-    return Configured(
+    answer = Configured(
         configured=True,
         queue_id=str(queue.id),
-        partition_id=str(partition),
+        partition_id=str(partition.id),
         queue=queue.name,
         namespace=queue.namespace,
         task=queue.task,
         options=options_out(queue.options),
     )
+    return json_response(answer)
 
 
 def _nameless(body: ConfigureBody, options: QueueOptions) -> Response:
@@ -81,8 +78,7 @@ def _nameless(body: ConfigureBody, options: QueueOptions) -> Response:
 async def set_options(app: App, request: Request) -> Response:
     body = decode(request.body, OptionsBody)
     queue = await app.broker.set_options(request.params["queue"], **options_given(body.options))
-    [partition] = await app.engine.store.queues.born(queue.id, [DEFAULT_PARTITION])
-    return json_response(_configured(queue, partition.id))
+    return json_response(OptionsSet(queue=queue.name, options=options_out(queue.options)))
 
 
 async def existing(app: App, name: str) -> Queue:
@@ -187,7 +183,7 @@ ROUTES = [
         summary="Change some options of a queue; the others stay as they are.",
         tag="queues",
         body=OptionsBody,
-        answer=Configured,
+        answer=OptionsSet,
         statuses=(200, 404),
     ),
     Route(
