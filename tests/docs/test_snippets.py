@@ -65,8 +65,8 @@ def test_the_programs_of_the_readme_run(tmp_path: Path, broker: BrokerProcess) -
         assert printed == "customer-7 {'total': 42}\n"
 
 
-def test_every_test_that_a_guarantee_names_is_there() -> None:
-    page = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
+def test_every_test_that_a_page_names_is_there() -> None:
+    page = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
     sources = {path: path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")}
     for named in re.findall(r"`(test_\w+)`", page):
         assert any(f"def {named}(" in source for source in sources.values()), named
