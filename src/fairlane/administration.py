@@ -9,13 +9,13 @@ import msgspec
 from fairlane.engine.catalogue_watch import CATALOGUE
 from fairlane.engine.engine import Engine
 from fairlane.engine.halts import Place
-from fairlane.errors import InvalidRequest, NotFound
+from fairlane.errors import InvalidRequest, NotFound, OptionsChanged
 from fairlane.model.explanation import Explanation
 from fairlane.model.group import Group, LaneState, Seek
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import DeadLetter
-from fairlane.model.queue import Queue, queue_options
+from fairlane.model.queue import Queue, QueueOptions, queue_options
 from fairlane.store.base import Store
 from fairlane.store.values import DeadFilter
 
@@ -39,10 +39,14 @@ class Administration:
                 check_name(label, given)
             elif given is not None and not isinstance(given, str):
                 raise InvalidRequest(f"{label} must be a string, not {type(given).__name__}")
-        checked = queue_options(**options)
-        await self.engine.forwarder.prepare(self.tenant, queue, checked)
+        return await self._configure(queue, queue_options(**options), namespace or "", task or "")
+
+    async def _configure(
+        self, queue: str, options: QueueOptions, namespace: str, task: str, before: QueueOptions | None = None
+    ) -> Queue:
+        await self.engine.forwarder.prepare(self.tenant, queue, options)
         configured = await self.store.queues.configure(
-            self.tenant, queue, checked, namespace=namespace or "", task=task or ""
+            self.tenant, queue, options, namespace=namespace, task=task, before=before
         )
         self.engine.catalogue.forget(configured.id)
         self.engine.catalogue.remember(configured)
@@ -51,11 +55,15 @@ class Administration:
 
     async def set_options(self, queue: str, **options: Any) -> Queue:
         """Change some options of a queue; the others stay as they are. NotFound if there is none."""
-        there = await self.store.queues.get(self.tenant, check_name("queue", queue))
-        if there is None:
-            raise NotFound(f"there is no queue {queue!r}")
-        changed = msgspec.structs.asdict(there.options) | options
-        return await self.configure(queue, namespace=there.namespace, task=there.task, **changed)
+        while True:
+            there = await self.store.queues.get(self.tenant, check_name("queue", queue))
+            if there is None:
+                raise NotFound(f"there is no queue {queue!r}")
+            changed = queue_options(**msgspec.structs.asdict(there.options) | options)
+            try:
+                return await self._configure(queue, changed, there.namespace, there.task, before=there.options)
+            except OptionsChanged:
+                continue  # somebody else changed some meanwhile, and theirs stay too
 
     async def queues(self) -> list[Queue]:
         return await self.store.queues.list(self.tenant)

@@ -99,6 +99,13 @@ class LeaseLost(Conflict):
     code = "lease_lost"
 
 
+class OptionsChanged(Conflict):
+    code = "options_changed"
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the options of queue {queue!r} were changed meanwhile; read them and try again")
+
+
 class AlreadyExists(Conflict):
     code = "already_exists"
 

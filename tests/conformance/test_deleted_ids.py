@@ -200,3 +200,19 @@ async def test_a_clear_forgets_what_retention_remembered(harness: Harness, fresh
     harness.clock.advance(10)
     await run(harness)
     assert isinstance(await harness.try_push(queue, [6], ids=ids[:1]), Duplicates), "of the new ones it knows"
+
+
+async def test_every_id_of_many_small_pushes_is_known_after_they_went(harness: Harness) -> None:
+    """Those that follow each other are remembered together: ids of the broker, ids of others, a pause between."""
+    queue = await harness.queue(retention_enabled=True, dedup_seconds=WINDOW, retention_seconds=10)
+    ids: list[str] = []
+    for number in range(60):
+        of_others = number % 20 >= 15
+        pushed = [str(uuid4()) if of_others else harness.mint() for _ in range(number % 3 + 1)]
+        await harness.push(queue, pushed, ids=pushed)
+        ids += pushed
+        harness.clock.advance(3 if number == 30 else 0.05)
+    harness.clock.advance(10)
+    assert total(await run(harness), queue, "retention") == len(ids)
+    results = [await harness.try_push(queue, ["again"], ids=[one]) for one in ids]
+    assert [only(result).position for result in results if isinstance(result, Duplicates)] == list(range(len(ids)))

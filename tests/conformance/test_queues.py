@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlane.errors import InvalidRequest, NotFound
+from fairlane.errors import InvalidRequest, NotFound, OptionsChanged
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
@@ -321,3 +321,23 @@ async def test_a_request_that_names_too_much_that_is_new_is_refused_alone(
     harness.broker.engine.catalogue.forget_all()
     again = await broker.push_many(items(*range(100, 120), *range(5)))
     assert {outcome.status for outcome in again} == {"queued"}, "what is there is not new, whoever knows it"
+
+
+async def test_options_made_from_others_than_are_in_force_change_nothing(harness: Harness) -> None:
+    """Whoever changes one option reads all and writes all: two that do it at once must not undo each other."""
+    read = await harness.queue(retry_limit=5)
+    theirs = await harness.configure(read, retry_limit=5, lease_seconds=7)
+    with pytest.raises(OptionsChanged, match="changed meanwhile"):
+        await harness.store.queues.configure(
+            read.tenant, read.name, queue_options(retry_limit=9), namespace="", task="", before=read.options
+        )
+    assert await harness.store.queues.get(read.tenant, read.name) == theirs
+    mine = queue_options(retry_limit=9, lease_seconds=7)
+    again = await harness.store.queues.configure(
+        read.tenant, read.name, mine, namespace="", task="", before=theirs.options
+    )
+    assert again.options == mine
+    await harness.store.queues.delete(read.tenant, read.name)
+    with pytest.raises(OptionsChanged):
+        await harness.store.queues.configure(read.tenant, read.name, mine, namespace="", task="", before=mine)
+    assert await harness.store.queues.get(read.tenant, read.name) is None

@@ -53,8 +53,19 @@ class Queues(Protocol):
         """The queues of these names, each once, in one step; those that are not there made, or left out."""
         ...
 
-    async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
+    async def configure(
+        self,
+        tenant: str,
+        name: str,
+        options: QueueOptions,
+        *,
+        namespace: str,
+        task: str,
+        before: QueueOptions | None = None,
+    ) -> Queue:
         """Make the queue or replace all its options and labels; messages, cursors and leases stay.
+
+        Given the options `before` that the new ones were made from, OptionsChanged if the queue has others by now.
 
         A `max_size` set on a queue that has messages counts those that are there, exactly, also while others push.
         """

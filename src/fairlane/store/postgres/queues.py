@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import msgspec
 
-from fairlane.errors import Conflict, NotFound
+from fairlane.errors import Conflict, NotFound, OptionsChanged
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import (
     PRIORITY_SECONDS,
@@ -101,11 +101,23 @@ class Queues:
                 raise NotFound(f"there is no tenant {tenant!r}")
         return [found[name] for name in dict.fromkeys(names) if name in found]
 
-    async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
-        await self.ensure(tenant, name)
+    async def configure(
+        self,
+        tenant: str,
+        name: str,
+        options: QueueOptions,
+        *,
+        namespace: str,
+        task: str,
+        before: QueueOptions | None = None,
+    ) -> Queue:
+        if before is None:
+            await self.ensure(tenant, name)
 
         async def work(connection: asyncpg.Connection[Any]) -> bool:
             rows = await connection.fetch(SQL["lock"], tenant, [name])
+            if before is not None and [_decode_options(row["options"]) for row in rows] != [before]:
+                raise OptionsChanged(name)
             await self.reconfigure(connection, [Reconfigured(row, options, namespace, task) for row in rows])
             await self.note_changes(connection, [row["id"] for row in rows])
             return bool(rows)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import apsw
 import msgspec
 
-from fairlane.errors import Conflict, NotFound, Unavailable
+from fairlane.errors import Conflict, NotFound, OptionsChanged, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import (
@@ -64,9 +64,20 @@ class Queues:
 
         return await (self._database.write(work) if make else self._database.read(work))
 
-    async def configure(self, tenant: str, name: str, options: QueueOptions, *, namespace: str, task: str) -> Queue:
+    async def configure(
+        self,
+        tenant: str,
+        name: str,
+        options: QueueOptions,
+        *,
+        namespace: str,
+        task: str,
+        before: QueueOptions | None = None,
+    ) -> Queue:
         def work(db: apsw.Connection, now: int) -> Queue:
             queue = get(db, tenant, name)
+            if before is not None and (queue is None or queue.options != before):
+                raise OptionsChanged(name)
             if queue is None:
                 return make_queue(db, now, (tenant, name), options, (namespace, task))
             configured = msgspec.structs.replace(queue, options=options, namespace=namespace, task=task)

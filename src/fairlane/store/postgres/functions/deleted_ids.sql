@@ -9,7 +9,8 @@ LANGUAGE sql AS $$
                        AND t.cleared > p_position);
 $$;
 
--- The deleted messages of a partition, created between two times, that have one of these keys.
+-- The deleted messages of a partition, created between two times, that have one of these keys. A row holds messages of up to a second,
+-- by the time of its last.
 CREATE OR REPLACE FUNCTION fairlane.deleted_matches(
     p_shard int, p_partition bigint, p_since timestamptz, p_until timestamptz, p_keys bigint[]
 ) RETURNS TABLE (item int, pos bigint, message_id text, transaction_id text)
@@ -19,7 +20,7 @@ LANGUAGE sql AS $$
     CROSS JOIN LATERAL unnest(d.keys) WITH ORDINALITY k(key, i)
     CROSS JOIN LATERAL (SELECT encode(substring(d.message_ids FROM 16 * k.i::int - 15 FOR 16), 'hex')::uuid AS id) m
     JOIN unnest(p_keys) WITH ORDINALITY g(key, i) ON g.key = k.key
-    WHERE d.shard = p_shard AND d.partition_id = p_partition AND d.created_at >= p_since AND d.created_at <= p_until
+    WHERE d.shard = p_shard AND d.partition_id = p_partition AND d.created_at >= p_since AND d.created_at <= p_until + interval '1 s'
       AND d.keys && p_keys AND (d.transaction_ids IS NULL OR d.transaction_ids[k.i] IS NOT NULL);
 $$;
 
@@ -32,6 +33,9 @@ LANGUAGE sql IMMUTABLE AS $$
                  encode(substring(p_body FROM e.low + 99 FOR 1), 'escape') AS quote
           FROM unnest(0 || p_ends[: cardinality(p_ends) - 1]) e(low) OFFSET 0) h;
 $$;
+
+-- One array of many, in their order.
+CREATE OR REPLACE AGGREGATE fairlane.join_arrays(anycompatiblearray) (SFUNC = array_cat, STYPE = anycompatiblearray);
 
 -- Whether message_keys has ids of a partition; of most it has none.
 CREATE OR REPLACE FUNCTION fairlane.has_keys(p_shard int, p_partition bigint) RETURNS boolean
@@ -66,6 +70,8 @@ DECLARE
     v_segments bigint;
     v_ids bigint;
 BEGIN
+    -- No push waits for the disk because of this; what a crash takes back is done again.
+    PERFORM set_config('synchronous_commit', 'off', true);
     WITH gone AS (
         DELETE FROM fairlane.segments s
         USING (SELECT x.partition_id, x.first_pos, p.seconds, p.cleared
@@ -79,17 +85,28 @@ BEGIN
         RETURNING s.partition_id, s.first_pos, s.created_at, s.keys, s.ends, s.body,
                   s.created_at + make_interval(secs => d.seconds) AS forget_at,
                   s.created_at + make_interval(secs => d.seconds) > t AND s.first_pos >= d.cleared AS known),
-    kept AS (
-        INSERT INTO fairlane.deleted_ids (shard, partition_id, created_at, first_pos, forget_at, keys, message_ids, transaction_ids)
-        SELECT p_shard, g.partition_id, g.created_at, g.first_pos, g.forget_at, g.keys,
-               decode(replace(encode(i.message_ids, 'escape'), '-', ''), 'hex'),
-               CASE WHEN i.transaction_ids <> i.message_ids THEN fairlane.uuids_in(g.ends, g.body) END
+    ids AS (
+        SELECT g.partition_id, g.first_pos, g.created_at, g.forget_at, g.keys, i.message_ids,
+               CASE WHEN i.transaction_ids <> i.message_ids THEN fairlane.uuids_in(g.ends, g.body) END AS transaction_ids
         FROM gone g
         CROSS JOIN LATERAL (
             SELECT string_agg(substring(g.body FROM e.low + 8 FOR 36), '') AS message_ids,
                    string_agg(substring(g.body FROM e.low + 63 FOR 36), '') AS transaction_ids
             FROM unnest(0 || g.ends[: cardinality(g.ends) - 1]) e(low)) i
         WHERE g.known),
+    -- Segments that follow each other and were written in one second leave one row together: a row costs more than the ids in it.
+    kept AS (
+        INSERT INTO fairlane.deleted_ids (shard, partition_id, created_at, first_pos, forget_at, keys, message_ids, transaction_ids)
+        SELECT p_shard, i.partition_id, max(i.created_at), min(i.first_pos), max(i.forget_at),
+               fairlane.join_arrays(i.keys ORDER BY i.first_pos),
+               decode(replace(encode(string_agg(i.message_ids, '' ORDER BY i.first_pos), 'escape'), '-', ''), 'hex'),
+               fairlane.join_arrays(i.transaction_ids ORDER BY i.first_pos)
+        FROM (SELECT i.*, i.transaction_ids IS NULL AS same, date_trunc('second', i.created_at) AS second,
+                     sum(cardinality(i.keys)) OVER (
+                         PARTITION BY i.partition_id, i.transaction_ids IS NULL, date_trunc('second', i.created_at)
+                         ORDER BY i.first_pos) AS upto
+              FROM ids i) i
+        GROUP BY i.partition_id, i.same, i.second, i.first_pos + cardinality(i.keys) - i.upto, i.upto / 1024),
     forgotten AS (
         DELETE FROM fairlane.message_keys k
         USING (SELECT g.partition_id, g.first_pos, unnest(g.keys) AS key, cardinality(g.keys) AS n FROM gone g
