@@ -230,25 +230,25 @@ def test_a_schedule_is_set_listed_paused_run_and_deleted(fairlane: Command, queu
     assert (refused.code, "is not a duration" in refused.err) == (2, True)
 
 
-def _keep_aside(fairlane: Command, on: bool) -> None:
+def _maintenance(fairlane: Command, on: bool) -> None:
     body = b'{"enabled": true}' if on else b'{"enabled": false}'
     path = f"{fairlane.url}/api/v1/system/maintenance"
     urllib.request.urlopen(urllib.request.Request(path, body, {"content-type": "application/json"})).close()
 
 
-def test_what_the_journal_set_aside_is_listed_tried_again_and_discarded(fairlane: Command, queue: str) -> None:
+def test_failed_entries_of_the_journal_are_listed_tried_again_and_discarded(fairlane: Command, queue: str) -> None:
     """Accepted for a partition that its queue does not have any more when the journal is drained."""
     from fairlane.blocking import Client
 
     with Client(fairlane.url) as client:
         client.configure(queue)
-        _keep_aside(fairlane, True)
+        _maintenance(fairlane, True)
         try:
             for number in (1, 2):
                 assert client.push(queue, number, partition=f"lane{number}").durability == "journal"
             client.configure(queue, ordering="fifo")
         finally:
-            _keep_aside(fairlane, False)
+            _maintenance(fairlane, False)
         give_up_at = time.monotonic() + 20
         while len(entries := client.failed_entries()) < 2 and time.monotonic() < give_up_at:
             time.sleep(0.1)
@@ -273,7 +273,7 @@ def test_operations_are_listed_shown_tried_again_and_discarded(fairlane: Command
     from fairlane.blocking import Client
 
     with Client(fairlane.url) as client:
-        _keep_aside(fairlane, True)
+        _maintenance(fairlane, True)
         try:
             ids = [str(client.push(queue, n, partition=f"lane{n}").operation_id) for n in range(3)]
             pending = fairlane("operation", "list", "--status", "pending", "--queue", queue, "--json").json
@@ -282,7 +282,7 @@ def test_operations_are_listed_shown_tried_again_and_discarded(fairlane: Command
             ]
             client.configure(queue, ordering="fifo")
         finally:
-            _keep_aside(fairlane, False)
+            _maintenance(fairlane, False)
         give_up_at = time.monotonic() + 20
         while len(client.operations(status="failed", queue=queue)) < 3 and time.monotonic() < give_up_at:
             time.sleep(0.1)

@@ -111,7 +111,7 @@ async def test_a_missing_key_is_explained_and_its_lane_is_read_soon_after_it_is_
     await harness.push(queue, [CANARY])
     await opened(harness)
     assert len(await harness.broker.pop(queue.name)) == 0
-    found = await set_aside(harness.broker, queue.name)
+    found = await given_back(harness.broker, queue.name)
     assert (found.reason, "has no encryption key" in found.sentence) == ("sealed", True)
     await opened(harness, NEW)
     found = await harness.broker.explain(queue.name, DEFAULT_PARTITION)
@@ -122,7 +122,7 @@ async def test_a_missing_key_is_explained_and_its_lane_is_read_soon_after_it_is_
     assert (await harness.pop(queue)).data == [CANARY]
 
 
-async def set_aside(broker: Broker, queue: str) -> Explanation:
+async def given_back(broker: Broker, queue: str) -> Explanation:
     """Why its lane does not move, once it was given back beside the pop that found it unreadable."""
     async with asyncio.timeout(30):
         while (found := await broker.explain(queue, DEFAULT_PARTITION)).reason == "leased":  # noqa: ASYNC110

@@ -80,7 +80,7 @@ async def stored(url: str) -> dict[str, list[int]]:
 async def drained(broker: Broker, *, seconds: float = 30.0) -> None:
     """Wait until the store has all that was accepted, out of the journal and out of the operation queue."""
     engine = broker.engine
-    assert engine.shelter is not None
+    assert engine.journal_route is not None
     async with asyncio.timeout(seconds):
-        while engine.shelter.held or not engine.shelter.watch.up or engine.processor.depth:  # noqa: ASYNC110
+        while engine.journal_route.lanes or not engine.journal_route.watch.up or engine.processor.depth:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -182,7 +182,7 @@ async def test_what_killed_workers_left_is_drained_by_fewer_of_them(
         await asyncio.to_thread(alone.stop)
 
 
-async def test_maintenance_keeps_pushes_aside_and_stores_them_afterwards(
+async def test_maintenance_keeps_pushes_in_the_journal_and_stores_them_afterwards(
     tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     broker = BrokerProcess(f"sqlite:///{tmp_path}/queue.db", data_dir=tmp_path / "data")

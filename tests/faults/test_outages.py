@@ -83,13 +83,15 @@ async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
         with frozen(server):
             first = await broker.push(QUEUE, 1)
             assert (first.status, first.reason, first.durability) == ("buffered", "store_unavailable", "journal")
-            assert broker.engine.shelter is not None
-            broker.engine.shelter.patience.seconds = 3600  # whoever waits for the store from now on does so for ever
+            assert broker.engine.journal_route is not None
+            broker.engine.journal_route.patience.seconds = (
+                3600  # whoever waits for the store from now on does so for ever
+            )
             for number in range(2, 22):
                 assert (await broker.push(QUEUE, number)).status == "buffered"
             with pytest.raises(StoreUnavailable):
                 await broker.pop(QUEUE)
-            assert broker.engine.shelter.journal.state().messages == 21
+            assert broker.engine.journal_route.journal.state().messages == 21
         await drained(broker)
         batch = await broker.pop(QUEUE, batch=100)
         assert [int(bytes(message.data)) for message in batch] == list(range(22))
@@ -217,7 +219,7 @@ async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
             for number in range(1, 4):
                 await broker.push(QUEUE, number, partition="x")
                 await broker.push("picky", number, partition="x")
-            assert broker.engine.shelter is not None
+            assert broker.engine.journal_route is not None
             broker.engine.switches._on = {"push_maintenance"}  # the drain must not begin before the queues changed
             broker.engine.switches._look_at = time.monotonic() + 60
         await other.delete_queue(QUEUE)
@@ -226,10 +228,10 @@ async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
         broker.engine.switches._on = set()
         await drained(broker)
         assert (await stored(url)) == {"x": [1, 2, 3]}
-        failed = await broker.engine.shelter.journal.failed(limit=10)
+        failed = await broker.engine.journal_route.journal.failed(limit=10)
         assert [entry.lane.name for entry in failed] == ["picky"] * 3
         assert "fifo" in (failed[0].error or "")
-        assert broker.engine.shelter.journal.state().failed == 3
+        assert broker.engine.journal_route.journal.state().failed == 3
 
 
 async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
@@ -242,8 +244,8 @@ async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
             items = [PushItem(queue=QUEUE, payload=str(number).encode()) for number in (1, 2, 3)]
             assert {outcome.status for outcome in await broker.push_many(items)} == {"buffered"}
             assert (await broker.push(QUEUE, 4)).status == "buffered"
-        assert broker.engine.shelter is not None
-        assert await broker.engine.shelter.watch.wait_back(20)
+        assert broker.engine.journal_route is not None
+        assert await broker.engine.journal_route.watch.wait_back(20)
         await asyncio.sleep(0.5)
         assert await stored(url) == {"Default": [0]}, "three do not fit behind the one, and the fourth may not overtake"
         got: list[int] = []

@@ -148,7 +148,7 @@ async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wir
     wire.app.engine.processor.start()
 
 
-async def test_what_the_journal_set_aside_is_a_failed_operation(wire: Wire) -> None:
+async def test_a_failed_entry_of_the_journal_is_a_failed_operation(wire: Wire) -> None:
     queue = wire.name()
     await maintain(wire, on=True)
     kept = [(await push(wire, queue, n, partition="a"))[0]["operationId"] for n in range(2)]

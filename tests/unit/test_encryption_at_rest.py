@@ -73,7 +73,7 @@ async def test_a_broker_with_a_key_that_never_saw_its_store_keeps_nothing_in_cle
     assert _found(journal, CANARY.encode()) == []
 
 
-async def test_a_journal_whose_key_is_gone_is_set_aside_and_not_lost(
+async def test_entries_whose_key_is_gone_fail_and_are_not_lost(
     tmp_path: Path, postgres18: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
     journal = {"journal": str(tmp_path / "journal"), "retention_interval": 0}

@@ -1,4 +1,4 @@
-"""In which order the journal empties: queues and their lanes take turns."""
+"""The order in which the journal is drained: queues and their lanes take turns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fairlane.broker import Broker
-from fairlane.engine.held_lanes import HeldLanes
-from fairlane.engine.switchboard import PUSH_ASIDE
+from fairlane.engine.journal_lanes import JournalLanes
+from fairlane.engine.switchboard import PUSH_MAINTENANCE
 from fairlane.model.message import PushItem
 from fairlane.store.journal import Lane
 from fairlane.store.sqlite.journal import SqliteJournal
@@ -33,7 +33,7 @@ def lane(queue: str, partition: object) -> Lane:
 async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_much(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.engine.switches.turn(PUSH_ASIDE, True)
+    await broker.engine.switches.turn(PUSH_MAINTENANCE, True)
     await broker.push_many([PushItem(queue="much", payload=b"1", partition=f"p{n % 600}") for n in range(MANY)])
     for number in range(MANY // 2):
         await broker.push("long", number)
@@ -46,7 +46,7 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
         return await push(slices)
 
     monkeypatch.setattr(broker.store.messages, "push", watched)
-    await broker.engine.switches.turn(PUSH_ASIDE, False)
+    await broker.engine.switches.turn(PUSH_MAINTENANCE, False)
     await drained(broker)
     queue = await broker.store.queues.get("default", "little")
     assert queue is not None
@@ -56,19 +56,19 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
 
 async def test_lanes_take_turns_and_queues_do(tmp_path: Path) -> None:
     journal = await SqliteJournal.open(str(tmp_path), bytes_max=10**6)
-    held = HeldLanes(journal)
-    held.hold({lane("a", number): 1 for number in range(5)} | {lane("b", 0): 9, lane("c", 0): 1})
-    held.hold({Lane("ack", "t", "g", "0-1"): 1})
+    lanes = JournalLanes(journal)
+    lanes.hold({lane("a", number): 1 for number in range(5)} | {lane("b", 0): 9, lane("c", 0): 1})
+    lanes.hold({Lane("ack", "t", "g", "0-1"): 1})
     resting = {lane("a", 1)}
 
     def turn(most: int) -> list[str]:
-        return [f"{one.name}{one.partition}" for one in held.turn("push", most, lambda one: one in resting)]
+        return [f"{one.name}{one.partition}" for one in lanes.turn("push", most, lambda one: one in resting)]
 
     assert turn(4) == ["a0", "b0", "c0", "a2"]
     assert turn(2) == ["b0", "c0"], "the queue that came last has its turn last"
     assert turn(9) == ["a3", "b0", "c0", "a4", "a0", "a2"], "none twice, and none that rests"
     resting.clear()
-    held.let_go([lane("b", 0)] * 9)
+    lanes.let_go([lane("b", 0)] * 9)
     assert set(turn(9)) == {"a0", "a1", "a2", "a3", "a4", "c0"}
     await journal.close()
     await asyncio.sleep(0)

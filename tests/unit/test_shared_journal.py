@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlane.engine.held_lanes import HeldLanes
+from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.errors import JournalFull, OutcomeUnknown
 from fairlane.model.ids import uuid7
 from fairlane.store.journal import Entry, Lane, NewEntry
@@ -25,12 +25,12 @@ class Process:
 
     def __init__(self, journal: SharedJournal) -> None:
         self.journal = journal
-        self.held = HeldLanes(journal)
+        self.lanes = JournalLanes(journal)
         self.left_behind: set[Lane] = set()
-        journal.attach(self.held, lambda: self.left_behind)
+        journal.attach(self.lanes, lambda: self.left_behind)
 
     async def keep(self, lane: Lane, *bodies: bytes) -> None:
-        failure = await self.held.append([NewEntry(lane, 1, body) for body in bodies])
+        failure = await self.lanes.append([NewEntry(lane, 1, body) for body in bodies])
         if failure is not None:
             raise failure
 
@@ -43,7 +43,7 @@ class Process:
     async def drain(self) -> None:
         entries = await self.entries()
         await self.journal.remove(entries)
-        self.held.let_go(entry.lane for entry in entries)
+        self.lanes.let_go(entry.lane for entry in entries)
 
 
 @contextlib.asynccontextmanager
@@ -57,7 +57,7 @@ async def processes(
             journal = await SharedJournal.open(str(directory), bytes_max=bytes_max, store=store)
             stack.push_async_callback(journal.close)
             found.append(Process(journal))
-            found[-1].held.hold(await journal.lanes())
+            found[-1].lanes.hold(await journal.lanes())
         yield found
 
 
@@ -67,39 +67,41 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_what_any_process_keeps_is_in_one_order_and_held_by_all_when_it_is_answered(tmp_path: Path) -> None:
+async def test_what_any_process_appends_is_in_one_order_and_its_lane_known_to_all_when_it_is_answered(
+    tmp_path: Path,
+) -> None:
     async with processes(tmp_path, 3) as (owner, first, second):
         await first.keep(A, b"1")
-        assert all(A in one.held for one in (owner, first, second))
+        assert all(A in one.lanes for one in (owner, first, second))
         await second.keep(A, b"2")
         await owner.keep(A, b"3")
         await asyncio.gather(first.keep(A, b"4"), first.keep(A, b"5"), owner.keep(B, b"other"))
-        assert all(B in one.held for one in (owner, first, second))
+        assert all(B in one.lanes for one in (owner, first, second))
         assert [body for body in await owner.bodies() if body != b"other"] == [b"1", b"2", b"3", b"4", b"5"]
         assert await first.bodies() == await second.bodies() == [], "the owner drains"
         await owner.drain()
-        await until(lambda: not (first.held or second.held))
+        await until(lambda: not (first.lanes or second.lanes))
         await second.keep(A, b"6")
-        assert A in first.held
+        assert A in first.lanes
         await owner.drain()
-        await until(lambda: not (first.held or second.held))
-        assert not owner.held
+        await until(lambda: not (first.lanes or second.lanes))
+        assert not owner.lanes
 
 
 async def test_who_joins_late_holds_what_waits(tmp_path: Path) -> None:
     async with processes(tmp_path, 1) as [owner]:
         await owner.keep(A, b"1")
         async with processes(tmp_path, 1) as [late]:
-            assert A in late.held
+            assert A in late.lanes
             assert late.journal.state() == owner.journal.state()
             await owner.drain()
-            await until(lambda: not late.held)
+            await until(lambda: not late.lanes)
 
 
 async def test_what_is_for_another_store_goes_to_another_journal(tmp_path: Path) -> None:
     async with processes(tmp_path, 1) as [owner], processes(tmp_path, 1, store="b") as [other]:
         await other.keep(A, b"1")
-        assert A not in owner.held
+        assert A not in owner.lanes
         assert await owner.bodies() == []
         assert await other.bodies() == [b"1"]
 
@@ -110,8 +112,8 @@ async def test_when_the_owner_goes_another_goes_on_and_no_lane_is_let_go_meanwhi
         closing = asyncio.create_task(owner.journal.close())
         kept = asyncio.create_task(second.keep(A, b"2"))
         while not closing.done():
-            assert A in first.held
-            assert A in second.held
+            assert A in first.lanes
+            assert A in second.lanes
             await asyncio.sleep(0.001)
         [lost] = await asyncio.gather(kept, return_exceptions=True)
         assert lost is None or isinstance(lost, OutcomeUnknown)
@@ -121,7 +123,7 @@ async def test_when_the_owner_goes_another_goes_on_and_no_lane_is_let_go_meanwhi
         found = await heirs[0].bodies()
         assert (found[0], found[-1]) == (b"1", b"3")
         await heirs[0].drain()
-        await until(lambda: not (first.held or second.held))
+        await until(lambda: not (first.lanes or second.lanes))
 
 
 async def test_a_full_journal_is_told_to_whoever_hands_over(tmp_path: Path) -> None:
@@ -129,8 +131,8 @@ async def test_a_full_journal_is_told_to_whoever_hands_over(tmp_path: Path) -> N
         await other.keep(A, bytes(700))
         with pytest.raises(JournalFull):
             await other.keep(B, bytes(700))
-        assert B not in other.held
-        assert B not in owner.held
+        assert B not in other.lanes
+        assert B not in owner.lanes
         assert other.journal.room() == owner.journal.room()
 
 
@@ -148,7 +150,7 @@ async def test_the_owner_knows_the_lanes_in_which_a_process_has_work_that_may_ye
 async def test_an_operation_is_found_from_any_process_until_it_is_applied(tmp_path: Path) -> None:
     ids = sorted(UUID(uuid7()) for _ in range(3))
     async with processes(tmp_path, 2) as (owner, other):
-        await other.held.append([NewEntry(A, 1, b"body", id) for id in ids])
+        await other.lanes.append([NewEntry(A, 1, b"body", id) for id in ids])
         for one in (owner, other):
             found = await one.journal.find(ids[1])
             assert found is not None
@@ -164,18 +166,18 @@ async def test_an_operation_is_found_from_any_process_until_it_is_applied(tmp_pa
         assert [await other.journal.find(id) is not None for id in ids] == [False, True, False]
 
 
-async def test_what_was_set_aside_is_seen_and_tried_again_from_any_process(tmp_path: Path) -> None:
+async def test_a_failed_entry_is_seen_and_tried_again_from_any_process(tmp_path: Path) -> None:
     async with processes(tmp_path, 2) as (owner, other):
         await other.keep(A, b"1")
         [entry] = await owner.entries()
         await owner.journal.fail(entry, "no")
-        owner.held.let_go([A])
-        await until(lambda: A not in other.held)
+        owner.lanes.let_go([A])
+        await until(lambda: A not in other.lanes)
         [failed] = await other.journal.failed(limit=5)
         assert await other.journal.failed_entry(failed.seq) == failed
-        other.held.hold({A: 1})
+        other.lanes.hold({A: 1})
         assert await other.journal.retry(failed)
-        assert A in owner.held
+        assert A in owner.lanes
         assert await owner.bodies() == [b"1"]
         await owner.drain()
-        await until(lambda: A not in other.held)
+        await until(lambda: A not in other.lanes)

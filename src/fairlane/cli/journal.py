@@ -9,7 +9,7 @@ import typer
 from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
 
-app = typer.Typer(help="What the broker's journal set aside, for the store refused it.", no_args_is_help=True)
+app = typer.Typer(help="Failed entries of the broker's journal, which the store refused.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of an entry, as in the list.", show_default=False)]
 
@@ -20,7 +20,7 @@ def list_entries(
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
-    """List entries that were set aside, oldest first."""
+    """List failed entries, oldest first."""
     with connected(server) as client:
         entries = client.failed_entries(limit=limit)
     if json:
@@ -39,12 +39,12 @@ def list_entries(
         for one in entries
     ]
     columns = ("id", "kind", "queue or group", "partition", "messages", "accepted", "error")
-    print_table(columns, rows, empty="The journal set nothing aside.")
+    print_table(columns, rows, empty="The journal has no failed entries.")
 
 
 @app.command()
 def retry(id: Id, server: Server = DEFAULT, json: AsJson = False) -> None:
-    """Let an entry wait again, behind what waits of its partition."""
+    """Let an entry wait again, at the end of its partition."""
     with connected(server) as client:
         entry = client.retry_entry(id)
     if json:

@@ -1,4 +1,4 @@
-"""What a broker's journal set aside, because the store refused it for good."""
+"""Failed entries of a broker's journal, which the store refused for good."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Journal(Family):
         return decode(await self._transport.ask("GET", path_of("journal", "failed"), query=query), _Listed).entries
 
     async def retry_entry(self, id: str) -> FailedEntry:
-        """Let it wait again, behind what waits of its partition. Raises NotFound."""
+        """Let it wait again, at the end of its partition. Raises NotFound."""
         return await self._do(id, "retry")
 
     async def discard_entry(self, id: str) -> FailedEntry:

@@ -188,7 +188,7 @@ class StoredMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
 
 
 class FailedEntry(_View, frozen=True, kw_only=True, rename="camel"):
-    """Messages, or acks, that a journal set aside. `queue` is of messages, `consumer_group` of acks."""
+    """A failed entry of a journal: messages, or acks. `queue` is of messages, `consumer_group` of acks."""
 
     id: str
     kind: str

@@ -23,9 +23,10 @@ from fairlane.engine.halts import Halter
 from fairlane.engine.inbox import Inbox
 from fairlane.engine.intake import Intake
 from fairlane.engine.journal_acks import AckAnswers
+from fairlane.engine.journal_codec import push_lane
 from fairlane.engine.journal_drain import JournalDrain
 from fairlane.engine.journal_operations import JournalOperations
-from fairlane.engine.kept import push_lane
+from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.leases import Leases
 from fairlane.engine.operations import Operations
 from fairlane.engine.patience import PATIENCE_SECONDS
@@ -40,11 +41,10 @@ from fairlane.engine.recurring import Recurring
 from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
 from fairlane.engine.schedule import Scheduler
-from fairlane.engine.shelter import Shelter
 from fairlane.engine.sources import Sources
 from fairlane.engine.specs import Specs
 from fairlane.engine.store_watch import StoreWatch
-from fairlane.engine.switchboard import PUSH_ASIDE, Switchboard
+from fairlane.engine.switchboard import PUSH_MAINTENANCE, Switchboard
 from fairlane.engine.timekeeper import Timekeeper
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import Waiters
@@ -136,18 +136,18 @@ class Engine:
             store, self._transactor, self.programs.admit_steps, self._check_bundle, announcer.flushed
         )
         self.inbox = Inbox(store, self.catalogue, tenant, self.push)
-        self.shelter: Shelter | None = None
+        self.journal_route: JournalRoute | None = None
         self.journal_drain: JournalDrain | None = None
         self._draining: asyncio.Task[None] | None = None
         if journal is not None:
-            self._take_shelter(journal, tenant, patience_seconds)
+            self._use_journal(journal, tenant, patience_seconds)
         wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
-        self._polls = Polls(self._popper, wide_popper, self.telemetry, self.shelter)
-        flushes = Flushes(self._pusher, self._acker, keep_acks, announcer.flushed, self.shelter)
+        self._polls = Polls(self._popper, wide_popper, self.telemetry, self.journal_route)
+        flushes = Flushes(self._pusher, self._acker, keep_acks, announcer.flushed, self.journal_route)
         self._batchers = batchers = Batchers(store, flushes, self.schedules)
         self.admission = Admission(limits, batchers, self.processor, self.telemetry)
         self._intake = Intake(
-            self.programs, self.ranks, self.schedules, batchers, self.admission, self.shelter, self.telemetry
+            self.programs, self.ranks, self.schedules, batchers, self.admission, self.journal_route, self.telemetry
         )
         self._stopped = False
         self.processor.start()
@@ -172,19 +172,19 @@ class Engine:
         if self.journal_drain is not None:
             self.journal_drain.save_soon()
 
-    def _take_shelter(self, journal: Journal, tenant: str, patience_seconds: float) -> None:
-        self.shelter = Shelter(
+    def _use_journal(self, journal: Journal, tenant: str, patience_seconds: float) -> None:
+        self.journal_route = JournalRoute(
             journal,
             StoreWatch(lambda: self.store.answer()),
             self.catalogue,
-            maintenance=lambda: self.switches.seen(PUSH_ASIDE),
+            maintenance=lambda: self.switches.seen(PUSH_MAINTENANCE),
             clock_ms=self.store.id_time,
             patience_seconds=patience_seconds,
         )
-        operations = JournalOperations(self.shelter.set_aside, self.store, self.catalogue)
+        operations = JournalOperations(self.journal_route.failed, self.store, self.catalogue)
         self.operations.journal = operations
         self.journal_drain = JournalDrain(
-            self.shelter,
+            self.journal_route,
             self.store,
             self._pusher,
             self._acker.flush,
@@ -196,18 +196,18 @@ class Engine:
 
     async def start(self) -> None:
         """Take up what an earlier process left in the journal; needed only with one."""
-        if self.shelter is not None and self.journal_drain is not None:
-            self.shelter.held.hold(await self.shelter.journal.lanes())
-            for queue in await self.shelter.journal.catalogue():
+        if self.journal_route is not None and self.journal_drain is not None:
+            self.journal_route.lanes.hold(await self.journal_route.journal.lanes())
+            for queue in await self.journal_route.journal.catalogue():
                 self.catalogue.recollect(queue)
-            if specs := await self.shelter.journal.specs():
+            if specs := await self.journal_route.journal.specs():
                 await self.programs.load(specs)
             try:
-                async with asyncio.timeout(self.shelter.patience.seconds):
+                async with asyncio.timeout(self.journal_route.patience.seconds):
                     await self.store.switches.on()
                     await self.programs.reload()
             except (Unavailable, TimeoutError) as error:
-                await self.shelter.is_there(str(error) or "it does not answer")
+                await self.journal_route.is_there(str(error) or "it does not answer")
             self._draining = asyncio.create_task(self.journal_drain.run(), name="fairlane drain")
 
     def _check_running(self) -> None:
@@ -286,10 +286,10 @@ class Engine:
 
     def _check_lanes(self, tenant: str, steps: Sequence[Step]) -> None:
         """A transaction is never kept for later, so it cannot go behind what is."""
-        if self.shelter is None or not self.shelter.held:
+        if self.journal_route is None or not self.journal_route.lanes:
             return
         for step in steps:
-            if isinstance(step, PushItem) and push_lane(tenant, step) in self.shelter.held:
+            if isinstance(step, PushItem) and push_lane(tenant, step) in self.journal_route.lanes:
                 raise LaneWaiting(
                     f"earlier messages for partition {step.partition!r} of queue {step.queue!r} wait in the journal; "
                     "try again soon"
@@ -345,10 +345,10 @@ class Engine:
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait([self._draining])
-        if self.shelter is None:
+        if self.journal_route is None:
             return
-        await self.shelter.watch.stop()
-        left_behind = self.shelter.patience.left_behind
+        await self.journal_route.watch.stop()
+        left_behind = self.journal_route.patience.left_behind
         if left_behind:
             await asyncio.wait(left_behind, timeout=1.0)
             for task in list(left_behind):

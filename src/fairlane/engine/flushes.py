@@ -1,4 +1,4 @@
-"""How what the batchers gathered gets into the store: by way of the shelter, where there is a journal."""
+"""Flushes of the batchers into the store: by the journal route, where there is a journal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.batcher import Later
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.journal_acks import AckAnswers
+from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.push import Pusher
-from fairlane.engine.shelter import Shelter
 from fairlane.model.outcome import AckOutcome, PushOutcome
 
 REST, REST_SECONDS_MAX = 4.0, 0.5
@@ -27,20 +27,20 @@ class Flushes:
         acker: Acker,
         keep_acks: Callable[[list[AckRequest]], Coroutine[Any, Any, AckAnswers]],
         stored: Callable[[], None],
-        shelter: Shelter | None,
+        route: JournalRoute | None,
     ) -> None:
         """`keep_acks` keeps acks as operations; `stored` is called after each flush of pushes."""
         self._pusher = pusher
         self._acker = acker
         self._keep_acks = keep_acks
         self._stored = stored
-        self._shelter = shelter
+        self._route = route
         self._rest_until = 0.0
 
     async def push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception | Later]:
         outcomes: Sequence[list[PushOutcome] | Exception | Later]
-        if self._shelter is not None:
-            outcomes = await self._shelter.push(requests, self._pusher.run)
+        if self._route is not None:
+            outcomes = await self._route.push(requests, self._pusher.run)
         else:
             outcomes = await self._pusher.flush(requests)
             for late in outcomes:
@@ -53,19 +53,19 @@ class Flushes:
         await asyncio.sleep(self._rest_until - monotonic())
         began = monotonic()
         try:
-            if self._shelter is not None:
-                return await self._shelter.push(requests, self._pusher.run_enqueue)
+            if self._route is not None:
+                return await self._route.push(requests, self._pusher.run_enqueue)
             return await self._pusher.enqueue(requests)
         finally:
             ended = monotonic()
             self._rest_until = ended + min(REST_SECONDS_MAX, REST * (ended - began))
 
     async def ack(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception | Later]:
-        if self._shelter is not None:
-            return await self._shelter.ack(requests, self._acker.flush)
+        if self._route is not None:
+            return await self._route.ack(requests, self._acker.flush)
         return await self._acker.flush_or_wait(requests)
 
     async def enqueue_acks(self, requests: list[AckRequest]) -> AckAnswers:
-        if self._shelter is not None:
-            return await self._shelter.ack(requests, self._keep_acks)
+        if self._route is not None:
+            return await self._route.ack(requests, self._keep_acks)
         return await self._keep_acks(requests)

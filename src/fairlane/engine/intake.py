@@ -8,10 +8,10 @@ from collections.abc import Awaitable
 from fairlane.engine.admission import Admission
 from fairlane.engine.batchers import Batchers
 from fairlane.engine.draft import BehindOperations, PushRequest
+from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.programs import Programs
 from fairlane.engine.ranks import Ranks
 from fairlane.engine.schedule import Scheduler
-from fairlane.engine.shelter import Shelter
 from fairlane.errors import StoreUnavailable, Unavailable
 from fairlane.model.outcome import PushOutcome
 from fairlane.telemetry import Telemetry
@@ -27,7 +27,7 @@ class Intake:
         schedules: Scheduler,
         batchers: Batchers,
         admission: Admission,
-        shelter: Shelter | None,
+        route: JournalRoute | None,
         telemetry: Telemetry,
     ) -> None:
         self._programs = programs
@@ -35,14 +35,14 @@ class Intake:
         self._schedules = schedules
         self._batchers = batchers
         self._admission = admission
-        self._shelter = shelter
+        self._route = route
         self._telemetry = telemetry
         self._reading: asyncio.Task[None] | None = None
 
     @property
     def away(self) -> bool:
         """Whether the store is known not to answer."""
-        return self._shelter is not None and not self._shelter.watch.up
+        return self._route is not None and not self._route.watch.up
 
     async def push(self, request: PushRequest) -> list[PushOutcome]:
         if not self._programs.idle:
@@ -112,10 +112,10 @@ class Intake:
             # Whoever waited for it may have given up before it failed.
             self._reading.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            async with asyncio.timeout(self._shelter.patience.seconds if self._shelter else None):
+            async with asyncio.timeout(self._route.patience.seconds if self._route else None):
                 await asyncio.shield(self._reading)
         except (Unavailable, TimeoutError):
-            if self._shelter is None:
+            if self._route is None:
                 raise
 
     async def stop(self) -> None:

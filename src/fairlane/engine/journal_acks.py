@@ -1,4 +1,4 @@
-"""Acks that the store does not take: into the journal, if that does no harm."""
+"""Acks into the journal, when the store does not take them, if that does no harm."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from fairlane.engine.ack import AckRequest
-from fairlane.engine.held_lanes import HeldLanes
-from fairlane.engine.kept import ack_entry, ack_lane
+from fairlane.engine.journal_codec import ack_entry, ack_lane
+from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.engine.settlement import lanes_of
 from fairlane.errors import FairlaneError, StoreUnavailable
 from fairlane.model.ids import Uuid7
@@ -27,9 +27,9 @@ def unfenced(request: AckRequest) -> bool:
     return any(item.lease is None and item.status not in ("completed", "success") for item in request.items)
 
 
-async def keep_acks(
+async def append_acks(
     requests: list[AckRequest],
-    held: HeldLanes,
+    lanes: JournalLanes,
     ids: Uuid7,
     error: FairlaneError,
     *,
@@ -37,11 +37,11 @@ async def keep_acks(
     reason: BufferReason = "store_unavailable",
 ) -> AckAnswers:
     """What the journal holds may be applied twice. An ack changes nothing then, and a nack neither while its lease
-    fences it; a nack without a lease would count twice, so that it is not kept."""
+    fences it; a nack without a lease would count twice, so that it is refused."""
     answers: AckAnswers = []
     entries: list[NewEntry] = []
-    room, wait = held.journal.room(), held.estimate()
-    waiting: Counter[Lane] = Counter()
+    room, wait = lanes.journal.room(), lanes.estimate()
+    added: Counter[Lane] = Counter()
     for request in requests:
         items = request.items
         parts = list(lanes_of(items).values())  # by lease as well, as operations are
@@ -53,19 +53,19 @@ async def keep_acks(
         if unfenced(request):
             answers.append(error if doubtful else StoreUnavailable(_UNFENCED))
         elif size > room:
-            answers.append(error if doubtful else held.full())
+            answers.append(error if doubtful else lanes.full())
         else:
             room -= size
             entries += mine
             outcomes = Outcomes(items)
             for some, entry in zip(parts, mine, strict=True):
-                waiting[entry.lane] += 1
-                kept = AckOutcome(True, "", operation_id=str(entry.id), durability="journal")
-                kept.queue_position = held.count(entry.lane) + waiting[entry.lane]
-                kept.reason, kept.estimated_wait = reason, wait
-                outcomes.say(some, kept)
+                added[entry.lane] += 1
+                outcome = AckOutcome(True, "", operation_id=str(entry.id), durability="journal")
+                outcome.queue_position = lanes.count(entry.lane) + added[entry.lane]
+                outcome.reason, outcome.estimated_wait = reason, wait
+                outcomes.say(some, outcome)
             answers.append(outcomes)
-    failure = await held.append(entries) if entries else None
+    failure = await lanes.append(entries) if entries else None
     if failure is not None:
         return [failure if isinstance(answer, Outcomes) else answer for answer in answers]
     return answers

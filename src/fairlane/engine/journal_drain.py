@@ -1,5 +1,5 @@
-"""Applies what the journal holds: lane by lane in turn, each in its order. A lane that cannot be had rests, and the
-others go on."""
+"""The drain of the journal: applies its entries to the store, lane by lane in turn, each in its order. A lane that
+cannot be had rests, and the others go on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Literal, cast
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.draft import Flush
 from fairlane.engine.journal_acks import AckAnswers
+from fairlane.engine.journal_codec import ack_request, push_request
 from fairlane.engine.journal_operations import JournalOperations
-from fairlane.engine.kept import ack_request, push_request
+from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
-from fairlane.engine.shelter import Shelter
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff
@@ -35,7 +35,7 @@ _SNAPSHOT_SECONDS = 30.0
 _ADOPT_SECONDS = 5.0
 """How often what processes of this directory left that are gone is looked for."""
 _STRIKES_MAX = 5
-"""An entry that the store refuses so often, while it takes others, is set aside."""
+"""An entry that the store refuses so often, while it takes others, is failed."""
 _SLACK_SECONDS = 60
 
 Outcomes = Sequence[PushOutcome] | Sequence[AckOutcome]
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 class JournalDrain:
     def __init__(
         self,
-        shelter: Shelter,
+        route: JournalRoute,
         store: Store,
         pusher: Pusher,
         acks: Callable[[list[AckRequest]], Awaitable[AckAnswers]],
@@ -57,8 +57,8 @@ class JournalDrain:
         operations: JournalOperations,
     ) -> None:
         """`applied` is called after messages went into the store."""
-        self._shelter = shelter
-        self._journal = shelter.journal
+        self._route = route
+        self._journal = route.journal
         self._store = store
         self._pusher = pusher
         self._acks = acks
@@ -81,12 +81,12 @@ class JournalDrain:
     def save_soon(self) -> None:
         """What is known of queues and specs has changed."""
         self._snapshot_at = 0.0
-        self._shelter.held.added.set()
+        self._route.lanes.added.set()
 
     async def run(self) -> None:
         """Until cancelled."""
         failures = 0
-        watch, added = self._shelter.watch, self._shelter.held.added
+        watch, added = self._route.watch, self._route.lanes.added
         while True:
             added.clear()
             try:
@@ -96,7 +96,7 @@ class JournalDrain:
                 return
             except FairlaneError as error:
                 failures += 1
-                if await self._shelter.is_there(str(error)):
+                if await self._route.is_there(str(error)):
                     log.warning("the journal cannot be drained now: %s", error)
                 await asyncio.sleep(backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
                 continue
@@ -114,17 +114,17 @@ class JournalDrain:
 
     async def _look(self) -> None:
         """Drain what can be drained. Raises what the journal says when it fails, or the store beside it."""
-        shelter = self._shelter
+        route = self._route
         if time.monotonic() >= self._adopt_at:
             self._adopt_at = time.monotonic() + _ADOPT_SECONDS
-            shelter.held.hold(await self._journal.adopt())
+            route.lanes.hold(await self._journal.adopt())
         await self._journal.tell()
-        if shelter.held:
+        if route.lanes:
             await self._drain("ack")
-            if shelter.diverted() != "maintenance":
+            if route.journal_reason() != "maintenance":
                 await self._drain("push")
-        self._resting = {lane: rest for lane, rest in self._resting.items() if lane in shelter.held}
-        if shelter.watch.up and time.monotonic() >= self._snapshot_at:
+        self._resting = {lane: rest for lane, rest in self._resting.items() if lane in route.lanes}
+        if route.watch.up and time.monotonic() >= self._snapshot_at:
             await self._journal.save_catalogue(await self._store.queues.list(self._tenant))
             if self._programs.loaded:
                 await self._journal.save_specs(self._programs.versions)
@@ -132,32 +132,32 @@ class JournalDrain:
 
     async def _drain(self, kind: Literal["push", "ack"]) -> None:
         """Until no lane has anything that can be applied now."""
-        shelter = self._shelter
+        route = self._route
         put_off: set[Lane] = set()
 
         def rests(lane: Lane) -> bool:
             return lane in put_off or self._resting.get(lane, (0, 0.0))[1] > time.monotonic()
 
-        while shelter.watch.up:
+        while route.watch.up:
             alone = self._single > 0
             self._single -= alone
-            lanes = shelter.held.turn(kind, 1 if alone else _LANES_MAX, rests)
+            lanes = route.lanes.turn(kind, 1 if alone else _LANES_MAX, rests)
             if not lanes:
                 return
             entries = await self._journal.read(lanes, entries_max=1 if alone else _ENTRIES_MAX, bytes_max=_BYTES_MAX)
-            # Replayed before work that was left behind has ended, its messages could be stored twice.
-            unsettled = shelter.unsettled()
+            # Replayed before abandoned work has ended, its messages could be stored twice.
+            unsettled = route.unsettled()
             todo = [entry for entry in entries if entry.lane not in unsettled]
             put_off.update(unsettled.intersection(lanes))
             if not entries:
                 put_off.update(lanes)  # they are about to get their entries
             if todo:
                 await self._apply(kind, todo)
-            if kind == "push" and shelter.diverted() == "maintenance":
+            if kind == "push" and route.journal_reason() == "maintenance":
                 return
 
     async def _apply(self, kind: Literal["push", "ack"], entries: list[Entry]) -> None:
-        """Into the store together. Each entry is removed or set aside, or its lane rests."""
+        """Into the store together. Each entry is removed or failed, or its lane rests."""
         entries, bodies = await self._opened(entries)
         outcomes: Sequence[Outcomes | FairlaneError]
         try:
@@ -170,40 +170,40 @@ class JournalDrain:
         await self._end([(entry, outcome) for entry, outcome in found if not isinstance(outcome, FairlaneError)])
         failed: dict[Lane, tuple[Entry, FairlaneError]] = {}
         for entry, outcome in found:
-            if isinstance(outcome, FairlaneError):  # what is behind one in its lane was not tried, or in vain
+            if isinstance(outcome, FairlaneError):  # what follows it in its lane was not tried, or in vain
                 failed.setdefault(entry.lane, (entry, outcome))
         doubts = [error for _, error in failed.values() if _is_of_the_store(error)]
         blame = len(failed) == 1
         if doubts:
-            there = await self._shelter.is_there(str(doubts[0]))
+            there = await self._route.is_there(str(doubts[0]))
             blame = blame and there
             self._single = len(failed) if there and not blame else 0
         for entry, error in failed.values():
-            await self._failed(entry, error, blame=blame)
+            await self._refused(entry, error, blame=blame)
 
     async def _opened(self, entries: list[Entry]) -> tuple[list[Entry], list[bytes]]:
-        """The entries that can be read, and their bodies in clear; those whose key is not here are set aside."""
+        """The entries that can be read, and their bodies in clear; those whose key is not here fail."""
         readable, bodies = [], []
         for entry in entries:
             try:
                 bodies.append(self._journal.opened(entry))
                 readable.append(entry)
             except SealError as error:
-                await self._set_aside(entry, error)
+                await self._fail(entry, error)
         return readable, bodies
 
-    async def _failed(self, entry: Entry, error: FairlaneError, *, blame: bool) -> None:
-        """Set it aside if it can never be applied; otherwise it is tried again when its lane has rested. `blame`: the
+    async def _refused(self, entry: Entry, error: FairlaneError, *, blame: bool) -> None:
+        """Fail an entry if it can never be applied; otherwise it is tried again when its lane has rested. `blame`: the
         store is there, and was given nothing else."""
         if not isinstance(error, Unavailable | BrokerFailed | Overloaded):
-            await self._set_aside(entry, error)
+            await self._fail(entry, error)
             return
         strikes, taken = self._strikes.get(entry.seq, (0, -1))
         if isinstance(error, BrokerFailed) or (blame and _is_of_the_store(error) and taken < self.drained):
             strikes += 1
             self._strikes[entry.seq] = (strikes, self.drained)
         if strikes >= _STRIKES_MAX:
-            await self._set_aside(entry, error)
+            await self._fail(entry, error)
             return
         failures = self._resting.get(entry.lane, (0, 0.0))[0] + 1
         pause = backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1])
@@ -217,7 +217,7 @@ class JournalDrain:
         outcomes = await self._pusher.run(flush)
         self._applied()
         return [
-            outcome if isinstance(outcome, FairlaneError) else _refused(outcome) or cast(list[PushOutcome], outcome)
+            outcome if isinstance(outcome, FairlaneError) else _refusal(outcome) or cast(list[PushOutcome], outcome)
             for outcome in outcomes
         ]
 
@@ -253,28 +253,28 @@ class JournalDrain:
         await self._operations.record(done)
         entries = [entry for entry, _ in done]
         await self._journal.remove(entries)
-        self._shelter.held.let_go(entry.lane for entry in entries)
+        self._route.lanes.let_go(entry.lane for entry in entries)
         for entry in entries:
             self._resting.pop(entry.lane, None)
             self._strikes.pop(entry.seq, None)
         count = sum(entry.messages for entry in entries)
         self.drained += count
-        self._shelter.held.left(count)
+        self._route.lanes.left(count)
 
-    async def _set_aside(self, entry: Entry, error: FairlaneError) -> None:
+    async def _fail(self, entry: Entry, error: FairlaneError) -> None:
         log.error(
-            "%d messages from the journal cannot be stored in partition %r of queue %r and are set aside: %s",
+            "journal entry failed: %d messages cannot be stored in partition %r of queue %r: %s",
             entry.messages,
             entry.lane.partition,
             entry.lane.name,
             error,
         )
         await self._journal.fail(entry, str(error))
-        self._shelter.held.let_go([entry.lane])
+        self._route.lanes.let_go([entry.lane])
         self._strikes.pop(entry.seq, None)
 
 
-def _refused(outcomes: list[PushOutcome] | Exception) -> FairlaneError | None:
+def _refusal(outcomes: list[PushOutcome] | Exception) -> FairlaneError | None:
     """Why the items of an entry, which are all of one partition, were not stored."""
     if isinstance(outcomes, Exception):
         raise outcomes

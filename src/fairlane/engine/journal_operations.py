@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from fairlane.engine.catalogue import Catalogue
-from fairlane.engine.set_aside import SetAside
+from fairlane.engine.failed_operations import FailedOperations
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import PRIORITIES, Operation, OperationType, ack_result, push_result
@@ -28,9 +28,9 @@ Applied = tuple[Entry, Sequence[PushOutcome] | Sequence[AckOutcome]]
 
 
 class JournalOperations:
-    def __init__(self, set_aside: SetAside, store: Store, catalogue: Catalogue) -> None:
-        self._set_aside = set_aside
-        self._journal = set_aside.journal
+    def __init__(self, failed: FailedOperations, store: Store, catalogue: Catalogue) -> None:
+        self._failed = failed
+        self._journal = failed.journal
         self._store = store
         self._catalogue = catalogue
         self._unrecorded: deque[AppliedOperation] = deque(maxlen=_UNRECORDED_MAX)
@@ -46,11 +46,11 @@ class JournalOperations:
 
     async def retry(self, id: UUID) -> None:
         """Let one that failed wait again, at the end of its lane. NotFound if it is not there."""
-        await self._set_aside.retry(await self._set_aside.named(id))
+        await self._failed.retry(await self._failed.named(id))
 
     async def discard(self, id: UUID) -> None:
         """Give up one that failed, for good. NotFound if it is not there."""
-        await self._set_aside.discard(await self._set_aside.named(id))
+        await self._failed.discard(await self._failed.named(id))
 
     async def record(self, applied: Sequence[Applied]) -> None:
         """Let the store know what became of entries. Called before they leave the journal, so that a broker that dies

@@ -1,4 +1,4 @@
-"""Pushes that the store does not take: which of their messages go into the journal, and under which ids."""
+"""Pushes into the journal, when the store does not take them: which of their messages, and under which ids."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import UUID
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import UNDECIDED, Flush, PushRequest
-from fairlane.engine.held_lanes import HeldLanes
-from fairlane.engine.kept import push_entry, push_lane
+from fairlane.engine.journal_codec import push_entry, push_lane
+from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.names import DEFAULT_PARTITION
@@ -29,7 +29,7 @@ class Share(NamedTuple):
     doubtful: bool = False
 
 
-class _Kept(NamedTuple):
+class _Part(NamedTuple):
     """What one request has in one lane."""
 
     request: int
@@ -40,19 +40,19 @@ class _Kept(NamedTuple):
 
 
 class JournalPushes:
-    def __init__(self, held: HeldLanes, catalogue: Catalogue, ids: Uuid7) -> None:
-        self._held = held
+    def __init__(self, lanes: JournalLanes, catalogue: Catalogue, ids: Uuid7) -> None:
+        self._lanes = lanes
         self._catalogue = catalogue
         self._ids = ids
 
-    async def keep(
+    async def append(
         self, requests: Sequence[PushRequest], shares: Sequence[Share], answers: PushAnswers, reason: BufferReason
     ) -> None:
         """Put these items into the journal and say so, or why not, in `answers`."""
         by_request = _by_lane(requests, shares)
         entries: list[NewEntry] = []
-        kept: list[_Kept] = []
-        room = self._held.journal.room()
+        added: list[_Part] = []
+        room = self._lanes.journal.room()
         for number, lanes in by_request.items():
             refusal = self._refusal(lanes)
             if refusal is None:
@@ -60,15 +60,15 @@ class JournalPushes:
                 size = sum(entry.size for _, entry in parts)
                 if size <= room:
                     room -= size
-                    kept += [one for one, _ in parts]
+                    added += [one for one, _ in parts]
                     entries += [entry for _, entry in parts]
                     continue
-                refusal = self._held.full()
-            answers[number] = _not_kept(refusal, [share for some in lanes.values() for share in some])
+                refusal = self._lanes.full()
+            answers[number] = _refused(refusal, [share for some in lanes.values() for share in some])
         if entries:
-            self._answer(kept, await self._held.append(entries), answers, reason)
+            self._answer(added, await self._lanes.append(entries), answers, reason)
 
-    def _part(self, request: PushRequest, number: int, lane: Lane, some: list[Share]) -> tuple[_Kept, NewEntry]:
+    def _part(self, request: PushRequest, number: int, lane: Lane, some: list[Share]) -> tuple[_Part, NewEntry]:
         items = [request.items[share.item] for share in some]
         made = self._ids.many(len(items))[0]
         ids = [
@@ -77,20 +77,20 @@ class JournalPushes:
         ]
         operation_id = UUID(self._ids())
         entry = push_entry(lane, list(zip(items, ids, strict=True)), operation_id)
-        return _Kept(number, lane, some, ids, operation_id), entry
+        return _Part(number, lane, some, ids, operation_id), entry
 
     def _answer(
-        self, kept: list[_Kept], failure: FairlaneError | None, answers: PushAnswers, reason: BufferReason
+        self, added: list[_Part], failure: FairlaneError | None, answers: PushAnswers, reason: BufferReason
     ) -> None:
-        wait = self._held.estimate()
-        for number, lane, some, ids, operation_id in kept:
+        wait = self._lanes.estimate()
+        for number, lane, some, ids, operation_id in added:
             outcomes = answers[number]
             if not isinstance(outcomes, list):
                 continue
             if failure is not None:
-                answers[number] = _not_kept(failure, some)
+                answers[number] = _refused(failure, some)
                 continue
-            position = max(1, self._held.count(lane))
+            position = max(1, self._lanes.count(lane))
             for share, transaction_id in zip(some, ids, strict=True):
                 outcomes[share.item] = PushOutcome(
                     "buffered",
@@ -106,7 +106,7 @@ class JournalPushes:
         """What the store would refuse, as far as it is known without it."""
         for lane in lanes:
             queue = self._catalogue.recall(lane.tenant, lane.name)
-            if queue is not None and queue.options.encryption_enabled and not self._held.journal.sealed:
+            if queue is not None and queue.options.encryption_enabled and not self._lanes.journal.sealed:
                 return StoreUnavailable(
                     f"queue {lane.name!r} is encrypted, and this broker has no encryption key to keep its messages "
                     "with until the store takes them"
@@ -131,14 +131,14 @@ def _by_lane(requests: Sequence[PushRequest], shares: Sequence[Share]) -> dict[i
     return found
 
 
-def may_be_kept(flush: Flush) -> bool:
-    """Whether what is on its way could be kept as well: a repeat is known everywhere."""
+def is_deduplicated(flush: Flush) -> bool:
+    """Whether what is on its way may go into the journal as well: a repeat is known everywhere."""
     return all(draft.slice.options.dedup_seconds for draft in flush.drafts.values())
 
 
 def unsettled(flush: Flush, lost: Sequence[int], answers: PushAnswers) -> list[Share]:
     """The items of the lost requests of which nothing is known. Those whose queue does not deduplicate get the error
-    if they may be stored: kept as well, they could be there twice."""
+    if they may be stored: from the journal they could be stored a second time."""
     ids = _ids(flush)
     shares: list[Share] = []
     for number in lost:
@@ -174,7 +174,7 @@ def _ids(flush: Flush) -> dict[tuple[int, int], tuple[str | None, int]]:
     return ids
 
 
-def _not_kept(error: FairlaneError, shares: Sequence[Share]) -> FairlaneError:
+def _refused(error: FairlaneError, shares: Sequence[Share]) -> FairlaneError:
     """What may be stored already was not refused."""
     if any(share.doubtful for share in shares) and not isinstance(error, InvalidRequest):
         return OutcomeUnknown(f"the store may have stored this or not, and the journal cannot take it: {error}")

@@ -299,19 +299,19 @@ class Popper:
         return result.lanes
 
     def _open(self, lane: Lane, lease: LeaseId | None) -> Taken | None:
-        """The lane's bytes; None, and the lane set aside for a while, if they rotted."""
+        """The lane's bytes; None, and the lane postponed, if they rotted."""
         try:
             taken = Taken(lane)
         except StoreCorrupt as error:
             log.error("partition %s (%s) cannot be read: %s", lane.partition, lane.name, error)
             if lease is not None:
-                self._spawn(self._set_aside(lane, lease, error))
+                self._spawn(self._postpone(lane, lease, error))
             return None
         if lease is not None:
             self._leases.remember(lease.token, lane)
         return taken
 
-    async def _set_aside(self, lane: Lane, lease: LeaseId, error: StoreCorrupt) -> None:
+    async def _postpone(self, lane: Lane, lease: LeaseId, error: StoreCorrupt) -> None:
         pause = _SEALED_PAUSE_MS if isinstance(error, SealError) else _CORRUPT_PAUSE_MS
         home = await self._catalogue.partition(lane.partition)
         shared = home is not None and home.unordered

@@ -10,7 +10,7 @@ from fairlane.errors import FairlaneError
 from fairlane.store.base import Store
 
 POP_PAUSED = "pop_maintenance"
-PUSH_ASIDE = "push_maintenance"
+PUSH_MAINTENANCE = "push_maintenance"
 """Pushes go to the journals of their brokers, and stay there."""
 _LOOK_SECONDS = 1.0
 

@@ -96,7 +96,7 @@ class App:
 
     async def healthy(self) -> bool:
         """Whether the store answers in reasonable time."""
-        if self.engine.shelter is not None and not self.engine.shelter.watch.up:
+        if self.engine.journal_route is not None and not self.engine.journal_route.watch.up:
             return False
         try:
             await asyncio.wait_for(self.engine.store.switches.on(), _HEALTH_SECONDS)

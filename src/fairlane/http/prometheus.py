@@ -111,16 +111,18 @@ def _load(out: Families, app: App) -> None:
     out.one("operation_queue_drain_rate", "gauge", "Operations a second applied here lately.", processor.drain.a_second)
     out.one("operation_queue_applied_total", "counter", "Operations applied here.", processor.completed)
     out.one("operation_queue_failed_total", "counter", "Operations given up on here.", processor.failed)
-    if app.engine.shelter is not None:
-        out.one("store_outages_total", "counter", "How often the store went away.", app.engine.shelter.watch.outages)
+    if app.engine.journal_route is not None:
+        out.one(
+            "store_outages_total", "counter", "How often the store went away.", app.engine.journal_route.watch.outages
+        )
 
 
 def _journal(out: Families, app: App) -> None:
     """Processes that hand theirs over know its state only as it was when they did."""
     journal = journal_status(app)
-    if journal is None or app.engine.shelter is None:
+    if journal is None or app.engine.journal_route is None:
         return
-    if app.siblings is not None and not app.engine.shelter.journal.owned:
+    if app.siblings is not None and not app.engine.journal_route.journal.owned:
         return
     out.one("journal_messages", "gauge", "Messages and acks that wait in the journal.", journal.messages)
     out.one("journal_lanes", "gauge", "Partitions they belong to.", journal.lanes)

@@ -1,10 +1,10 @@
-"""Shapes of what the journal set aside."""
+"""Shapes of failed entries of the journal."""
 
 from __future__ import annotations
 
 import msgspec
 
-from fairlane.engine.set_aside import SetAside
+from fairlane.engine.failed_operations import FailedOperations
 from fairlane.http.query import Limit
 from fairlane.http.wire import timestamp
 from fairlane.http.wire_queues import Wire
@@ -39,10 +39,10 @@ class EntryDone(msgspec.Struct, kw_only=True):
     """`waiting` again, or `discarded`."""
 
 
-def failed_out(set_aside: SetAside, entry: Entry) -> FailedEntry:
+def failed_out(operations: FailedOperations, entry: Entry) -> FailedEntry:
     lane = entry.lane
     return FailedEntry(
-        id=set_aside.id_of(entry),
+        id=operations.id_of(entry),
         kind=lane.kind,
         queue=lane.name if lane.kind == "push" else None,
         consumer_group=lane.name if lane.kind == "ack" else None,

@@ -1,4 +1,4 @@
-"""The journal's contract: what a broker accepted while its store could not take it, in the order it came.
+"""The journal: operations that a broker accepted while its store could not take them, in the order they came.
 
 It is not a store: it is read only to be emptied. Of the processes that share one, one reads it.
 """
@@ -18,7 +18,7 @@ ROW_BYTES = 100  # what an entry takes beside its body, about
 
 
 class Lane(NamedTuple):
-    """What is kept in order: the pushes to one partition, or the acks of one partition and group."""
+    """What stays in order: the pushes to one partition, or the acks of one partition and group."""
 
     kind: Literal["push", "ack"]
     tenant: str
@@ -135,28 +135,28 @@ class Journal(Protocol):
         ...
 
     async def fail(self, entry: Entry, error: str) -> None:
-        """Set one aside, with the reason."""
+        """Mark one as failed, with the reason."""
         ...
 
     async def failed(self, *, limit: int) -> list[Entry]:
-        """What was set aside, oldest first."""
+        """The failed ones, oldest first."""
         ...
 
     async def failed_entry(self, seq: int) -> Entry | None:
-        """One that was set aside; None if it is not there."""
+        """A failed one; None if it is not there."""
         ...
 
     async def find(self, id: UUID) -> Entry | None:
-        """The entry of an operation, waiting or set aside; None if it is not there (any more)."""
+        """The entry of an operation, pending or failed; None if it is not there (any more)."""
         ...
 
     async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
-        """Entries whose operation is greater than `after`, by it, without their bodies: those that were set aside,
-        those that wait, or both."""
+        """Entries whose operation is greater than `after`, by it, without their bodies: those that failed,
+        those that are pending, or both."""
         ...
 
     async def retry(self, entry: Entry) -> bool:
-        """Let an entry that was set aside wait again, behind what waits now; False if it is not there."""
+        """Let a failed entry wait again, at the end of its lane; False if it is not there."""
         ...
 
     def room(self) -> int:
@@ -164,7 +164,7 @@ class Journal(Protocol):
         ...
 
     async def adopt(self) -> dict[Lane, int]:
-        """Take in what processes that are gone left in journals of their own, behind what waits here; how many entries
+        """Take in what processes that are gone left in journals of their own, after the entries here; how many entries
         of each lane came. What cannot be had now is left for the next time."""
         ...
 

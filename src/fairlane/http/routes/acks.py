@@ -76,8 +76,8 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
 async def lane_names(app: App, items: Sequence[AckItem]) -> dict[PartitionId, str]:
     """`"queueName":..,"partitionName":..` of each partition."""
     names: dict[PartitionId, str] = {}
-    catalogue, shelter = app.engine.catalogue, app.engine.shelter
-    away = shelter is not None and not shelter.watch.up
+    catalogue, route = app.engine.catalogue, app.engine.journal_route
+    away = route is not None and not route.watch.up
     for partition in dict.fromkeys(item.partition for item in items):
         queue, name = catalogue.known_names(partition) if away else await catalogue.names(partition)
         names[partition] = f'"queueName":{name_json(queue)},"partitionName":{name_json(name)}'

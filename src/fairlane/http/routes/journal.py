@@ -1,10 +1,10 @@
-"""What the journal set aside, because the store refused it for good."""
+"""Failed entries of the journal, which the store refused for good."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.set_aside import SetAside
+from fairlane.engine.failed_operations import FailedOperations
 from fairlane.errors import Conflict
 from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import read
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from fairlane.http.app import App
 
 
-def _set_aside(app: App) -> SetAside:
-    if app.engine.shelter is None:
-        raise Conflict("this broker has no journal, so that nothing was set aside")
-    return app.engine.shelter.set_aside
+def _failed_operations(app: App) -> FailedOperations:
+    if app.engine.journal_route is None:
+        raise Conflict("this broker has no journal, so that nothing failed in it")
+    return app.engine.journal_route.failed
 
 
 async def failed(app: App, request: Request) -> Response:
-    query, set_aside = read(request.query, FailedQuery), _set_aside(app)
-    found = await set_aside.list(limit=query.limit)
-    return json_response(FailedEntries(entries=[failed_out(set_aside, entry) for entry in found]))
+    query, operations = read(request.query, FailedQuery), _failed_operations(app)
+    found = await operations.list(limit=query.limit)
+    return json_response(FailedEntries(entries=[failed_out(operations, entry) for entry in found]))
 
 
 async def retry(app: App, request: Request) -> Response:
-    set_aside = _set_aside(app)
-    entry = await set_aside.retry(request.params["entryId"])
-    return json_response(EntryDone(entry=failed_out(set_aside, entry), status="waiting"))
+    operations = _failed_operations(app)
+    entry = await operations.retry(request.params["entryId"])
+    return json_response(EntryDone(entry=failed_out(operations, entry), status="waiting"))
 
 
 async def discard(app: App, request: Request) -> Response:
-    set_aside = _set_aside(app)
-    entry = await set_aside.discard(request.params["entryId"])
-    return json_response(EntryDone(entry=failed_out(set_aside, entry), status="discarded"))
+    operations = _failed_operations(app)
+    entry = await operations.discard(request.params["entryId"])
+    return json_response(EntryDone(entry=failed_out(operations, entry), status="discarded"))
 
 
 _FAILED = "/api/v1/journal/failed"
@@ -55,7 +55,7 @@ ROUTES = [
         method="POST",
         path=f"{_FAILED}/{{entryId}}/retry",
         endpoint=retry,
-        summary="Let an entry wait again, behind what waits of its partition.",
+        summary="Let an entry wait again, at the end of its partition.",
         tag="journal",
         answer=EntryDone,
         statuses=(200, 409),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.switchboard import POP_PAUSED, PUSH_ASIDE
+from fairlane.engine.switchboard import POP_PAUSED, PUSH_MAINTENANCE
 from fairlane.http.message import Request, Response, error_response, json_response
 from fairlane.http.router import Route
 from fairlane.http.routes.status import journal_status
@@ -34,7 +34,7 @@ async def _maintenance(app: App, message: str | None = None) -> Maintenance:
     journal = journal_status(app)
     pending, failed = (journal.messages, journal.failed) if journal is not None else (0, 0)
     return Maintenance(
-        maintenance_mode=await app.engine.switches.is_on(PUSH_ASIDE),
+        maintenance_mode=await app.engine.switches.is_on(PUSH_MAINTENANCE),
         pop_maintenance_mode=await app.engine.switches.is_on(POP_PAUSED),
         buffered_messages=pending,
         buffer_healthy=healthy,
@@ -46,15 +46,13 @@ async def _maintenance(app: App, message: str | None = None) -> Maintenance:
 async def switch(app: App, request: Request) -> Response:
     """Every broker of the store sees the switch within two seconds, this one at once."""
     body = decode(request.body, SwitchBody)
-    shelter = app.engine.shelter
-    if shelter is None:
+    route = app.engine.journal_route
+    if route is None:
         if body.enabled:
-            return error_response(
-                409, "not_available", "pushes cannot be kept aside: this broker has no journal to keep them in"
-            )
+            return error_response(409, "not_available", "pushes cannot wait: this broker has no journal for them")
         return json_response(await _maintenance(app, "Maintenance mode is off"))
-    await app.engine.switches.turn(PUSH_ASIDE, body.enabled)
-    shelter.held.added.set()
+    await app.engine.switches.turn(PUSH_MAINTENANCE, body.enabled)
+    route.lanes.added.set()
     sentence = "Pushes are kept in the journal" if body.enabled else "Pushes are stored; what was kept is being drained"
     return json_response(await _maintenance(app, sentence))
 

@@ -48,22 +48,22 @@ _HOUR = 3_600_000_000
 
 def journal_status(app: App) -> JournalStatus | None:
     """None if this broker has no journal."""
-    shelter, drain = app.engine.shelter, app.engine.journal_drain
-    if shelter is None or drain is None:
+    route, drain = app.engine.journal_route, app.engine.journal_drain
+    if route is None or drain is None:
         return None
-    state, watch = shelter.journal.state(), shelter.watch
+    state, watch = route.journal.state(), route.watch
     return JournalStatus(
         store_up=watch.up,
         why_not=None if watch.up else watch.why,
         away_seconds=0.0 if watch.up else round(watch.away_seconds(), 3),
         entries=state.entries,
         messages=state.messages,
-        lanes=len(shelter.held),
+        lanes=len(route.lanes),
         bytes=state.bytes,
         bytes_max=state.bytes_max,
         failed=state.failed,
         oldest_seconds=None if state.oldest_at is None else max(0.0, (wall_clock() - state.oldest_at) / 1e6),
-        drain_rate=round(shelter.held.rate(), 1),
+        drain_rate=round(route.lanes.rate(), 1),
         acks_lost=drain.acks_lost,
     )
 
@@ -209,13 +209,13 @@ async def analytics(app: App, request: Request) -> Response:
 
 
 async def buffers(app: App, request: Request) -> Response:
-    """What this broker keeps for its store."""
+    """The journal of this process."""
     answer = Buffers(pending=0, failed=0, db_healthy=await app.healthy(), worker=app.worker_id)
     journal = answer.journal = journal_status(app)
-    if journal is not None and app.engine.shelter is not None:
+    if journal is not None and app.engine.journal_route is not None:
         answer.pending, answer.failed = journal.messages, journal.failed
-        set_aside = app.engine.shelter.set_aside
-        answer.failed_entries = [failed_out(set_aside, entry) for entry in await set_aside.list(limit=100)]
+        failed = app.engine.journal_route.failed
+        answer.failed_entries = [failed_out(failed, entry) for entry in await failed.list(limit=100)]
     return json_response(answer)
 
 
@@ -272,7 +272,7 @@ ROUTES = [
         method="GET",
         path="/api/v1/status/buffers",
         endpoint=buffers,
-        summary="What waits outside the store, in the journal of this process, and what was set aside there.",
+        summary="Operations outside the store, in the journal of this process, and those that failed there.",
         tag="status",
         answer=Buffers,
     ),

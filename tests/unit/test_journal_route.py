@@ -44,9 +44,9 @@ async def test_producers_of_one_id_in_one_flush_are_all_kept_when_the_store_fail
 ) -> None:
     await broker.configure(QUEUE)
     fails(broker.store.messages, "push", *[fault] * 4)
-    shelter = broker.engine.shelter
-    assert shelter is not None
-    answers = await shelter.push(requests(3), broker.engine._pusher.run)
+    route = broker.engine.journal_route
+    assert route is not None
+    answers = await route.push(requests(3), broker.engine._pusher.run)
     assert [[one.status for one in answer] for answer in answers if isinstance(answer, list)] == [["buffered"]] * 3
     assert kept(broker) == 3
 
@@ -69,10 +69,10 @@ async def test_a_nack_that_no_lease_fences_is_never_kept_for_it_could_be_charged
         status="failed",
         lease=one.lease if lease else None,
     )
-    shelter = broker.engine.shelter
-    assert shelter is not None
+    route = broker.engine.journal_route
+    assert route is not None
     fails(broker.store, "answer", *[AWAY] * 1000)
-    shelter.watch.lost("the disk is full")
+    route.watch.lost("the disk is full")
     if lease:
         [outcome] = await broker.ack_many([nack])
         assert outcome.durability == "journal"
@@ -80,7 +80,7 @@ async def test_a_nack_that_no_lease_fences_is_never_kept_for_it_could_be_charged
     with pytest.raises(StoreUnavailable, match="without a lease"):
         await broker.ack_many([nack])
     assert kept(broker) == 0
-    shelter.watch.back()
+    route.watch.back()
     fails(broker.store.messages, "ack", APPLIED)
     with pytest.raises(OutcomeUnknown):
         await broker.ack_many([nack])

@@ -1,4 +1,4 @@
-"""The lanes that have entries in the journal. What comes for one of them goes behind those."""
+"""The lanes that have entries in the journal. What comes for one of them follows those."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlane.runtime.clock import wall_clock
 from fairlane.store.journal import Journal, Lane, NewEntry
 
 
-class HeldLanes:
+class JournalLanes:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._counts: Counter[Lane] = Counter()
@@ -84,7 +84,7 @@ class HeldLanes:
                 del self._turns[lane[:3]]
 
     async def append(self, entries: list[NewEntry]) -> FairlaneError | None:
-        """Keep entries and hold their lanes, from now on; the error if they could not be kept."""
+        """Append entries and hold their lanes, from now on; the error if they could not be appended."""
         lanes = [entry.lane for entry in entries]
         self._add(Counter(lanes))
         try:

@@ -1,4 +1,4 @@
-"""Pushes and acks as journal entries, and back."""
+"""The codec of journal entries: pushes and acks as entries, and back."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def ack_lane(request: AckRequest, item: AckItem) -> Lane:
 
 def push_entry(lane: Lane, messages: Sequence[tuple[PushItem, str]], id: UUID) -> NewEntry:
     """Messages of one partition, each with its transactionId."""
-    kept = [
+    rows = [
         _Message(bytes(item.payload), transaction_id, item.trace_id, item.type, item.headers)
         for item, transaction_id in messages
     ]
-    return NewEntry(lane, len(kept), _encode(kept), id)
+    return NewEntry(lane, len(rows), _encode(rows), id)
 
 
 def ack_entry(lane: Lane, items: Sequence[AckItem], id: UUID) -> NewEntry:
-    kept = [
+    rows = [
         _Ack(
             item.transaction_id,
             item.status,
@@ -70,7 +70,7 @@ def ack_entry(lane: Lane, items: Sequence[AckItem], id: UUID) -> NewEntry:
         )
         for item in items
     ]
-    return NewEntry(lane, len(kept), _encode(kept), id)
+    return NewEntry(lane, len(rows), _encode(rows), id)
 
 
 def push_request(entry: Entry, body: bytes) -> PushRequest:

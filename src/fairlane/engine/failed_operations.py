@@ -1,21 +1,21 @@
-"""Entries of the journal that the store refused for good: looked at, tried again, or given up by people."""
+"""Failed operations in the journal, which the store refused for good: listed, retried or discarded by people."""
 
 from __future__ import annotations
 
 import asyncio
 from uuid import UUID
 
-from fairlane.engine.held_lanes import HeldLanes
+from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.errors import InvalidRequest, NotFound, StoreUnavailable
 from fairlane.store.journal import Entry
 
 
-class SetAside:
+class FailedOperations:
     """An id names the file of the journal and the entry: `<journal>-<entry>`."""
 
-    def __init__(self, held: HeldLanes) -> None:
-        self._held = held
-        self.journal = held.journal
+    def __init__(self, lanes: JournalLanes) -> None:
+        self._lanes = lanes
+        self.journal = lanes.journal
         self._one_by_one = asyncio.Lock()
 
     async def list(self, *, limit: int) -> list[Entry]:
@@ -26,19 +26,19 @@ class SetAside:
         return f"{self.journal.number}-{entry.seq}"
 
     async def named(self, operation: UUID) -> str:
-        """The id of the entry in which an operation was set aside."""
+        """The id of the entry of a failed operation."""
         entry = await self.journal.find(operation)
         if entry is None or entry.error is None:
             raise _gone(str(operation))
         return self.id_of(entry)
 
     async def retry(self, id: str) -> Entry:
-        """Let it wait again, behind what waits of its lane now."""
+        """Let it wait again, at the end of its lane."""
         async with self._one_by_one:
             entry = await self._find(id)
-            self._held.hold({entry.lane: 1})
+            self._lanes.hold({entry.lane: 1})
             if not await self.journal.retry(entry):
-                self._held.let_go([entry.lane])
+                self._lanes.let_go([entry.lane])
                 raise _gone(id)
             return entry
 
@@ -52,7 +52,7 @@ class SetAside:
     async def _find(self, id: str) -> Entry:
         number, _, seq = id.partition("-")
         if not (number.isascii() and number.isdigit() and seq.isascii() and seq.isdigit() and len(id) < 20):
-            raise InvalidRequest(f"{id!r:.80} is not the id of an entry that was set aside; they look like 0-17")
+            raise InvalidRequest(f"{id!r:.80} is not the id of a failed entry; they look like 0-17")
         if int(number) != self.journal.number:
             raise StoreUnavailable(
                 f"entry {id} is in the journal of another process of this broker; try again, another may answer"
@@ -64,4 +64,4 @@ class SetAside:
 
 
 def _gone(id: str) -> NotFound:
-    return NotFound(f"no entry {id} is set aside in this journal (any more)")
+    return NotFound(f"there is no failed entry {id} in this journal (any more)")

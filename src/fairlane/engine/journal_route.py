@@ -1,6 +1,6 @@
-"""Where pushes and acks go when the store does not take them: into the journal, durably, to be applied later.
+"""The route of pushes and acks into the store, or into the journal while the store does not take them.
 
-A lane with entries in the journal stays there: what comes for it goes behind them, also when the store is back, until
+A lane with entries in the journal stays there: what comes for it follows them, also when the store is back, until
 the drain has caught up. Every step that decides where something goes and marks its lane is done without waiting in
 between, so that two requests for one lane keep their order."""
 
@@ -13,12 +13,12 @@ from typing import Any
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import UNDECIDED, Flush, PushRequest
-from fairlane.engine.held_lanes import HeldLanes
-from fairlane.engine.journal_acks import AckAnswers, keep_acks, unfenced
-from fairlane.engine.journal_pushes import JournalPushes, PushAnswers, Share, may_be_kept, unsettled
-from fairlane.engine.kept import ack_lane, push_lane
+from fairlane.engine.failed_operations import FailedOperations
+from fairlane.engine.journal_acks import AckAnswers, append_acks, unfenced
+from fairlane.engine.journal_codec import ack_lane, push_lane
+from fairlane.engine.journal_lanes import JournalLanes
+from fairlane.engine.journal_pushes import JournalPushes, PushAnswers, Share, is_deduplicated, unsettled
 from fairlane.engine.patience import PATIENCE_SECONDS, Patience
-from fairlane.engine.set_aside import SetAside
 from fairlane.engine.store_watch import StoreWatch
 from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
@@ -29,7 +29,7 @@ PushRun = Callable[[Flush], Coroutine[Any, Any, PushAnswers]]
 AckRun = Callable[[list[AckRequest]], Coroutine[Any, Any, AckAnswers]]
 
 
-class Shelter:
+class JournalRoute:
     def __init__(
         self,
         journal: Journal,
@@ -42,15 +42,15 @@ class Shelter:
     ) -> None:
         self.journal = journal
         self.watch = watch
-        self.held = HeldLanes(journal)
-        self.patience = Patience(watch, patience_seconds, ended=self.held.added.set)
-        journal.attach(self.held, self.patience.unsettled)
-        self.set_aside = SetAside(self.held)
+        self.lanes = JournalLanes(journal)
+        self.patience = Patience(watch, patience_seconds, ended=self.lanes.added.set)
+        journal.attach(self.lanes, self.patience.unsettled)
+        self.failed = FailedOperations(self.lanes)
         self._maintenance = maintenance
         self._ids = Uuid7(clock_ms)
-        self._pushes = JournalPushes(self.held, catalogue, self._ids)
+        self._pushes = JournalPushes(self.lanes, catalogue, self._ids)
 
-    def diverted(self) -> BufferReason | None:
+    def journal_reason(self) -> BufferReason | None:
         """Why every push goes to the journal now, if so."""
         if self._maintenance():
             return "maintenance"
@@ -66,17 +66,17 @@ class Shelter:
 
     async def push(self, requests: list[PushRequest], run: PushRun) -> PushAnswers:
         """`run` brings a flush into the store, one way or another."""
-        reason = self.diverted()
-        if reason is None and not self.held:
+        reason = self.journal_reason()
+        if reason is None and not self.lanes:
             return await self._push(requests, run)
-        keep: list[Share] = []
+        later: list[Share] = []
         direct: list[Share] = []
         for number, request in enumerate(requests):
             for index, item in enumerate(request.items):
                 lane = push_lane(request.tenant, item)
-                (keep if reason is not None or lane in self.held else direct).append(Share(number, index, None))
+                (later if reason is not None or lane in self.lanes else direct).append(Share(number, index, None))
         answers: PushAnswers = [[UNDECIDED] * len(request.items) for request in requests]
-        await self._pushes.keep(requests, keep, answers, reason or "maintaining_order")
+        await self._pushes.append(requests, later, answers, reason or "maintaining_order")
         if direct:
             await self._push_some(requests, direct, answers, run)
         return answers
@@ -101,7 +101,7 @@ class Shelter:
         """Into the store; what it does not take, or not in time, into the journal."""
         flush = Flush(requests)
         done = await self.patience.waits_for(
-            run(flush), hasty=lambda: may_be_kept(flush), lanes=lambda: _push_lanes(requests)
+            run(flush), hasty=lambda: is_deduplicated(flush), lanes=lambda: _push_lanes(requests)
         )
         flush.abandoned = not done
         lost = [
@@ -115,7 +115,7 @@ class Shelter:
         answers: PushAnswers = list(flush.outcomes)
         reason = await self._why([answers[number] for number in lost])
         shares = unsettled(flush, lost, answers)
-        await self._pushes.keep(requests, shares, answers, reason)
+        await self._pushes.append(requests, shares, answers, reason)
         return answers
 
     async def _why(self, lost: Sequence[object]) -> BufferReason:
@@ -129,25 +129,25 @@ class Shelter:
 
     async def ack(self, requests: list[AckRequest], run: AckRun) -> AckAnswers:
         if not self.watch.up:
-            return await self._keep_acks(requests)
-        if not self.held:
+            return await self._append_acks(requests)
+        if not self.lanes:
             return await self._ack(requests, run)
-        behind = [any(ack_lane(request, item) in self.held for item in request.items) for request in requests]
+        in_journal = [any(ack_lane(request, item) in self.lanes for item in request.items) for request in requests]
         answers: AckAnswers = [StoreUnavailable("not reached")] * len(requests)
-        for kept in (True, False):
-            numbers = [number for number, is_behind in enumerate(behind) if is_behind is kept]
+        for journal in (True, False):
+            numbers = [number for number, found in enumerate(in_journal) if found is journal]
             some = [requests[number] for number in numbers]
             if not some:
                 continue
-            outcomes = await (self._keep_acks(some) if kept else self._ack(some, run))
+            outcomes = await (self._append_acks(some) if journal else self._ack(some, run))
             for number, outcome in zip(numbers, outcomes, strict=True):
                 answers[number] = outcome
         return answers
 
-    async def _keep_acks(self, requests: list[AckRequest]) -> AckAnswers:
+    async def _append_acks(self, requests: list[AckRequest]) -> AckAnswers:
         reason: BufferReason = "maintaining_order" if self.watch.up else "store_unavailable"
         error = StoreUnavailable(self.watch.why)
-        return await keep_acks(requests, self.held, self._ids, error, doubtful=False, reason=reason)
+        return await append_acks(requests, self.lanes, self._ids, error, doubtful=False, reason=reason)
 
     async def _ack(self, requests: list[AckRequest], run: AckRun) -> AckAnswers:
         outcomes: AckAnswers = []
@@ -159,26 +159,28 @@ class Shelter:
             if await self.patience.waits_for(
                 collect(), hasty=lambda: not any(map(unfenced, requests)), lanes=lambda: _ack_lanes(requests)
             ):
-                return await self._keep_locked(requests, outcomes)
+                return await self._append_locked(requests, outcomes)
             error: FairlaneError = OutcomeUnknown("an ack got no answer in time")
         except LaneLocked as locked:
-            return await keep_acks(requests, self.held, self._ids, locked, doubtful=False, reason="lane_locked")
+            return await append_acks(requests, self.lanes, self._ids, locked, doubtful=False, reason="lane_locked")
         except (StoreUnavailable, OutcomeUnknown) as lost:
             error = lost
         reason: BufferReason = "system_busy" if await self.is_there(str(error)) else "store_unavailable"
         doubtful = isinstance(error, OutcomeUnknown)
-        return await keep_acks(requests, self.held, self._ids, error, doubtful=doubtful, reason=reason)
+        return await append_acks(requests, self.lanes, self._ids, error, doubtful=doubtful, reason=reason)
 
-    async def _keep_locked(self, requests: list[AckRequest], outcomes: AckAnswers) -> AckAnswers:
-        """Keep the requests that met a locked lane. Of one that named several lanes some may be settled already."""
+    async def _append_locked(self, requests: list[AckRequest], outcomes: AckAnswers) -> AckAnswers:
+        """Append requests that met a locked lane. Of one that named several lanes some may be settled already."""
         for kind in (LaneLocked, OutcomeUnknown):
             failed = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, kind)}
             if failed:
                 some = [requests[number] for number in failed]
                 error = next(iter(failed.values()))
                 doubtful = kind is OutcomeUnknown
-                kept = await keep_acks(some, self.held, self._ids, error, doubtful=doubtful, reason="lane_locked")
-                for number, answer in zip(failed, kept, strict=True):
+                appended = await append_acks(
+                    some, self.lanes, self._ids, error, doubtful=doubtful, reason="lane_locked"
+                )
+                for number, answer in zip(failed, appended, strict=True):
                     outcomes[number] = answer
         return outcomes
 
