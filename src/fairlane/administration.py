@@ -140,7 +140,7 @@ class Administration:
         found = await self._queue(queue)
         replayed = await self.store.dead_letters.replay(found.id, _filter(where))
         self.engine.announce(found.id, len(replayed))
-        self.engine.processor.kept(0)  # some may wait behind operations
+        self.engine.operation_drain.enqueued(0)  # some may be operations
         return replayed
 
     async def purge(self, queue: str, where: DeadFilter = _ANY) -> int:

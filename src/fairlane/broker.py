@@ -17,9 +17,9 @@ from fairlane.engine.ack import AckRequest
 from fairlane.engine.admission import PATIENT, Kind, Limit
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.engine import Engine
+from fairlane.engine.operation_drain import FAILED_SECONDS
 from fairlane.engine.patience import PATIENCE_SECONDS
 from fairlane.engine.pop import PopRequest
-from fairlane.engine.processor import FAILED_SECONDS
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
@@ -115,7 +115,7 @@ class Broker(Administration):
             allowed=allowed,
             secret_names=secret_names,
         )
-        broker.engine.processor.failed_seconds = failed_operations_seconds
+        broker.engine.operation_drain.failed_seconds = failed_operations_seconds
         broker.engine.retention.start(retention_interval)
         try:
             await broker.engine.start()

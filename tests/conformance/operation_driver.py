@@ -10,7 +10,7 @@ from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.operation import Operation, push_payload, read_push
 from fairlane.model.queue import Queue
 from fairlane.store.base import Store
-from fairlane.store.operations import Application, ApplyResult, ClaimedLane, EnqueueResult, NewOperation, Waits
+from fairlane.store.operations import Application, ApplyResult, ClaimedLane, Enqueued, EnqueueResult, NewOperation
 from fairlane.store.values import NO_ID_TIME, Settled, Slice, Stored
 from tests.conformance.harness import Harness
 
@@ -67,7 +67,7 @@ async def keep(
 ) -> NewOperation:
     """A push that waits."""
     new, result = await try_keep(harness, queue, payloads, partition=partition, ids=ids)
-    assert isinstance(result, Waits), result
+    assert isinstance(result, Enqueued), result
     return new
 
 

@@ -103,14 +103,14 @@ class Doomed:
 
 
 async def crash(broker: Broker, queue: str, point: str) -> None:
-    await broker.engine.processor.stop()
+    await broker.engine.operation_drain.stop()
     broker.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
     doomed: Any = Doomed(broker.store.operations, point)
     broker.store.operations = doomed  # type: ignore[misc]
     for n in range(3):
         outcome = await broker.push(queue, [point, n], transaction_id=f"{point} {n}")
         tell([n, outcome.status])
-    broker.engine.processor.start()
+    broker.engine.operation_drain.start()
     await asyncio.Event().wait()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fairlane.model.operation import Operation
 from fairlane.model.queue import Queue
-from fairlane.store.operations import Application, AppliedOperation, NewOperation, Waits
+from fairlane.store.operations import Application, AppliedOperation, Enqueued, NewOperation
 from fairlane.store.values import Full, Gone, Settled, Stored
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.operation_driver import (
@@ -50,7 +50,7 @@ async def test_what_waits_takes_its_place_in_the_queue(harness: Harness) -> None
     queue = await harness.queue(max_size=4)
     await harness.push(queue, [0])
     _, kept = await try_keep(harness, queue, [1, 2], partition="a")
-    assert kept == Waits(1, 3, 4)
+    assert kept == Enqueued(1, 3, 4)
     assert (await try_keep(harness, queue, [3, 4], partition="b"))[1] == Full(3, 4)
     assert (await harness.push(queue, [3], partition="b")).depth == 4
     assert await harness.try_push(queue, [4], partition="b") == Full(4, 4)
@@ -122,7 +122,7 @@ async def test_an_ack_has_a_lane_of_its_own_and_goes_first(harness: Harness) -> 
     taken = await harness.pop(queue)
     await keep(harness, queue, ["c"])
     ack = await ack_operation(harness, queue, taken)
-    assert await harness.store.operations.enqueue([ack]) == [Waits(1)]
+    assert await harness.store.operations.enqueue([ack]) == [Enqueued(1)]
     acks, pushes = await harness.store.operations.claim("worker")
     assert [lane.operations[0].type for lane in (acks, pushes)] == ["ACK_BATCH", "PUSH"]
     settlement = harness.settlement(taken, 2)
@@ -166,7 +166,7 @@ async def test_a_failed_operation_is_tried_again_at_the_end_of_its_lane(harness:
     assert await operations.retry(queue.tenant, new.id, new) is None, "it waits already"
     await give_up_on_the_first(harness)
     assert await operations.retry("somebody else", new.id, new) is None
-    assert await operations.retry(queue.tenant, new.id, new) == Waits(2)
+    assert await operations.retry(queue.tenant, new.id, new) == Enqueued(2)
     assert await operations.retry(queue.tenant, new.id, new) is None
     await work_off(harness, queue)
     assert await harness.drain(queue) == ["other", "again"]
@@ -182,7 +182,7 @@ async def test_a_retry_into_a_queue_that_is_gone_changes_nothing(harness: Harnes
     anew = await harness.configure(queue)
     moved = await push_operation(harness, anew, ["again"])
     moved.id = new.id
-    assert await harness.store.operations.retry(queue.tenant, new.id, moved) == Waits(1)
+    assert await harness.store.operations.retry(queue.tenant, new.id, moved) == Enqueued(1)
     await work_off(harness, anew)
     assert await harness.drain(anew) == ["again"]
 

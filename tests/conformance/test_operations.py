@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from fairlane.model.operation import TIMEOUT_SECONDS, read_push
-from fairlane.store.operations import Lost, Waits
-from fairlane.store.values import Behind, Duplicates, Gone, Stored
+from fairlane.store.operations import Enqueued, Lost
+from fairlane.store.values import Duplicates, Gone, OperationsAhead, Stored
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import (
     application,
@@ -39,7 +39,7 @@ async def test_a_push_behind_an_open_operation_is_not_stored(harness: Harness) -
     lane = await harness.partition(queue)
     slices = [harness.slice(queue, lane, ["after"]), harness.slice(queue, free, ["elsewhere"])]
     behind, stored = await harness.store.messages.push(slices)
-    assert behind == Behind()
+    assert behind == OperationsAhead()
     assert isinstance(stored, Stored), "the other lanes of the call are not held up"
     await work_off(harness, queue)
     assert isinstance(await harness.try_push(queue, ["after"]), Stored)
@@ -52,7 +52,7 @@ async def test_operations_of_a_lane_are_applied_in_the_order_they_were_kept(harn
     positions = []
     for n in range(1, 6):
         _, result = await try_keep(harness, queue, [n, n + 0.5])
-        assert isinstance(result, Waits)
+        assert isinstance(result, Enqueued)
         positions.append(result.position)
     assert positions == [1, 2, 3, 4, 5]
     harness.clock.advance(-3600)  # their order is no clock's
@@ -67,7 +67,7 @@ async def test_operations_of_one_call_are_numbered_in_their_order(harness: Harne
     names = ["a", "b", "a", "a", "b"]
     news = [await push_operation(harness, queue, [n], partition=name) for n, name in enumerate(names)]
     results = await harness.store.operations.enqueue(news)
-    assert [result.position for result in results if isinstance(result, Waits)] == [1, 1, 2, 3, 2]
+    assert [result.position for result in results if isinstance(result, Enqueued)] == [1, 1, 2, 3, 2]
     await work_off(harness, queue)
     lane = await harness.partition(queue, "a")
     assert (await harness.pop(queue, partition=lane.id)).data == [0, 2, 3]
@@ -86,9 +86,11 @@ async def test_a_push_that_waited_for_the_lane_while_an_operation_was_kept_must_
         await arrived(keeping)
         pushing = tasks.create_task(second.messages.push([z]))
         await arrived(keeping, pushing)
-    assert isinstance(keeping.result()[0], Waits)
-    assert pushing.result() == [Behind()]
-    assert isinstance((await harness.store.operations.enqueue([await push_operation(harness, queue, ["z"])]))[0], Waits)
+    assert isinstance(keeping.result()[0], Enqueued)
+    assert pushing.result() == [OperationsAhead()]
+    assert isinstance(
+        (await harness.store.operations.enqueue([await push_operation(harness, queue, ["z"])]))[0], Enqueued
+    )
     await work_off(harness, queue, store=second)
     assert await harness.drain(queue) == ["x", "y", "z"]
 
@@ -123,13 +125,13 @@ async def test_pushes_and_operations_that_race_keep_the_order_of_each_producer(h
         for n in range(rounds):
             store = stores[(number + n) % 2]
             if (n + number) % 5 == 0:
-                result = Behind()
+                result = OperationsAhead()
             else:
                 [result] = await store.messages.push([harness.slice(queue, lane, [[number, n]])])
-            if result == Behind():
+            if result == OperationsAhead():
                 new = await push_operation(harness, queue, [[number, n]])
                 [kept] = await store.operations.enqueue([new])
-                assert isinstance(kept, Waits)
+                assert isinstance(kept, Enqueued)
 
     async def work(number: int) -> None:
         while producing or await stores[number].operations.depth():
@@ -240,13 +242,13 @@ async def test_keeping_an_operation_again_keeps_it_once(harness: Harness) -> Non
     new = await push_operation(harness, queue, ["a", "b"])
     for _ in range(3):
         [result] = await harness.store.operations.enqueue([new])
-        assert isinstance(result, Waits)
+        assert isinstance(result, Enqueued)
         assert result.position == 1
     assert await harness.store.operations.depth() == 1
     assert await harness.store.queues.depth(queue.id) == 2
     await work_off(harness, queue)
     [result] = await harness.store.operations.enqueue([new])
-    assert isinstance(result, Waits)
+    assert isinstance(result, Enqueued)
     assert await harness.store.operations.depth() == 0, "it is over, and a repeat does not begin it anew"
     assert await harness.drain(queue) == ["a", "b"]
 
@@ -261,7 +263,7 @@ async def test_an_operation_with_a_stored_id_applies_nothing_until_it_is_left_ou
     assert isinstance(result, Duplicates)
     assert [one.index for one in result.found] == [0]
     assert await status(harness, queue, new) == "processing"
-    assert await harness.try_push(queue, ["over"]) == Behind(), "the lane stays closed meanwhile"
+    assert await harness.try_push(queue, ["over"]) == OperationsAhead(), "the lane stays closed meanwhile"
     part = work.slice
     assert part is not None
     for column in (part.fragments, part.transaction_ids, part.keys, part.id_times, part.given):
@@ -328,7 +330,7 @@ async def test_a_lane_goes_on_behind_an_operation_that_failed(harness: Harness) 
         [lane] = await harness.store.operations.claim("worker")
         await harness.store.operations.fail(lane.claim, [lane.operations[0].sequence], "no", delay_ms=0)
     assert await status(harness, queue, poison) == "failed"
-    assert await harness.try_push(queue, ["late"]) == Behind(), "one is open still"
+    assert await harness.try_push(queue, ["late"]) == OperationsAhead(), "one is open still"
     await work_off(harness, queue)
     assert isinstance(await harness.try_push(queue, ["late"]), Stored)
     assert await harness.drain(queue) == ["next", "late"]
@@ -343,7 +345,7 @@ async def test_a_transaction_that_meets_an_open_operation_applies_nothing(harnes
     _, pushed = await harness.store.messages.transact(
         [harness.settlement(taken, 1)], [harness.slice(target, lane, ["out"])]
     )
-    assert pushed == [Behind()]
+    assert pushed == [OperationsAhead()]
     assert (await harness.lane(taken.group)).committed == 0
     await work_off(harness, target)
     settled, pushed = await harness.store.messages.transact(

@@ -101,7 +101,7 @@ async def test_the_client_waits_for_a_push_in_the_journal(wire: Wire) -> None:
 async def test_a_push_that_leaves_the_journal_for_a_lane_that_waits_keeps_its_operation(wire: Wire) -> None:
     queue = wire.name()
     await wire.push(queue, 0)
-    await wire.app.engine.processor.stop()
+    await wire.app.engine.operation_drain.stop()
     make_busy(wire)
     await push(wire, queue, 1)
     await maintain(wire, on=True)
@@ -115,7 +115,7 @@ async def test_a_push_that_leaves_the_journal_for_a_lane_that_waits_keeps_its_op
     await until(moved)
     found = (await wire.get("/api/v1/operations", kept["operationId"])).ok()
     assert found["status"] == "pending"
-    wire.app.engine.processor.start()
+    wire.app.engine.operation_drain.start()
     assert (await completed(wire, kept["operationId"]))["result"]["items"][0]["status"] == "queued"
     assert (await completed(wire, again["operationId"]))["result"]["items"][0]["status"] == "duplicate"
     assert [message["data"] for message in await wire.pop(queue)] == [0, 1, 2]
@@ -123,7 +123,7 @@ async def test_a_push_that_leaves_the_journal_for_a_lane_that_waits_keeps_its_op
 
 async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wire) -> None:
     queue, names = wire.name(), ["a", "b", "c", "d", "e"]
-    await wire.app.engine.processor.stop()
+    await wire.app.engine.operation_drain.stop()
     await maintain(wire, on=True)
     ids: list[Any] = []
     for name in names:  # by turns
@@ -145,7 +145,7 @@ async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wir
             cursor = page["cursor"]
         assert [(one["id"], one["partition"]) for one in found] == list(zip(ids, names, strict=True))
         assert [one["durability"] for one in found] == ["store", "journal", "store", "journal", "store"]
-    wire.app.engine.processor.start()
+    wire.app.engine.operation_drain.start()
 
 
 async def test_a_failed_entry_of_the_journal_is_a_failed_operation(wire: Wire) -> None:
@@ -178,7 +178,7 @@ async def test_an_ack_that_waits_says_where_and_why(wire: Wire) -> None:
     queue = wire.name()
     await wire.push(queue, 0, 1)
     first, second = await wire.pop(queue)
-    await wire.app.engine.processor.stop()
+    await wire.app.engine.operation_drain.stop()
     make_busy(wire)
 
     async def ack(message: Any) -> Any:
@@ -193,7 +193,7 @@ async def test_an_ack_that_waits_says_where_and_why(wire: Wire) -> None:
     make_calm(wire)
     two = await ack(second)
     assert (two["queuePosition"], two["reason"]) == (2, "maintaining_order")
-    wire.app.engine.processor.start()
+    wire.app.engine.operation_drain.start()
     assert (await completed(wire, two["operationId"]))["result"]["items"][0]["success"]
 
 

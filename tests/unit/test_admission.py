@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.engine.admission import CALLERS, LIMITS, PATIENT, Admission, Kind, Limit
-from fairlane.engine.draft import BehindOperations, Draft, Flush, PushRequest
+from fairlane.engine.draft import Draft, Flush, MetOperations, PushRequest
 from fairlane.engine.rate import RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from fairlane.errors import Overloaded
 from fairlane.model.ids import PartitionId
@@ -26,7 +26,7 @@ from fairlane.store.values import PushResult, Slice
 async def broker() -> AsyncIterator[Broker]:
     """A broker that applies no operations."""
     broker = Broker(await SqliteStore.open(":memory:"), limits=LIMITS)
-    await broker.engine.processor.stop()
+    await broker.engine.operation_drain.stop()
     yield broker
     await broker.close()
 
@@ -64,17 +64,17 @@ async def test_each_kind_waits_then_is_kept_and_is_refused_only_past_the_depth(
     verdict: str,
 ) -> None:
     let_wait(admission, wait, monkeypatch)
-    broker.engine.processor.depth = depth
+    broker.engine.operation_drain.depth = depth
     if verdict == "refuse":
         with pytest.raises(Overloaded):
             admission.check(kind)
         with pytest.raises(Overloaded) as refused:
-            admission.keeps(kind)
+            admission.defers(kind)
         assert refused.value.depth == depth
         assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 2}
     else:
         admission.check(kind)
-        assert admission.keeps(kind) == (verdict == "enqueue")
+        assert admission.defers(kind) == (verdict == "enqueue")
         assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 0} | {verdict: 1}
 
 
@@ -82,8 +82,8 @@ async def test_a_refusal_says_why_and_when_to_come_again(
     broker: Broker, admission: Admission, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_wait(admission, 3.25, monkeypatch)
-    processor = broker.engine.processor
-    processor.depth = 12_000
+    drain = broker.engine.operation_drain
+    drain.depth = 12_000
 
     def refused(kind: Kind) -> Overloaded:
         refusal = admission.refusal(kind)
@@ -94,12 +94,12 @@ async def test_a_refusal_says_why_and_when_to_come_again(
     assert "12000" in str(refused("push"))
     assert "10000" in str(refused("push"))
     assert refused("push").retry_after == RETRY_SECONDS, "nobody was seen to apply any"
-    processor.drain.resume(0.0)
-    processor.drain.did(4_000, 1.0)
+    drain.rate.resume(0.0)
+    drain.rate.did(4_000, 1.0)
     assert refused("push").retry_after == pytest.approx(3.0)
-    processor.depth = 10**9
+    drain.depth = 10**9
     assert refused("push").retry_after == RETRY_SECONDS_MAX
-    processor.drain.did(10**12, 2.0)
+    drain.rate.did(10**12, 2.0)
     assert refused("push").retry_after == RETRY_SECONDS_MIN
     assert refused("pop").retry_after == 3.25
 
@@ -109,10 +109,10 @@ async def test_callers_in_the_same_process_are_never_held_back(
 ) -> None:
     let_wait(admission, 1e9, monkeypatch)
     admission.limits = PATIENT
-    broker.engine.processor.depth = 10**9
+    broker.engine.operation_drain.depth = 10**9
     for kind in LIMITS:
         admission.check(kind)
-        assert not admission.keeps(kind)
+        assert not admission.defers(kind)
         assert admission.refusal(kind) is None
     assert inspect.signature(Broker.open).parameters["limits"].default is PATIENT
 
@@ -171,14 +171,14 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
 
 async def behind_an_operation(broker: Broker) -> asyncio.Event:
     """Keep a push in q, and let the next that meets it wait for it until the event is set."""
-    processor, admission = broker.engine.processor, broker.engine.admission
-    await processor.stop()
-    processor.drain.resume(0.0)
-    processor.drain.did(1, 1.0)
+    drain, admission = broker.engine.operation_drain, broker.engine.admission
+    await drain.stop()
+    drain.rate.resume(0.0)
+    drain.rate.did(1, 1.0)
     admission.limits = {"push": Limit(-1.0, 10_000)}
     assert (await broker.push("q", 1)).status == "buffered"
     admission.limits = LIMITS
-    assert admission.pause_behind() > 0
+    assert admission.pause_for_operations() > 0
     over = asyncio.Event()
     broker.engine._intake.sleep = lambda seconds: over.wait()  # type: ignore[method-assign, assignment]
     return over
@@ -192,8 +192,8 @@ async def test_a_push_that_meets_operations_waits_for_them_and_holds_up_nobody(b
     over = await behind_an_operation(broker)
     both = asyncio.create_task(broker.push_many(items(b"2", b"3") + items(b"4", partition="other")))
     assert (await broker.push("q", 5, partition="free")).status == "queued"
-    broker.engine.processor.start()
-    while broker.engine.processor.depth:  # noqa: ASYNC110
+    broker.engine.operation_drain.start()
+    while broker.engine.operation_drain.depth:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     assert not both.done()
     over.set()
@@ -216,7 +216,7 @@ async def test_a_push_that_must_go_behind_operations_is_refused_past_the_depth_a
 ) -> None:
     over = await behind_an_operation(broker)
     over.set()
-    broker.engine.processor.depth = 10_000
+    broker.engine.operation_drain.depth = 10_000
     both = await broker.push_many(items(b"2") + items(b"3", partition="other"))
     assert [outcome.status for outcome in both] == ["refused", "queued"]
     assert isinstance(both[0].error, Overloaded)
@@ -227,7 +227,7 @@ async def test_where_no_operation_is_applied_a_push_goes_behind_them_at_once(bro
     broker.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
     await broker.push("q", 1)
     broker.engine.admission.limits = LIMITS
-    assert broker.engine.admission.pause_behind() == 0
+    assert broker.engine.admission.pause_for_operations() == 0
     assert (await broker.push("q", 2)).reason == "maintaining_order"
 
 
@@ -240,14 +240,14 @@ def test_a_request_that_waits_for_a_locked_partition_too_is_told_of_operations_w
         draft.owners.append((0, index))
     behind, locked = flush.drafts.values()
     assert flush.is_patient(behind)
-    flush.stay_behind(behind)
+    flush.leave_out(behind)
     flush.put_off(locked)
-    flush.tell_behind()
+    flush.tell_left_out()
     assert isinstance(flush.outcomes[0], list)
     flush.drafts, flush.locked = flush.locked, {}
     stored = PushOutcome("queued", "2")
     flush.settle(locked, (0, 1), stored)
-    flush.tell_behind()
+    flush.tell_left_out()
     told = flush.outcomes[0]
-    assert isinstance(told, BehindOperations)
+    assert isinstance(told, MetOperations)
     assert (told.indexes, told.outcomes[1]) == ([0], stored)

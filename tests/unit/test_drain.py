@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.engine.capacity import Capacity
-from fairlane.engine.drain import CLAIM_BYTES_MAX, CLAIM_LANES_MAX, CLAIM_OPERATIONS_MAX, room_beside
+from fairlane.engine.operation_drain import CLAIM_BYTES_MAX, CLAIM_LANES_MAX, CLAIM_OPERATIONS_MAX, room_beside
 from fairlane.engine.rate import MEMORY_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN, Rate
 from fairlane.store.operations import LANES_MAX
 from fairlane.store.values import Full

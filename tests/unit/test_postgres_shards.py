@@ -107,7 +107,7 @@ async def test_what_some_shards_kept_is_kept_once_when_it_is_tried_again(
     outcomes = await broker.push_many(items(delay_ms=60_000))
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * LANES
     assert len(await broker.scheduled(QUEUE)) == LANES
-    await broker.engine.processor.stop()
+    await broker.engine.operation_drain.stop()
     fails("enqueue", None, fault)
     [kept] = await broker.engine._pusher.enqueue([PushRequest(DEFAULT_TENANT, items())])
     assert isinstance(kept, list)

@@ -49,7 +49,7 @@ class Handling:
     async def judge(self, batch: Batch[Any], go_on: Callable[[], bool]) -> AsyncIterator[list[AckItem]]:
         """What to say of the messages, in order, as soon as it is known. Ends early when `go_on` says so.
 
-        Behind a message that comes again the rest of its lane is left out: it comes again too.
+        After a message that comes again the rest of its lane is left out: it comes again too.
         """
         if self._batched:
             yield await self._whole(batch)

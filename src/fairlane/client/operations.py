@@ -1,4 +1,4 @@
-"""Pushes that were accepted and are stored later: looking them up, and waiting for them."""
+"""Operations: pushes and acks that were accepted and are applied later, looked up and waited for."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Operations(Family):
         self._home = uuid7()  # clients spread over the servers, and each keeps to one
 
     async def operation(self, id: str) -> OperationState:
-        """What became of an operation. Raises NotFound; completed ones are kept for an hour."""
+        """What became of an operation. Raises NotFound; completed ones are gone after an hour."""
         if not is_uuid(id):
             raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
         path = path_of("operations", id)
@@ -207,12 +207,12 @@ class Operations(Family):
         return came_to(outcome, await self._ended(outcome, seconds))
 
     async def _wait_for(self, outcomes: Sequence[PushOutcome]) -> list[PushOutcome]:
-        """The outcomes, with what became of those that were waiting; each operation is asked for once."""
-        waiting = {one.operation_id: one for one in outcomes if one.status == "buffered"}
+        """The outcomes, with what became of those that are operations; each operation is asked for once."""
+        pending = {one.operation_id: one for one in outcomes if one.status == "buffered"}
         found = dict(
             zip(
-                waiting,
-                await asyncio.gather(*(self._ended(one, WAIT_SECONDS) for one in waiting.values())),
+                pending,
+                await asyncio.gather(*(self._ended(one, WAIT_SECONDS) for one in pending.values())),
                 strict=True,
             )
         )

@@ -17,7 +17,7 @@ from fairlane.engine.settlement import (
     LOST,
     UNRESOLVABLE,
     Plan,
-    behind_a_late_nack,
+    after_a_late_nack,
     bounds,
     given_positions,
     lanes_of,
@@ -30,7 +30,7 @@ from fairlane.engine.waiters import Waiters
 from fairlane.errors import BrokerFailed, LaneLocked, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, BufferReason, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, OperationReason, Outcomes
 from fairlane.store.base import Store
 from fairlane.store.values import Settled, Settlement, Verdicts
 from fairlane.telemetry import Telemetry
@@ -57,18 +57,18 @@ class _Acking:
         self.requests = requests
         self.outcomes = [Outcomes(request.items) for request in requests]
         self.answers: Answers = list(self.outcomes)
-        self.waiting: list[tuple[int, Plan]] = []
+        self.unsettled: list[tuple[int, Plan]] = []
         """What is still to be settled: the number of its request, and the plan."""
         self.locked: list[tuple[int, Plan]] = []
         self.applied: set[int] = set()
         """Requests of which something was settled."""
 
     def put_off(self, number: int, plan: Plan) -> None:
-        """Somebody else holds its lane. What waits for the same lane is put off behind it."""
+        """Somebody else holds its lane. What is to be settled in the same lane is put off too."""
         lane = _lane(plan)
         self.locked.append((number, plan))
-        self.locked += [one for one in self.waiting if _lane(one[1]) == lane]
-        self.waiting = [one for one in self.waiting if _lane(one[1]) != lane]
+        self.locked += [one for one in self.unsettled if _lane(one[1]) == lane]
+        self.unsettled = [one for one in self.unsettled if _lane(one[1]) != lane]
 
     def locked_requests(self) -> set[int]:
         return {number for number, _ in self.locked}
@@ -95,10 +95,10 @@ class Acker:
         leases: Leases,
         waiters: Waiters,
         telemetry: Telemetry,
-        wait: Callable[[list[AckRequest], BufferReason], Awaitable[list[Sequence[AckOutcome] | Exception]]],
+        enqueue: Callable[[list[AckRequest], OperationReason], Awaitable[list[Sequence[AckOutcome] | Exception]]],
     ) -> None:
-        """`wait` keeps acks as operations."""
-        self._wait = wait
+        """`enqueue` makes acks operations."""
+        self._enqueue = enqueue
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
@@ -121,9 +121,9 @@ class Acker:
         answers: list[Sequence[AckOutcome] | Exception | Later] = list(acking.answers)
         if acking.locked:
             numbers = acking.locked_requests()
-            waiting = asyncio.ensure_future(self._wait_for_lanes(acking))
+            decided = asyncio.ensure_future(self._wait_for_lanes(acking))
             for number in numbers:
-                answers[number] = asyncio.ensure_future(_answer(acking, number, waiting))
+                answers[number] = asyncio.ensure_future(_answer(acking, number, decided))
         return answers
 
     async def _begin(self, requests: list[AckRequest]) -> _Acking:
@@ -131,7 +131,7 @@ class Acker:
         try:
             for number, request in enumerate(requests):
                 plans = await self.plan(request, acking.outcomes[number], in_transaction=False)
-                acking.waiting += [(number, plan) for plan in plans]
+                acking.unsettled += [(number, plan) for plan in plans]
             await self._settle_all(acking)
         except Unavailable as error:
             if not acking.applied:
@@ -143,32 +143,32 @@ class Acker:
         give_up_at = monotonic() + LOCKED_SECONDS
         while acking.locked and monotonic() < give_up_at:
             await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
-            acking.waiting, acking.locked = acking.locked, []
+            acking.unsettled, acking.locked = acking.locked, []
             await self._settle_all(acking)
         for number in acking.locked_requests():
             acking.answers[number] = acking.locked_error(number)
 
     async def _settle_all(self, acking: _Acking) -> None:
-        behind: list[tuple[int, Plan]] = []
-        while acking.waiting:
+        deferred: list[tuple[int, Plan]] = []
+        while acking.unsettled:
             # A lane takes one settlement a call; a second one of the same lane waits for the first.
-            now, acking.waiting = _one_per_lane(acking.waiting)
+            now, acking.unsettled = _one_per_lane(acking.unsettled)
             for (number, plan), result in zip(now, await self._settle(acking, now), strict=True):
                 items, outcomes = acking.requests[number].items, acking.outcomes[number]
                 if isinstance(result, BrokerFailed):
                     acking.answers[number] = result
                 elif result.state == "locked":
                     acking.put_off(number, plan)
-                elif result.state == "behind":
-                    behind.append((number, plan))
+                elif result.state == "operations_ahead":
+                    deferred.append((number, plan))
                 else:
                     acking.applied.add(number)
-                    rest = behind_a_late_nack(plan, result, items)
+                    rest = after_a_late_nack(plan, result, items)
                     if rest is not None:
-                        acking.waiting.append((number, rest))
+                        acking.unsettled.append((number, rest))
                     await self.answer(plan, result, items, outcomes)
-        if behind:
-            await self._go_behind(acking.requests, behind, acking.answers)
+        if deferred:
+            await self._defer(acking.requests, deferred, acking.answers)
 
     async def _settle(self, acking: _Acking, some: list[tuple[int, Plan]]) -> list[Settled | BrokerFailed]:
         """Together; after a defect one by one, so that what it met fails alone."""
@@ -179,7 +179,7 @@ class Acker:
                 return [error]
         return [result for one in some for result in await self._settle(acking, [one])]
 
-    async def _go_behind(
+    async def _defer(
         self, requests: list[AckRequest], plans: list[tuple[int, Plan]], answers: list[Sequence[AckOutcome] | Exception]
     ) -> None:
         """Acks of these lanes wait as operations: an ack that overtook a nack would finish what failed."""
@@ -187,12 +187,12 @@ class Acker:
             msgspec.structs.replace(requests[number], items=[requests[number].items[index] for index in plan.indexes])
             for number, plan in plans
         ]
-        for (number, plan), kept in zip(plans, await self._wait(parts, "maintaining_order"), strict=True):
+        for (number, plan), enqueued in zip(plans, await self._enqueue(parts, "maintaining_order"), strict=True):
             known = answers[number]
-            if isinstance(kept, Exception):
-                answers[number] = kept
+            if isinstance(enqueued, Exception):
+                answers[number] = enqueued
             elif isinstance(known, Outcomes):
-                for index, outcome in zip(plan.indexes, kept, strict=True):
+                for index, outcome in zip(plan.indexes, enqueued, strict=True):
                     known.say([index], outcome)
 
     async def plan(self, request: AckRequest, outcomes: Outcomes, *, in_transaction: bool) -> list[Plan]:
@@ -228,8 +228,8 @@ class Acker:
         """What is said of items that name no message of the lease."""
         if lease is None:
             return UNRESOLVABLE
-        held = any(leased.partition == partition for leased in await self._store.messages.leased(lease))
-        return UNRESOLVABLE if held else LOST
+        known = any(leased.partition == partition for leased in await self._store.messages.leased(lease))
+        return UNRESOLVABLE if known else LOST
 
     async def _resolve(
         self, items: Sequence[AckItem], indexes: Sequence[int], partition: PartitionId, lease: LeaseId | None
@@ -240,7 +240,7 @@ class Acker:
             spans = await self._leases.holds(lease, partition) if lease else []
             least, most = bounds(given)
             # Of a lease that ended the store says whether these were its last acks, repeated.
-            if not spans or any(least in held and most in held for held in spans):
+            if not spans or any(least in span and most in span for span in spans):
                 return indexes, given
             holds = set().union(*spans)
             if holds.issuperset(given):
@@ -328,7 +328,7 @@ class Acker:
     def resolve(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> Plan | None:
         """Tell each item what became of it, without looking at the store; the plan of what is left behind a nack that
         came too late."""
-        rest = behind_a_late_nack(plan, settled, items)
+        rest = after_a_late_nack(plan, settled, items)
         for index, position in plan.items:
             if isinstance(plan.settlement, Verdicts):
                 outcomes.say([index], outcome_of(items[index], position, settled))
@@ -348,11 +348,11 @@ def _lane(plan: Plan) -> tuple[PartitionId, int]:
     return plan.settlement.partition, plan.settlement.group_id
 
 
-def _one_per_lane(waiting: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
+def _one_per_lane(unsettled: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
     now: dict[tuple[PartitionId, int], tuple[int, Plan]] = {}
     each: list[tuple[int, Plan]] = []
     later = []
-    for entry in waiting:
+    for entry in unsettled:
         if isinstance(entry[1].settlement, Verdicts):
             each.append(entry)
             continue

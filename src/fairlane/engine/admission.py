@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.batchers import Batchers
-from fairlane.engine.processor import Processor
+from fairlane.engine.operation_drain import OperationDrain
 from fairlane.engine.rate import retry_after
 from fairlane.errors import Overloaded
 from fairlane.telemetry import Telemetry
@@ -29,7 +29,7 @@ class Limit(NamedTuple):
     wait_seconds: float
     """The longest wait to be executed. Below 0 nothing is."""
     operations: int
-    """How many may wait as operations, of any kind; 0 where none is kept."""
+    """How many operations there may be, of any kind; 0 where none is made."""
 
 
 LIMITS: Final[Mapping[Kind, Limit]] = {
@@ -43,27 +43,27 @@ PATIENT: Final[Mapping[Kind, Limit]] = {}
 
 class Admission:
     def __init__(
-        self, limits: Mapping[Kind, Limit], batchers: Batchers, processor: Processor, telemetry: Telemetry
+        self, limits: Mapping[Kind, Limit], batchers: Batchers, drain: OperationDrain, telemetry: Telemetry
     ) -> None:
         self.limits = limits
         self.decisions: dict[Kind, dict[Verdict, int]] = {
             kind: {"execute": 0, "enqueue": 0, "refuse": 0} for kind in LIMITS
         }
         """How many of each kind went which way, for the metrics."""
-        self._processor = processor
+        self._drain = drain
         self._telemetry = telemetry
         self._batchers: Mapping[Kind, tuple[Batcher[Any, Any], Batcher[Any, Any]]] = {
-            "push": (batchers.pushes, batchers.waiting_pushes),
-            "ack": (batchers.acks, batchers.waiting_acks),
-            "pop": (batchers.acks, batchers.waiting_acks),
+            "push": (batchers.pushes, batchers.push_operations),
+            "ack": (batchers.acks, batchers.ack_operations),
+            "pop": (batchers.acks, batchers.ack_operations),
         }
 
     def wait_seconds(self, kind: Kind) -> float:
         """How long one more of this kind would wait; of a pop, its acks."""
         return self._batchers[kind][0].wait_seconds()
 
-    def keeps(self, kind: Kind) -> bool:
-        """Whether one more of this kind is kept as an operation; Overloaded if it is not even that."""
+    def defers(self, kind: Kind) -> bool:
+        """Whether one more of this kind becomes an operation; Overloaded if it is not even that."""
         limit = self.limits.get(kind)
         if limit is None:
             return False
@@ -89,28 +89,28 @@ class Admission:
 
     def _depth(self, kind: Kind) -> int:
         """Operations that wait, and what is on its way to be one."""
-        return self._processor.depth + self._batchers[kind][1].items
+        return self._drain.depth + self._batchers[kind][1].items
 
     def refusal(self, kind: Kind) -> Overloaded | None:
-        """Why one more of this kind cannot be kept; None if it can."""
+        """Why one more of this kind cannot even be an operation; None if it can."""
         limit, depth = self.limits.get(kind), self._depth(kind)
         if limit is None or depth < limit.operations:
             return None
-        if self._processor.depth < limit.operations and sum(one.requests for one in self._batchers[kind]) <= CALLERS:
+        if self._drain.depth < limit.operations and sum(one.requests for one in self._batchers[kind]) <= CALLERS:
             return None
         wait = self.wait_seconds(kind)
         if kind == "pop":
             why = f"acks wait {wait:.1f} s, so that nothing more is handed out"
             return Overloaded(why, retry_after=retry_after(wait), depth=depth)
         why = f"the store is {wait:.1f} s behind, and {depth} operations wait, of {limit.operations}"
-        return Overloaded(why, retry_after=retry_after(self._processor.drain.seconds_for(depth)), depth=depth)
+        return Overloaded(why, retry_after=retry_after(self._drain.rate.seconds_for(depth)), depth=depth)
 
-    def pause_behind(self) -> float:
-        """How long a push that meets operations in its partition waits for them before it is kept behind them: as long
-        as they probably take, and no longer than any other waits. Kept at once, each push would make its partition
+    def pause_for_operations(self) -> float:
+        """How long a push that meets operations in its partition waits for them before it becomes one: as long as they
+        probably take, and no longer than any other waits. Enqueued at once, each push would make its partition
         wait for longer, and a load that is over would never be got rid of."""
-        depth = self._processor.depth
+        depth = self._drain.depth
         limit = self.limits.get("push") if depth else None
         if limit is None:
             return 0.0
-        return max(0.0, min(limit.wait_seconds, self._processor.drain.seconds_for(depth) or 0.0))
+        return max(0.0, min(limit.wait_seconds, self._drain.rate.seconds_for(depth) or 0.0))

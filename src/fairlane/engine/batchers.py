@@ -21,7 +21,7 @@ Acks = Batcher[AckRequest, Sequence[AckOutcome]]
 
 
 class Batchers:
-    """`waiting_pushes` and `waiting_acks` are kept as operations, to be applied later."""
+    """`push_operations` and `ack_operations` make operations, to be applied later."""
 
     def __init__(self, store: Store, flushes: Flushes, schedules: Scheduler) -> None:
         wide = BatchPolicy(flushes=store.flushes())
@@ -29,8 +29,8 @@ class Batchers:
         self.schedulings: Pushes = Batcher(schedules.flush, wide, weigh=_weigh_push)
         self.acks: Acks = Batcher(flushes.ack, wide, weigh=_weigh_ack)
         self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(_renewing(store), BatchPolicy())
-        self.waiting_pushes: Pushes = Batcher(flushes.enqueue, BatchPolicy(), weigh=_weigh_push)
-        self.waiting_acks: Acks = Batcher(flushes.enqueue_acks, BatchPolicy(), weigh=_weigh_ack)
+        self.push_operations: Pushes = Batcher(flushes.enqueue, BatchPolicy(), weigh=_weigh_push)
+        self.ack_operations: Acks = Batcher(flushes.enqueue_acks, BatchPolicy(), weigh=_weigh_ack)
 
     @property
     def pending(self) -> int:
@@ -45,8 +45,8 @@ class Batchers:
         """The rest, when nobody pops any more."""
         await self.acks.stop()
         await self.renewals.stop()
-        await self.waiting_pushes.stop()
-        await self.waiting_acks.stop()
+        await self.push_operations.stop()
+        await self.ack_operations.stop()
 
 
 def _renewing(store: Store) -> Callable[[list[Renewal]], Awaitable[Sequence[RenewOutcome | Exception]]]:

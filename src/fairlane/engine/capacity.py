@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from fairlane.engine.drain import DepthTrend
-from fairlane.engine.rate import RETRY_SECONDS, retry_after
+from fairlane.engine.rate import RETRY_SECONDS, Rate, retry_after
 from fairlane.errors import QueueFull
 from fairlane.store.values import Full
 
@@ -17,6 +16,26 @@ def full(result: Full, *, retry_after: float = RETRY_SECONDS) -> QueueFull:
     depth, capacity = result.depth, result.capacity
     text = f"the queue is full: {depth} of {capacity} places are taken"
     return QueueFull(text, depth=depth, capacity=capacity, retry_after=retry_after)
+
+
+class DepthTrend:
+    """The drain rate of a queue, out of its depth at some moments and how many came in between."""
+
+    def __init__(self) -> None:
+        self._drain = Rate()
+        self._depth: int | None = None
+
+    def saw(self, depth: int, came: int, now: float) -> None:
+        """The queue holds `depth`, after `came` more were stored in it since the last look."""
+        if self._depth is not None:
+            self._drain.did(max(0, self._depth + came - depth), now)
+        else:
+            self._drain.did(0, now)
+        self._depth = depth
+
+    def seconds_until(self, room: int) -> float | None:
+        """How long it takes to make so much room; None while that is not known."""
+        return self._drain.seconds_for(room)
 
 
 class Capacity:

@@ -32,14 +32,14 @@ class PushRequest(msgspec.Struct):
     operation_id: UUID | None = None
     """Under which it was accepted before, and waits again if it must; then all its items are of one partition."""
     patient: bool = False
-    """What meets operations in its partition is told so (`BehindOperations`), and not kept behind them."""
+    """What meets operations in its partition is told so (`MetOperations`), and does not become one."""
 
 
-class BehindOperations(Exception):  # no error: whoever pushes waits and goes on with the rest
+class MetOperations(Exception):  # no error: whoever pushes waits and goes on with the rest
     """Some items of a patient request met operations in their partition, and are not stored: those at `indexes`."""
 
     def __init__(self, outcomes: list[PushOutcome], indexes: list[int]) -> None:
-        super().__init__("operations wait in the partition")
+        super().__init__("the partition has open operations")
         self.outcomes = outcomes
         self.indexes = indexes
 
@@ -109,7 +109,7 @@ class Draft:
 class Flush:
     """Requests on their way into the store. `outcomes` has a list for each request, or its error.
 
-    `in_order`: a part that does not fit holds back what comes behind it in its partition. `dedup_least` is how many
+    `in_order`: a part that does not fit holds back what follows it in its partition. `dedup_least` is how many
     seconds ids are looked back for at least, in queues that do so at all."""
 
     def __init__(self, requests: Sequence[PushRequest], *, in_order: bool = False, dedup_least: int = 0) -> None:
@@ -128,25 +128,25 @@ class Flush:
         self.drafts: dict[Address, Draft] = {}
         self.locked: dict[Address, Draft] = {}
         """Drafts whose partitions somebody else holds."""
-        self._behind: dict[int, list[int]] = {}
+        self._left_out: dict[int, list[int]] = {}
 
     def is_patient(self, draft: Draft) -> bool:
-        """Whether all whose messages these are would rather wait than have them kept."""
+        """Whether all whose messages these are would rather wait than have them made operations."""
         return all(self.requests[request].patient for request, _ in draft.owners)
 
-    def stay_behind(self, draft: Draft) -> None:
-        """Leave the messages of a draft out: operations wait before them."""
+    def leave_out(self, draft: Draft) -> None:
+        """Leave the messages of a draft out: their partition has open operations."""
         del self.drafts[draft.address]
         for request, index in draft.everybody():
-            self._behind.setdefault(request, []).append(index)
+            self._left_out.setdefault(request, []).append(index)
 
-    def tell_behind(self) -> None:
+    def tell_left_out(self) -> None:
         """Tell the requests that have messages left out, except those of which others wait for a locked partition."""
-        waiting = {request for draft in self.locked.values() for request, _ in draft.everybody()}
-        for request, indexes in self._behind.items():
+        locked = {request for draft in self.locked.values() for request, _ in draft.everybody()}
+        for request, indexes in self._left_out.items():
             answers = self.outcomes[request]
-            if request not in waiting and type(answers) is list:
-                self.outcomes[request] = BehindOperations(answers, sorted(indexes))
+            if request not in locked and type(answers) is list:
+                self.outcomes[request] = MetOperations(answers, sorted(indexes))
 
     def fail(self, error: Exception, some: Sequence[Draft] | None = None) -> None:
         """The requests with messages still on their way get the error, or those of some drafts."""

@@ -16,7 +16,6 @@ from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.engine.draft import PushRequest
-from fairlane.engine.enqueue import Enqueuer, enqueue_acks
 from fairlane.engine.flushes import Flushes
 from fairlane.engine.forwarder import Forwarder
 from fairlane.engine.halts import Halter
@@ -28,12 +27,14 @@ from fairlane.engine.journal_drain import JournalDrain
 from fairlane.engine.journal_operations import JournalOperations
 from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.leases import Leases
+from fairlane.engine.operation_drain import OperationDrain
+from fairlane.engine.operation_enqueue import Enqueuer, enqueue_acks
+from fairlane.engine.operation_work import AckWork, PushWork, Work
 from fairlane.engine.operations import Operations
 from fairlane.engine.patience import PATIENCE_SECONDS
 from fairlane.engine.polls import Polls
 from fairlane.engine.pop import Popper, PopRequest
 from fairlane.engine.popped import Popped
-from fairlane.engine.processor import Processor, Work
 from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
 from fairlane.engine.ranks import Ranks
@@ -48,8 +49,6 @@ from fairlane.engine.switchboard import PUSH_MAINTENANCE, Switchboard
 from fairlane.engine.timekeeper import Timekeeper
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import Waiters
-from fairlane.engine.waiting_acks import WaitingAcks
-from fairlane.engine.waiting_pushes import WaitingPushes
 from fairlane.engine.wide_pop import WidePopper
 from fairlane.errors import LaneWaiting, ShuttingDown, Unavailable
 from fairlane.hooks.hook import Secrets, no_secrets
@@ -58,7 +57,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.limits import POLLS_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.model.outcome import AckOutcome, BufferReason, PushOutcome, RenewOutcome
+from fairlane.model.outcome import AckOutcome, OperationReason, PushOutcome, RenewOutcome
 from fairlane.model.stream import StateChange
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.memory import Budget
@@ -97,13 +96,13 @@ class Engine:
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
         self.halts = Halter(store, self.catalogue, self.announce)
         leases = Leases(store)
-        self.processor = Processor(store, self._begin)
-        self.operations = Operations(store, self.catalogue, self.processor)
+        self.operation_drain = OperationDrain(store, self._begin)
+        self.operations = Operations(store, self.catalogue, self.operation_drain)
         capacity = Capacity()
         enqueuer = Enqueuer(
             store,
-            self.processor.kept,
-            self.processor.estimate,
+            self.operation_drain.enqueued,
+            self.operation_drain.estimate,
             capacity,
             refusal=lambda: self.admission.refusal("push"),
         )
@@ -121,10 +120,10 @@ class Engine:
             room=AnswerRoom(self.budget),
         )
 
-        async def keep_acks(requests: list[AckRequest], reason: BufferReason = "system_busy") -> AckAnswers:
+        async def defer_acks(requests: list[AckRequest], reason: OperationReason = "system_busy") -> AckAnswers:
             return await enqueue_acks(requests, self.catalogue, enqueuer, reason)
 
-        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, keep_acks)
+        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, defer_acks)
         self.forwarder = Forwarder(store, announcer.appended)
         self._acker.buried = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
@@ -143,14 +142,14 @@ class Engine:
             self._use_journal(journal, tenant, patience_seconds)
         wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
         self._polls = Polls(self._popper, wide_popper, self.telemetry, self.journal_route)
-        flushes = Flushes(self._pusher, self._acker, keep_acks, announcer.flushed, self.journal_route)
+        flushes = Flushes(self._pusher, self._acker, defer_acks, announcer.flushed, self.journal_route)
         self._batchers = batchers = Batchers(store, flushes, self.schedules)
-        self.admission = Admission(limits, batchers, self.processor, self.telemetry)
+        self.admission = Admission(limits, batchers, self.operation_drain, self.telemetry)
         self._intake = Intake(
             self.programs, self.ranks, self.schedules, batchers, self.admission, self.journal_route, self.telemetry
         )
         self._stopped = False
-        self.processor.start()
+        self.operation_drain.start()
         self._reseed = Reseed(store, self.announce)
         self.timekeeper.start()
         self.forwarder.start()
@@ -224,10 +223,10 @@ class Engine:
         """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
         await self._intake.know_programs()
 
-    def _keeps(self, kind: Kind) -> bool:
-        """Whether a request is kept and applied later; Overloaded if it is not even that. While the store is away the
+    def _defers(self, kind: Kind) -> bool:
+        """Whether a request becomes an operation; Overloaded if it is not even that. While the store is away the
         journal decides."""
-        return not self._intake.away and self.admission.keeps(kind)
+        return not self._intake.away and self.admission.defers(kind)
 
     def check_admission(self, kind: Kind) -> None:
         """Overloaded if one more of this kind is refused now, whatever is in it: so that it need not be read."""
@@ -236,8 +235,8 @@ class Engine:
 
     def _begin(self, lane: ClaimedLane) -> Work:
         if lane.claim.group_id:
-            return WaitingAcks(lane, self._acker)
-        return WaitingPushes(lane, self.catalogue, self._announcer.appended)
+            return AckWork(lane, self._acker)
+        return PushWork(lane, self.catalogue, self._announcer.appended)
 
     def announce(self, queue_id: int, lanes: int) -> None:
         """Lanes of a queue became ready by other ways than a push."""
@@ -245,14 +244,14 @@ class Engine:
 
     async def pop(self, request: PopRequest) -> Popped:
         self._check_running()
-        self._keeps("pop")
+        self._defers("pop")
         return await self._polls.pop(request)
 
     async def ack(self, request: AckRequest) -> Sequence[AckOutcome]:
         self._check_running()
         if not request.items:
             return []
-        batcher = self._batchers.waiting_acks if self._keeps("ack") else self._batchers.acks
+        batcher = self._batchers.ack_operations if self._defers("ack") else self._batchers.acks
         return await self.telemetry.timed(self.telemetry.ack, len(request.items), batcher.submit(request))
 
     async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
@@ -285,7 +284,7 @@ class Engine:
         self._check_lanes(tenant, steps)
 
     def _check_lanes(self, tenant: str, steps: Sequence[Step]) -> None:
-        """A transaction is never kept for later, so it cannot go behind what is."""
+        """A transaction never becomes an operation, so it cannot follow those in the journal."""
         if self.journal_route is None or not self.journal_route.lanes:
             return
         for step in steps:
@@ -322,7 +321,7 @@ class Engine:
     async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
         """Pop from whichever queue with these labels has something."""
         self._check_running()
-        self._keeps("pop")
+        self._defers("pop")
         return await self._polls.pop_any(request, namespace=namespace, task=task)
 
     async def stop(self) -> None:
@@ -333,7 +332,7 @@ class Engine:
         await self._batchers.stop()
         await self.timekeeper.stop()
         await self.forwarder.stop()
-        await self.processor.stop()
+        await self.operation_drain.stop()
         await self._reseed.stop()
         await self._watch.stop()
         await self._stop_draining()
@@ -341,7 +340,7 @@ class Engine:
         await self.retention.stop()
 
     async def _stop_draining(self) -> None:
-        """What the journal holds stays there. Flushes that nobody waits for have a moment more."""
+        """The journal stays as it is. Flushes that nobody waits for have a moment more."""
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait([self._draining])

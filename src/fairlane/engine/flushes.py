@@ -16,8 +16,8 @@ from fairlane.engine.push import Pusher
 from fairlane.model.outcome import AckOutcome, PushOutcome
 
 REST, REST_SECONDS_MAX = 4.0, 0.5
-"""To keep a push and apply it later costs several times what executing it does. So after pushes were kept none are for
-so many times as long: else a load that lasts would leave little time for executing any."""
+"""To enqueue a push and apply it later costs several times what executing it does. So after pushes were enqueued none
+are for so many times as long: else a load that lasts would leave little time for executing any."""
 
 
 class Flushes:
@@ -25,14 +25,14 @@ class Flushes:
         self,
         pusher: Pusher,
         acker: Acker,
-        keep_acks: Callable[[list[AckRequest]], Coroutine[Any, Any, AckAnswers]],
+        enqueue_acks: Callable[[list[AckRequest]], Coroutine[Any, Any, AckAnswers]],
         stored: Callable[[], None],
         route: JournalRoute | None,
     ) -> None:
-        """`keep_acks` keeps acks as operations; `stored` is called after each flush of pushes."""
+        """`enqueue_acks` makes acks operations; `stored` is called after each flush of pushes."""
         self._pusher = pusher
         self._acker = acker
-        self._keep_acks = keep_acks
+        self._enqueue_acks = enqueue_acks
         self._stored = stored
         self._route = route
         self._rest_until = 0.0
@@ -67,5 +67,5 @@ class Flushes:
 
     async def enqueue_acks(self, requests: list[AckRequest]) -> AckAnswers:
         if self._route is not None:
-            return await self._route.ack(requests, self._keep_acks)
-        return await self._keep_acks(requests)
+            return await self._route.ack(requests, self._enqueue_acks)
+        return await self._enqueue_acks(requests)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 from fairlane.engine.admission import Admission
 from fairlane.engine.batchers import Batchers
-from fairlane.engine.draft import BehindOperations, PushRequest
+from fairlane.engine.draft import MetOperations, PushRequest
 from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.programs import Programs
 from fairlane.engine.ranks import Ranks
@@ -56,26 +56,26 @@ class Intake:
 
     def _push_now(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:
         # While the store is away the journal decides.
-        if not self.away and self._admission.keeps("push"):
-            pushed = self._batchers.waiting_pushes.submit(request)
-        elif pause := self._admission.pause_behind():
+        if not self.away and self._admission.defers("push"):
+            pushed = self._batchers.push_operations.submit(request)
+        elif pause := self._admission.pause_for_operations():
             pushed = self._push_patiently(request, pause)
         else:
             pushed = self._batchers.pushes.submit(request)
         return self._telemetry.timed(self._telemetry.push, len(request.items), pushed)
 
     async def _push_patiently(self, request: PushRequest, pause: float) -> list[PushOutcome]:
-        """What meets operations in its partition comes a second time, and only then goes behind them."""
+        """A push that meets operations in its partition comes a second time, and only then becomes one."""
         request.patient = True
         try:
             return await self._batchers.pushes.submit(request)
-        except BehindOperations as behind:
+        except MetOperations as met:
             await self.sleep(pause)
-            items = [request.items[index] for index in behind.indexes]
+            items = [request.items[index] for index in met.indexes]
             rest = await self._batchers.pushes.submit(PushRequest(request.tenant, items, traced=request.traced))
-            for index, outcome in zip(behind.indexes, rest, strict=True):
-                behind.outcomes[index] = outcome
-            return behind.outcomes
+            for index, outcome in zip(met.indexes, rest, strict=True):
+                met.outcomes[index] = outcome
+            return met.outcomes
 
     async def _push_timed(self, request: PushRequest) -> list[PushOutcome]:
         """Keep what is to be delivered later aside, and push the rest. While the store is away nothing can be kept for

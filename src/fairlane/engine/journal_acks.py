@@ -12,7 +12,7 @@ from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.engine.settlement import lanes_of
 from fairlane.errors import FairlaneError, StoreUnavailable
 from fairlane.model.ids import Uuid7
-from fairlane.model.outcome import AckOutcome, BufferReason, Outcomes
+from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes
 from fairlane.store.journal import Lane, NewEntry
 
 AckAnswers = list[Sequence[AckOutcome] | Exception]
@@ -34,7 +34,7 @@ async def append_acks(
     error: FairlaneError,
     *,
     doubtful: bool,
-    reason: BufferReason = "store_unavailable",
+    reason: OperationReason = "store_unavailable",
 ) -> AckAnswers:
     """What the journal holds may be applied twice. An ack changes nothing then, and a nack neither while its lease
     fences it; a nack without a lease would count twice, so that it is refused."""

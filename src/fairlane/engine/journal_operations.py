@@ -1,4 +1,4 @@
-"""Operations that wait in the journal: found by their id like those in the store, and recorded there once applied."""
+"""Operations in the journal: found by their id like those in the store, and recorded there once applied."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class JournalOperations:
         return self._operation(entry) if entry is not None and entry.lane.tenant == tenant else None
 
     async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Operation]:
-        """Of all tenants, by id; those that failed, those that wait, or both."""
+        """Of all tenants, by id; those that failed, those that are pending, or both."""
         return [self._operation(entry) for entry in await self._journal.page(after, failed=failed, limit=limit)]
 
     async def retry(self, id: UUID) -> None:
@@ -54,7 +54,7 @@ class JournalOperations:
 
     async def record(self, applied: Sequence[Applied]) -> None:
         """Let the store know what became of entries. Called before they leave the journal, so that a broker that dies
-        in between records them again, and their id is found throughout. What waits as an operation by now is known
+        in between records them again, and their id is found throughout. What became an operation of the store is known
         there under the same id."""
         self._unrecorded += [
             self._applied(entry, outcomes)

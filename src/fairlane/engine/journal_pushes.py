@@ -14,7 +14,7 @@ from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.outcome import BufferReason, PushOutcome
+from fairlane.model.outcome import OperationReason, PushOutcome
 from fairlane.store.journal import Lane, NewEntry
 
 PushAnswers = list[list[PushOutcome] | Exception]
@@ -46,7 +46,7 @@ class JournalPushes:
         self._ids = ids
 
     async def append(
-        self, requests: Sequence[PushRequest], shares: Sequence[Share], answers: PushAnswers, reason: BufferReason
+        self, requests: Sequence[PushRequest], shares: Sequence[Share], answers: PushAnswers, reason: OperationReason
     ) -> None:
         """Put these items into the journal and say so, or why not, in `answers`."""
         by_request = _by_lane(requests, shares)
@@ -80,7 +80,7 @@ class JournalPushes:
         return _Part(number, lane, some, ids, operation_id), entry
 
     def _answer(
-        self, added: list[_Part], failure: FairlaneError | None, answers: PushAnswers, reason: BufferReason
+        self, added: list[_Part], failure: FairlaneError | None, answers: PushAnswers, reason: OperationReason
     ) -> None:
         wait = self._lanes.estimate()
         for number, lane, some, ids, operation_id in added:

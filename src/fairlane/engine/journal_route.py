@@ -22,7 +22,7 @@ from fairlane.engine.patience import PATIENCE_SECONDS, Patience
 from fairlane.engine.store_watch import StoreWatch
 from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
-from fairlane.model.outcome import BufferReason
+from fairlane.model.outcome import OperationReason
 from fairlane.store.journal import Journal, Lane
 
 PushRun = Callable[[Flush], Coroutine[Any, Any, PushAnswers]]
@@ -50,7 +50,7 @@ class JournalRoute:
         self._ids = Uuid7(clock_ms)
         self._pushes = JournalPushes(self.lanes, catalogue, self._ids)
 
-    def journal_reason(self) -> BufferReason | None:
+    def journal_reason(self) -> OperationReason | None:
         """Why every push goes to the journal now, if so."""
         if self._maintenance():
             return "maintenance"
@@ -118,7 +118,7 @@ class JournalRoute:
         await self._pushes.append(requests, shares, answers, reason)
         return answers
 
-    async def _why(self, lost: Sequence[object]) -> BufferReason:
+    async def _why(self, lost: Sequence[object]) -> OperationReason:
         """Why these go to the journal. Lanes that somebody holds say nothing of the store."""
         others = [outcome for outcome in lost if not isinstance(outcome, LaneLocked)]
         if not others:
@@ -145,7 +145,7 @@ class JournalRoute:
         return answers
 
     async def _append_acks(self, requests: list[AckRequest]) -> AckAnswers:
-        reason: BufferReason = "maintaining_order" if self.watch.up else "store_unavailable"
+        reason: OperationReason = "maintaining_order" if self.watch.up else "store_unavailable"
         error = StoreUnavailable(self.watch.why)
         return await append_acks(requests, self.lanes, self._ids, error, doubtful=False, reason=reason)
 
@@ -165,7 +165,7 @@ class JournalRoute:
             return await append_acks(requests, self.lanes, self._ids, locked, doubtful=False, reason="lane_locked")
         except (StoreUnavailable, OutcomeUnknown) as lost:
             error = lost
-        reason: BufferReason = "system_busy" if await self.is_there(str(error)) else "store_unavailable"
+        reason: OperationReason = "system_busy" if await self.is_there(str(error)) else "store_unavailable"
         doubtful = isinstance(error, OutcomeUnknown)
         return await append_acks(requests, self.lanes, self._ids, error, doubtful=doubtful, reason=reason)
 

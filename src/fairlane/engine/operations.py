@@ -1,4 +1,4 @@
-"""Looking at operations, and what people do with those that failed."""
+"""Operations as people see them: looked up, listed, and those that failed retried or discarded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 from fairlane.engine.capacity import full
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.journal_operations import JournalOperations
-from fairlane.engine.processor import Processor
+from fairlane.engine.operation_drain import OperationDrain
 from fairlane.errors import Conflict, FairlaneError, NotFound, QueueFull, Unavailable
 from fairlane.model.operation import Operation, OperationStatus
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.base import Store
-from fairlane.store.operations import NewOperation, Waits
+from fairlane.store.operations import Enqueued, NewOperation
 from fairlane.store.values import Full
 
 Verb = Literal["retry", "discard"]
@@ -38,10 +38,10 @@ class Settled(NamedTuple):
 
 
 class Operations:
-    def __init__(self, store: Store, catalogue: Catalogue, processor: Processor) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, drain: OperationDrain) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._processor = processor
+        self._drain = drain
         self.journal: JournalOperations | None = None
         """Where operations of this broker wait while the store cannot take them."""
 
@@ -74,13 +74,13 @@ class Operations:
             complete = False
         if self.journal is not None and status in (None, "pending", "failed"):
             failed = None if status is None else status == "failed"
-            waiting = await self.journal.page(after, failed=failed, limit=limit)
-            operations += [one for one in waiting if one.tenant == tenant and queue in (None, one.queue)]
-            ends += [waiting[-1].id] if len(waiting) == limit else []
-        # Behind the end of a page that was full there may be more of its kind, so that the other waits there.
+            found = await self.journal.page(after, failed=failed, limit=limit)
+            operations += [one for one in found if one.tenant == tenant and queue in (None, one.queue)]
+            ends += [found[-1].id] if len(found) == limit else []
+        # After the end of a page that was full there may be more of its kind, so that the other waits there.
         end = min(ends, default=None)
-        found = {one.id: one for one in operations if end is None or one.id <= end}
-        ordered = [found[id] for id in sorted(found)]
+        by_id = {one.id: one for one in operations if end is None or one.id <= end}
+        ordered = [by_id[id] for id in sorted(by_id)]
         if len(ordered) > limit:
             ordered = ordered[:limit]
             end = ordered[-1].id
@@ -132,10 +132,10 @@ class Operations:
             raise Conflict(f"only a failed operation can be retried; this one is {found.status}")
         if isinstance(result, Full):
             raise full(result)
-        if not isinstance(result, Waits):
+        if not isinstance(result, Enqueued):
             self._catalogue.forget(queue.id)
             raise Conflict(f"queue {found.queue!r} is being changed; try again")
-        self._processor.kept(1)
+        self._drain.enqueued(1)
         return await self.get(tenant, id)
 
     async def _anew(self, found: Operation, queue: Queue, partition: Partition) -> NewOperation:

@@ -25,10 +25,10 @@ from fairlane.errors import (
 )
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.limits import NEW_NAMES_MAX
-from fairlane.model.outcome import BufferReason, PushOutcome
+from fairlane.model.outcome import OperationReason, PushOutcome
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.store.base import Store
-from fairlane.store.values import Behind, Duplicate, Duplicates, Full, Locked, PushResult, Slice, Stored
+from fairlane.store.values import Duplicate, Duplicates, Full, Locked, OperationsAhead, PushResult, Slice, Stored
 
 _ROUNDS_MAX = 100
 """A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
@@ -38,7 +38,7 @@ LOCKED_SECONDS = 10.0
 """For how long a locked lane is waited for where there is no journal."""
 _LOCKED_PAUSE_SECONDS = 0.1
 
-Keep = Callable[[Flush, Sequence[Draft], BufferReason], Awaitable[list[Draft]]]
+Enqueue = Callable[[Flush, Sequence[Draft], OperationReason], Awaitable[list[Draft]]]
 
 
 class Pusher:
@@ -47,15 +47,15 @@ class Pusher:
         store: Store,
         catalogue: Catalogue,
         ready: Callable[[int, Sequence[tuple[int, int]]], None],
-        keep: Keep,
+        enqueue: Enqueue,
         capacity: Capacity,
     ) -> None:
-        """`ready(queue_id, owners)` is called for each lane that got messages, with whose they are. `keep` lets drafts
-        wait as operations, and gives back those whose queue is not what it was."""
+        """`ready(queue_id, owners)` is called for each lane that got messages, with whose they are. `enqueue` makes
+        drafts operations, and gives back those whose queue is not what it was."""
         self._store = store
         self._catalogue = catalogue
         self._ready = ready
-        self._keep = keep
+        self._enqueue = enqueue
         self._capacity = capacity
         self._ids = Uuid7(store.id_time)
         self._finder = PartitionFinder(store, catalogue)
@@ -65,13 +65,13 @@ class Pusher:
         flush = Flush(requests)
         await self.draft(flush)
         await self._store_all(flush)
-        flush.tell_behind()
+        flush.tell_left_out()
         answers: list[list[PushOutcome] | Exception | Later] = list(flush.outcomes)
         if flush.locked:
             owners = [list(draft.everybody()) for draft in flush.locked.values()]
-            waiting = asyncio.ensure_future(self._wait_for_lanes(flush))
+            decided = asyncio.ensure_future(self._wait_for_lanes(flush))
             for number in {number for some in owners for number, _ in some}:
-                answers[number] = asyncio.ensure_future(_outcome(flush, number, waiting))
+                answers[number] = asyncio.ensure_future(_outcome(flush, number, decided))
         return answers
 
     async def _wait_for_lanes(self, flush: Flush) -> None:
@@ -81,14 +81,14 @@ class Pusher:
             flush.drafts, flush.locked = flush.locked, {}
             await self._store_all(flush)
         flush.fail_locked()
-        flush.tell_behind()
+        flush.tell_left_out()
 
     async def run(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
         """What meets a locked lane gets LaneLocked, without waiting for it long."""
         await self.draft(flush)
         await self._store_all(flush)
         flush.fail_locked()
-        flush.tell_behind()
+        flush.tell_left_out()
         return flush.outcomes
 
     async def _store_all(self, flush: Flush) -> None:
@@ -138,7 +138,7 @@ class Pusher:
         return await self.run_enqueue(Flush(requests))
 
     async def run_enqueue(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
-        """Keep all of it as operations."""
+        """Make operations of all of it."""
         await self.draft(flush)
         try:
             for _ in range(_ROUNDS_MAX):
@@ -146,7 +146,7 @@ class Pusher:
                 if not drafts or flush.abandoned:
                     return flush.outcomes
                 flush.doubtful = True
-                await self._wait(flush, drafts, "system_busy")
+                await self._defer(flush, drafts, "system_busy")
                 flush.doubtful = False
             flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
         except FairlaneError as error:
@@ -155,8 +155,8 @@ class Pusher:
             flush.fail_locked()
         return flush.outcomes
 
-    async def _wait(self, flush: Flush, drafts: Sequence[Draft], reason: BufferReason) -> None:
-        for draft in await self._keep(flush, drafts, reason):
+    async def _defer(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> None:
+        for draft in await self._enqueue(flush, drafts, reason):
             await self.move(draft)
         flush.drafts = {address: draft for address, draft in flush.drafts.items() if draft.owners}
 
@@ -197,7 +197,7 @@ class Pusher:
     async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
         full: dict[int, list[tuple[Draft, Full]]] = defaultdict(list)
-        behind: list[Draft] = []
+        deferred: list[Draft] = []
         came: dict[int, int] = {}
         depths: dict[int, int] = {}
         for draft, result in zip(drafts, results, strict=True):
@@ -211,17 +211,17 @@ class Pusher:
                 _duplicates(flush, draft, result)
             elif isinstance(result, Full):
                 full[draft.slice.queue_id].append((draft, result))
-            elif isinstance(result, Behind):
+            elif isinstance(result, OperationsAhead):
                 if flush.is_patient(draft):
-                    flush.stay_behind(draft)
+                    flush.leave_out(draft)
                 else:
-                    behind.append(draft)
+                    deferred.append(draft)
             elif isinstance(result, Locked):
                 flush.put_off(draft)
             else:
                 await self.move(draft)
-        if behind:
-            await self._wait(flush, behind, "maintaining_order")
+        if deferred:
+            await self._defer(flush, deferred, "maintaining_order")
         for queue_id, depth in depths.items():
             self._capacity.saw(queue_id, depth, came[queue_id])
         for refusals in full.values():
@@ -321,7 +321,7 @@ def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:
 
 
 def _make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacity) -> None:
-    """Keep the requests' parts that fit, in the order they came; each part goes whole or not at all."""
+    """Leave in the requests' parts that fit, in the order they came; each part goes whole or not at all."""
     depth = max(result.depth for _, result in refusals)
     capacity = refusals[0][1].capacity
     parts: dict[tuple[int, Address], list[int]] = defaultdict(list)

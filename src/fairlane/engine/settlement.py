@@ -78,7 +78,7 @@ def bounds(positions: Sequence[int]) -> tuple[int, int]:
     return min(positions), max(positions)
 
 
-def behind_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
+def after_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
     """A nack that came too late clamps nothing: what was said of messages behind it that are open still counts."""
     nack = None if isinstance(plan.settlement, Verdicts) else plan.settlement.nack
     if nack is None or settled.state != "ok":

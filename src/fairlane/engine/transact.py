@@ -27,9 +27,9 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, PushOutcome
 from fairlane.store.base import Store
 from fairlane.store.values import (
-    Behind,
     Full,
     Nack,
+    OperationsAhead,
     PushResult,
     Settled,
     Settlement,
@@ -167,7 +167,7 @@ class Transactor:
         """Nothing was applied: take out what is stored already, look again for what moved, and refuse what cannot
         be."""
         for draft, result in zip(drafts, pushed, strict=True):
-            if isinstance(result, Behind):
+            if isinstance(result, OperationsAhead):
                 _, queue, partition = draft.address
                 raise LaneWaiting(
                     f"rolled back: operations wait in partition {partition!r} of queue {queue!r}; try again"
@@ -194,7 +194,7 @@ def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_i
     for (group, plan), result in zip(plans, settled, strict=True):
         steps = ack_indexes[group]
         index = steps[plan.indexes[0]]
-        if result.state == "behind":
+        if result.state == "operations_ahead":
             raise LaneWaiting(f"rolled back: step {index}: earlier acks of its partition wait; try again")
         if result.state != "ok" and not result.repeated:
             raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)

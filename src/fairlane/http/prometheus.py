@@ -107,10 +107,10 @@ def _load(out: Families, app: App) -> None:
             for verdict, count in verdicts.items()
         ],
     )
-    processor = app.engine.processor
-    out.one("operation_queue_drain_rate", "gauge", "Operations a second applied here lately.", processor.drain.a_second)
-    out.one("operation_queue_applied_total", "counter", "Operations applied here.", processor.completed)
-    out.one("operation_queue_failed_total", "counter", "Operations given up on here.", processor.failed)
+    drain = app.engine.operation_drain
+    out.one("operation_queue_drain_rate", "gauge", "Operations a second applied here lately.", drain.rate.a_second)
+    out.one("operation_queue_applied_total", "counter", "Operations applied here.", drain.completed)
+    out.one("operation_queue_failed_total", "counter", "Operations given up on here.", drain.failed)
     if app.engine.journal_route is not None:
         out.one(
             "store_outages_total", "counter", "How often the store went away.", app.engine.journal_route.watch.outages

@@ -1,4 +1,4 @@
-"""Shapes of operations that wait."""
+"""Shapes of operations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OperationPage(msgspec.Struct, kw_only=True):
     cursor: str | None
     """Of the next page; null on the last one."""
     complete: bool
-    """False while the store does not answer: then only those are here that wait in this broker's journal."""
+    """False while the store does not answer: then only those of this broker's journal are here."""
 
 
 class SettleBody(msgspec.Struct, kw_only=True):
@@ -118,7 +118,7 @@ class AdmissionKind(msgspec.Struct, kw_only=True):
     """How long one more would wait now; of a pop, its acks."""
     wait_seconds_max: float
     operations_max: int
-    """0: it is never kept as an operation."""
+    """0: it never becomes an operation."""
     decisions: dict[str, int]
 
 

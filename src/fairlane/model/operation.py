@@ -33,7 +33,7 @@ RETRIES_MAX = 3
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation as it is kept. `sequence` is its place in its partition; the payload of one that is completed is
+    """One operation. `sequence` is its place in its partition; the payload of one that is completed is
     dropped."""
 
     id: UUID
@@ -90,7 +90,7 @@ class OperationLane(msgspec.Struct, frozen=True):
 
 
 class PushPayload(msgspec.Struct):
-    """Messages that wait, in their stored form with the closing brace."""
+    """Messages of a push, in their stored form with the closing brace."""
 
     messages: list[msgspec.Raw]
     doubt: bool = False
@@ -112,7 +112,7 @@ def push_payload(fragments: list[bytes], *, doubt: bool) -> bytes:
     return b'{"messages":[%b}]%b' % (b"},".join(fragments), tail)
 
 
-class WaitingMessages(msgspec.Struct):
+class PushColumns(msgspec.Struct):
     """The columns of a `Slice`, out of a payload."""
 
     fragments: list[bytes]
@@ -123,12 +123,12 @@ class WaitingMessages(msgspec.Struct):
     given: list[bool]
 
 
-def read_push(payload: bytes) -> WaitingMessages:
+def read_push(payload: bytes) -> PushColumns:
     stored = _decode_push(payload)
     fragments = [bytes(raw)[:-1] for raw in stored.messages]
     pairs = [ids_of(fragment) for fragment in fragments]
     texts = [transaction_id for _, transaction_id in pairs]
-    return WaitingMessages(
+    return PushColumns(
         fragments,
         [message_id for message_id, _ in pairs],
         texts,
@@ -147,7 +147,7 @@ def read_ack(payload: bytes) -> AckPayload:
 
 
 def push_result(outcomes: Iterable[PushOutcome]) -> bytes:
-    """What became of each message. One that waits is another operation's, so that here it is a duplicate."""
+    """What became of each message. One that is buffered is another operation's, so that here it is a duplicate."""
     items = [
         {
             "transaction_id": one.transaction_id,

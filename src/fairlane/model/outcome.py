@@ -17,7 +17,7 @@ from fairlane.model.names import check_count, check_name, is_plain
 
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 _STATUSES: tuple[str, ...] = get_args(AckStatus)
-BufferReason = Literal["maintaining_order", "lane_locked", "system_busy", "store_unavailable", "maintenance"]
+OperationReason = Literal["maintaining_order", "lane_locked", "system_busy", "store_unavailable", "maintenance"]
 Durability = Literal["store", "journal"]
 """Where what waits is kept: in the store's operation queue, or in this broker's journal."""
 
@@ -39,7 +39,7 @@ class PushOutcome(msgspec.Struct, gc=False):
     operation_id: str | None = None
     queue_position: int | None = None
     """Among what waits of its partition: 1 is next."""
-    reason: BufferReason | None = None
+    reason: OperationReason | None = None
     estimated_wait: float | None = None
     """Seconds, when the drain rate is known."""
     durability: Durability | None = None
@@ -191,7 +191,7 @@ class AckOutcome(msgspec.Struct, gc=False):
     durability: Durability | None = None
     """Set when the ack is kept and applied soon; if its lease ends before that, its messages are delivered again."""
     queue_position: int | None = None
-    reason: BufferReason | None = None
+    reason: OperationReason | None = None
     estimated_wait: float | None = None
 
 

@@ -131,7 +131,7 @@ class Messages(Protocol):
         partitions do not depend on each other, except that the slices of one call for one queue fit below
         its `max_size` together or none of them is stored. A given id that was stored in the partition less than
         `dedup_seconds` ago (also by a concurrent call, and though retention deleted its message) makes its slice
-        `Duplicates`. A partition with open operations makes it `Behind`. Lanes that were empty become ready."""
+        `Duplicates`. With open operations it is `OperationsAhead`. Lanes that were empty become ready."""
         ...
 
     async def pop(self, call: PopCall) -> PopResult:

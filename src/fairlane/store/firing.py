@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.model.ids import PartitionId, id_key
 from fairlane.model.queue import QueueOptions
-from fairlane.store.values import Behind, Duplicates, Full, Locked, PushResult, Slice, Stored
+from fairlane.store.values import Duplicates, Full, Locked, OperationsAhead, PushResult, Slice, Stored
 
 ROUNDS_MAX = 100
 """Each round settles some of the slices; the queue of those that are left kept changing."""
@@ -80,7 +80,7 @@ class Firing:
                 self._known(id, result)
             elif isinstance(result, Full):
                 full.setdefault(part.queue_id, (result, []))[1].append(id)
-            elif isinstance(result, Behind | Locked):
+            elif isinstance(result, OperationsAhead | Locked):
                 self.later += self.left.pop(id)
             else:
                 gone.append((part.queue_id, self.left[id][0].partition_name))

@@ -1,9 +1,9 @@
-"""The store contract, third part: operations that were accepted and wait to be applied. What `store.base` says of all
-verbs holds here.
+"""The store contract, third part: operations, which were accepted and are not applied yet. What `store.base` says of
+all verbs holds here.
 
 A lane of operations is a partition (its pushes) or a partition and group (its acks). A lane is applied in order, one
 claim at a time. The partition's row counts its open pushes: while there are any, no other push of it is stored, so that
-"is something waiting here" and "store it or let it wait" are one decision under one lock.
+"are there operations" and "store it or make it one" are one decision under one lock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAGES = {"pending": "page_open", "processing": "page_open", "failed": "page_fail
 
 
 class NewOperation(msgspec.Struct, kw_only=True):
-    """What shall wait. At most the `messages` of a push that one caller sent to one partition."""
+    """An operation to be made. At most the `messages` of a push that one caller sent to one partition."""
 
     id: UUID
     type: OperationType
@@ -48,7 +48,7 @@ class NewOperation(msgspec.Struct, kw_only=True):
 
 
 class AppliedOperation(msgspec.Struct, kw_only=True):
-    """One that waited in a broker's journal and was applied from there."""
+    """An operation of a broker's journal that was applied from there."""
 
     id: UUID
     type: OperationType
@@ -63,12 +63,12 @@ class AppliedOperation(msgspec.Struct, kw_only=True):
 
     @property
     def sequence(self) -> int:
-        """Its place among the others of its partition: below zero, where no operation waits. The last half of a
+        """Its place among the others of its partition: below zero, where no other is. The last half of a
         UUIDv7 begins with a one."""
         return int.from_bytes(self.id.bytes[8:], "big", signed=True)
 
 
-class Waits(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True):
     """It is durable and will be applied. `position` counts the open operations of its lane up to it; `depth` and
     `capacity` only with a `max_size`."""
 
@@ -77,7 +77,7 @@ class Waits(msgspec.Struct, frozen=True):
     capacity: int | None = None
 
 
-EnqueueResult = Waits | Full | Gone | Locked
+EnqueueResult = Enqueued | Full | Gone | Locked
 
 
 class LaneClaim(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class Application(msgspec.Struct):
     messages: int
     """Of these operations in all; their places in the queue are free again when they are applied."""
     results: Callable[[Stored | Settled | None], list[bytes]]
-    """What is kept of each operation when they are applied. Called inside the transaction; it must not wait."""
+    """The result of each operation when they are applied. Called inside the transaction; it must not wait."""
     slice: Slice | None = None
     settlement: Settlement | Verdicts | None = None
 
@@ -131,24 +131,24 @@ class Operations(Protocol):
     """Operations, from their acceptance until an hour after their end."""
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        """Keep each at the end of its lane, or say why not; one result each, in order.
+        """Append each to its lane, or say why not; one result each, in order.
 
-        A push takes the places of its messages in a limited queue, or is Full. Keeping an id that is kept already
+        A push takes the places of its messages in a limited queue, or is Full. An id that is there already
         changes nothing, so that the call may be repeated."""
         ...
 
     async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
-        """The oldest operations of lanes that nobody holds, best priority first, then longest-ready first; each lane to
-        one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is what all of
+        """The oldest operations of lanes that are not claimed, best priority first, then longest-ready first; each lane
+        to one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is what all of
         them are known by, also if the answer is lost."""
         ...
 
     async def give_back(self, token: UUID) -> int:
-        """Give back the lanes that are still held under a token; they are ready at once. How many."""
+        """Give back the lanes that are still claimed under a token; they are ready at once. How many."""
         ...
 
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
-        """Apply what is held and complete its operations, in one step that is fenced by the claim; each lane by itself.
+        """Apply and complete claimed operations, in one step that is fenced by the claim; each lane by itself.
 
         Lost when the claim is another's. Duplicates, Full and Gone (see `Messages.push`), and Settled with a lost
         lease or a nack that came too late, apply nothing and leave the claim as it is. Who is applied gives the claim
@@ -156,16 +156,16 @@ class Operations(Protocol):
         ...
 
     async def postpone(self, claims: Sequence[LaneClaim], *, delay_ms: int, error: str) -> int:
-        """Give lanes back unapplied; they are ready after the delay. How many were still held."""
+        """Give lanes back unapplied; they are ready after the delay. How many were still claimed."""
         ...
 
     async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
         """Charge a permanent error to the first operations of a claimed lane and give the lane back; how many were
-        given up on. Those are `failed`, kept whole, give their places back, and the lane goes on behind them."""
+        given up on. Those are `failed`, stay whole, give their places back, and the lane goes on after them."""
         ...
 
     async def record(self, applied: Sequence[AppliedOperation]) -> None:
-        """Let operations that waited elsewhere be looked up here, as completed now. An id that is there already is
+        """Let operations of a journal be looked up here, as completed now. An id that is there already is
         left as it is, so that the call may be repeated."""
         ...
 
@@ -194,7 +194,7 @@ class Operations(Protocol):
         ...
 
     async def failed(self, tenant: str) -> int:
-        """How many failed and wait for somebody to decide."""
+        """How many failed, and nobody decided yet."""
         ...
 
     async def depth(self) -> int:

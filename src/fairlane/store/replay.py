@@ -1,4 +1,4 @@
-"""Dead letters that are replayed into a partition in which operations wait: they wait behind those."""
+"""Operations out of dead letters, when they are replayed into a partition that has open operations."""
 
 from __future__ import annotations
 

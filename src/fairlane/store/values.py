@@ -82,15 +82,15 @@ class Gone(msgspec.Struct, frozen=True):
     """Nothing of the slice was stored: the partition or its queue was deleted, or its options changed; look again."""
 
 
-class Behind(msgspec.Struct, frozen=True):
-    """Nothing of the slice was stored: operations of its partition wait, and it must wait behind them."""
+class OperationsAhead(msgspec.Struct, frozen=True):
+    """Nothing of the slice was stored: its partition has open operations, which come first."""
 
 
 class Locked(msgspec.Struct, frozen=True):
     """Nothing of the slice was stored: somebody else holds its partition for too long. Others of the call are."""
 
 
-PushResult = Stored | Duplicates | Full | Gone | Behind | Locked
+PushResult = Stored | Duplicates | Full | Gone | OperationsAhead | Locked
 
 
 class Scheduled(msgspec.Struct):
@@ -262,7 +262,7 @@ class Settled(msgspec.Struct, frozen=True):
     this one must wait too. Verdicts never do: each is of a message by itself. `locked`: somebody else holds the lane
     for too long, and nothing was applied; others of the call are."""
 
-    state: Literal["ok", "lost", "gone", "behind", "locked"]
+    state: Literal["ok", "lost", "gone", "operations_ahead", "locked"]
     before: int = 0
     after: int = 0
     dead: bool = False

@@ -1,4 +1,4 @@
-"""Operations that wait: what became of them, how many there are, and those that failed."""
+"""Operations: what became of them, how many there are, and those that failed."""
 
 from __future__ import annotations
 

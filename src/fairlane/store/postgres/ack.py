@@ -12,11 +12,11 @@ from fairlane.store.values import Nack, Settled, Settlement, Verdicts, in_force,
 
 _NO_TOKEN = UUID(int=0)
 _NO_NACK = Nack(-1, False, "")
-STATES: dict[bytes, Literal["ok", "lost", "gone", "behind"]] = {
+STATES: dict[bytes, Literal["ok", "lost", "gone", "operations_ahead"]] = {
     b"o": "ok",
     b"l": "lost",
     b"g": "gone",
-    b"b": "behind",
+    b"b": "operations_ahead",
 }
 
 

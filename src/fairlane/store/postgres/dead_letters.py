@@ -27,7 +27,7 @@ from fairlane.store.postgres.queues import SQL as QUEUES
 from fairlane.store.replay import replayed_later
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
-from fairlane.store.values import Behind, DeadFilter, Fired, Full, Gone, PushResult, Slice, Stored
+from fairlane.store.values import DeadFilter, Fired, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
 SQL = load("fairlane.store.postgres", "dead_letters.sql")
 _KEY = ("partition_id", "group_id", "position")
@@ -127,7 +127,7 @@ class DeadLetters:
             some = sorted((part for part in slices if part.partition.shard == shard), key=lambda part: part.partition)
             results: list[PushResult | EnqueueResult] = []
             results += await self._messages.push_shard(connection.fetch, shard, some)
-            behind = [part for part, result in zip(some, results, strict=True) if isinstance(result, Behind)]
+            behind = [part for part, result in zip(some, results, strict=True) if isinstance(result, OperationsAhead)]
             if behind:
                 names = {
                     row["id"]: row

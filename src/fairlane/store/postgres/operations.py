@@ -30,10 +30,10 @@ from fairlane.store.operations import (
     RUN_MAX,
     AppliedOperation,
     ClaimedLane,
+    Enqueued,
     EnqueueResult,
     LaneClaim,
     NewOperation,
-    Waits,
 )
 from fairlane.store.postgres.applying import Applying
 from fairlane.store.postgres.connection import Database
@@ -59,7 +59,7 @@ def _columns(one: AppliedOperation) -> tuple[Any, ...]:
 
 def _enqueued(row: asyncpg.Record) -> EnqueueResult:
     if row["kind"] == b"w":
-        return Waits(row["place"], row["depth"], row["capacity"])
+        return Enqueued(row["place"], row["depth"], row["capacity"])
     return Full(row["depth"], row["capacity"]) if row["kind"] == b"f" else Gone()
 
 
@@ -232,14 +232,14 @@ class Operations(Applying):
                 return None
             await connection.execute(SQL["delete"], *key)
             [result] = await enqueue_shard(connection.fetch, anew.partition.shard, [anew], self._database.time())
-            if not isinstance(result, Waits):
-                raise _NotKept(result)
+            if not isinstance(result, Enqueued):
+                raise _NotEnqueued(result)
             await connection.execute(SQL["keep_created_at"], anew.partition.shard, id, found.created_at)
             return result
 
         try:
             return await self._database.transact(work)
-        except _NotKept as refused:
+        except _NotEnqueued as refused:
             return refused.result
 
     async def discard(self, tenant: str, id: UUID) -> bool:
@@ -287,7 +287,7 @@ class Operations(Applying):
         return cleaned
 
 
-class _NotKept(Exception):
+class _NotEnqueued(Exception):
     """Rolls a retry back."""
 
     def __init__(self, result: EnqueueResult) -> None:

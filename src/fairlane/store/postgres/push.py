@@ -9,7 +9,7 @@ import asyncpg
 
 from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.segment import checksum, encode, ids_of
-from fairlane.store.values import Behind, Duplicate, Duplicates, Full, Gone, PushResult, Slice, Stored
+from fairlane.store.values import Duplicate, Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
 _FAR = 2**62
 
@@ -132,7 +132,7 @@ def results(rows: Sequence[asyncpg.Record], count: int) -> list[PushResult]:
         elif kind == b"f":
             found[index] = Full(depth, capacity)
         elif kind == b"o":
-            found[index] = Behind()
+            found[index] = OperationsAhead()
         elif kind == b"d":
             ids = ids_of(head) if head is not None else (message_id, transaction_id)
             duplicate = Duplicate(item - 1, pos, *ids)

@@ -1,4 +1,4 @@
-"""Operations that wait, sealed as their messages will be."""
+"""Operations, sealed as their messages will be."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class SealedOperations(Over):
     _family: Operations
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        return await self._family.enqueue([await self._waiting(one) for one in operations])
+        return await self._family.enqueue([await self._sealed_operation(one) for one in operations])
 
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
-        return await self._family.retry(tenant, id, await self._waiting(anew))
+        return await self._family.retry(tenant, id, await self._sealed_operation(anew))
 
     async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
         """Lanes that cannot be opened here are left to a broker that has their key."""
@@ -52,7 +52,7 @@ class SealedOperations(Over):
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
         return await self._family.apply([await self._applied(one) for one in work])
 
-    async def _waiting(self, operation: NewOperation) -> NewOperation:
+    async def _sealed_operation(self, operation: NewOperation) -> NewOperation:
         if not operation.options.encryption_enabled:
             return operation
         await self._vault.prepare(operation.queue_id)

@@ -46,7 +46,7 @@ def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts, *, 
         return Settled("gone")
     lane, options = loaded
     if lane.waiting and not waited:
-        return Settled("behind")
+        return Settled("operations_ahead")
     token = settlement.token.bytes if settlement.token else None
     before = lane.committed
     if token is not None and not (lane.lease == token and lane.ready_at is not None and now < lane.ready_at):

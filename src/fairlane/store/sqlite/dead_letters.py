@@ -18,7 +18,7 @@ from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import pack, unpack
 from fairlane.store import base, forwarding, statements
 from fairlane.store.forwarding import AGAIN_SECONDS, Bundle, Pending, decode_history
-from fairlane.store.operations import EnqueueResult, Waits
+from fairlane.store.operations import Enqueued, EnqueueResult
 from fairlane.store.replay import replayed_later
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.database import Database
@@ -27,7 +27,7 @@ from fairlane.store.sqlite.operations import enqueue
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import first, rows
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import NO_ID_TIME, Behind, DeadFilter, Fired, Full, PushResult, Slice, Stored
+from fairlane.store.values import NO_ID_TIME, DeadFilter, Fired, Full, OperationsAhead, PushResult, Slice, Stored
 
 _ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
 _SQL = statements.load("fairlane.store.sqlite", "dead_letters.sql")
@@ -114,7 +114,7 @@ def _replay(
         replayed.append((letter.id, _add(slices[letter.partition], letter, vault)))
     for slice, result in zip(slices.values(), push(db, now, list(slices.values())), strict=True):
         kept: PushResult | EnqueueResult = result
-        if isinstance(result, Behind):
+        if isinstance(result, OperationsAhead):
             tenant, name, partition = first(db, _SQL["names"], slice.partition.id)
             kept = enqueue(db, now, replayed_later(slice, tenant, name, partition, vault))
         if isinstance(kept, Full):
@@ -124,7 +124,7 @@ def _replay(
                 depth=kept.depth,
                 capacity=kept.capacity,
             )
-        assert isinstance(kept, Stored | Waits)
+        assert isinstance(kept, Stored | Enqueued)
     marks = [(now, new_id, *_key(letter)) for letter, (_, new_id) in zip(letters, replayed, strict=True)]
     db.executemany(_SQL["replayed"], marks)
     return replayed

@@ -32,11 +32,11 @@ from fairlane.store.operations import (
     ApplyResult,
     ClaimedLane,
     Closed,
+    Enqueued,
     EnqueueResult,
     LaneClaim,
     Lost,
     NewOperation,
-    Waits,
 )
 from fairlane.store.sqlite.ack import settle
 from fairlane.store.sqlite.database import Database
@@ -108,7 +108,7 @@ class Operations:
             db.execute(SQL["delete"], (found.partition.id, found.group_id, found.sequence))
             result = enqueue(db, now, anew)
             db.execute(SQL["keep_created_at"], (found.created_at, id.bytes))
-            if not isinstance(result, Waits):
+            if not isinstance(result, Enqueued):
                 db.execute("rollback to again")
             db.execute("release again")
             return result
@@ -161,7 +161,7 @@ class Operations:
 def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
     key = (new.partition.id, new.group_id)
     if value(db, SQL["known"], new.id.bytes):
-        return Waits(max(1, value(db, SQL["lane_open"], *key) or 0))
+        return Enqueued(max(1, value(db, SQL["lane_open"], *key) or 0))
     row = first(db, SQL["partition"], new.partition.id) if new.partition.shard == 0 else None
     if row is None or row[0] != new.queue_id:
         return Gone()
@@ -187,7 +187,7 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
     db.execute(SQL["count_in"], key)
     db.execute(SQL["lengthen"], (*key, new.queue_id, *names, priority, new.messages, sequence, now))
     limits = (depth, capacity) if capacity else (None, None)
-    return Waits(value(db, SQL["lane_open"], *key), *limits)
+    return Enqueued(value(db, SQL["lane_open"], *key), *limits)
 
 
 def _claim(db: apsw.Connection, now: int, worker: str, lanes: int, token: UUID) -> list[ClaimedLane]:

@@ -16,7 +16,7 @@ from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL, pack_keys
 from fairlane.store.sqlite.rows import first, value, write_rows
 from fairlane.store.sqlite.seeding import seed_partition
-from fairlane.store.values import Behind, Duplicates, Full, Gone, PushResult, Slice, Stored
+from fairlane.store.values import Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
 
 class _Queue(msgspec.Struct):
@@ -123,7 +123,7 @@ def _check(
     if queue.max_size and not slice.options.max_size:
         return Gone()  # the caller does not know yet that it may be refused
     if log.open_operations:
-        return Behind()
+        return OperationsAhead()
     # Ids that are all newer than any stored one, the common case, need no look. Nor do those that cannot be duplicates,
     # unless ids of their time were pushed in doubt: a call that was given up on and repeated may come only now.
     known = log.newest_id_at if True in slice.given else log.doubted_until

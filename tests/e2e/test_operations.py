@@ -1,4 +1,4 @@
-"""The order of a lane over brokers in processes of their own: X is stored, Y waits, and Z must wait behind it."""
+"""The order of a lane over brokers in processes of their own: X is stored, Y is an operation, and so must Z be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STORED = (
 
 async def wait_and_hold(busy: Broker, expected: list[str]) -> LaneClaim:
     """Let pushes wait until one is held here: a broker may be quicker to apply it."""
-    await busy.engine.processor.stop()
+    await busy.engine.operation_drain.stop()
     busy.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
     for number in count():
         assert (await busy.push("orders", f"y{number}")).status == "buffered"

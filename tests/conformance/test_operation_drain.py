@@ -1,4 +1,4 @@
-"""Pushes and acks that wait: the broker accepts them, applies them in order, and tells what became of them."""
+"""Operations: the broker accepts pushes and acks as such, applies them in order, and tells what became of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_calm(broker: Broker) -> None:
 
 async def idle(broker: Broker) -> Broker:
     """A broker that accepts operations and applies none."""
-    await broker.engine.processor.stop()
+    await broker.engine.operation_drain.stop()
     return broker
 
 
@@ -200,7 +200,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_waits(harness: Harness) -> N
             await broker.push(name, n, partition=lane)
     batch = await broker.pop(name, batch=3, partition="a")
     other = await broker.pop(name, batch=3, partition="b")
-    await broker.engine.processor.stop()
+    await broker.engine.operation_drain.stop()
     make_busy(broker)
     await broker.nack(batch[0], error="no")
     make_calm(broker)
@@ -209,7 +209,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_waits(harness: Harness) -> N
         async with broker.transaction() as transaction:
             transaction.ack(batch[2])
     assert [outcome.durability for outcome in await broker.ack(other)] == [None] * 3
-    broker.engine.processor.start()
+    broker.engine.operation_drain.start()
 
     async def none_waits() -> bool:
         return await harness.store.operations.depth() == 0
@@ -232,7 +232,7 @@ async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness)
     assert all(isinstance(outcome.error, QueueFull) for outcome in refused)
     await broker.configure(name, max_size=1)
     await harness.reopen()
-    await until(lambda: harness.broker.engine.processor.postponed)
+    await until(lambda: harness.broker.engine.operation_drain.postponed)
     assert (await operation(harness, waits)).status in ("pending", "processing")
     await harness.broker.pop(name, batch=3, auto_ack=True)
     assert (await ended(harness, waits)).status == "completed"

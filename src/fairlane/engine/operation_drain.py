@@ -1,4 +1,4 @@
-"""Applies operations: in the order of their lanes, each once, whoever accepted them.
+"""The drain of operations: applies them in the order of their lanes, each once, whoever accepted them.
 
 A claim is a lease on a lane. Whoever holds it may apply the oldest operations of the lane, and applying them ends
 the claim in the same transaction; so a worker that was thought dead applies nothing twice, and an apply whose outcome
@@ -13,22 +13,21 @@ import random
 import socket
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Protocol
 from uuid import UUID, uuid4
 
-from fairlane.engine.drain import room_beside
+from fairlane.engine.operation_work import Work
 from fairlane.engine.rate import Rate
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.runtime.service import Service
 from fairlane.store.base import Store
-from fairlane.store.operations import Application, ApplyResult, ClaimedLane, LaneClaim, Lost
+from fairlane.store.operations import LANES_MAX, Application, ApplyResult, ClaimedLane, LaneClaim, Lost
 from fairlane.store.values import Full
 
 FLOOR_SECONDS = 0.1
-"""Between two looks while something waits that is not ready, or another broker's."""
+"""Between two looks while there are operations that are not ready, or another broker's."""
 IDLE_SECONDS = 1.0
-"""Between two looks while nothing waits: what another broker leaves behind is found this late."""
+"""Between two looks while there are none: those of another broker are found this late."""
 DEPTH_SECONDS = 0.25
 UNKNOWN_SECONDS = 1.0
 """What an operation is said to wait while the drain rate is not known."""
@@ -38,33 +37,32 @@ BROKEN_OFF_DELAY_MS = 1_000
 AWAY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
 """Pauses while the store does not answer; the last one for as long as it takes."""
 CLEAN_SECONDS = 600.0
-KEPT_SECONDS = 3600
+COMPLETED_SECONDS = 3600
 """How long completed operations can be looked up."""
 FAILED_SECONDS = 30 * 86_400
-"""How long failed ones are kept, unless told otherwise."""
+"""How long failed ones stay, unless told otherwise."""
 CLEAN_STEP = 10_000
+CLAIM_LANES_MAX = 400
+CLAIM_OPERATIONS_MAX = 5_000
+CLAIM_BYTES_MAX = 32 * 1024 * 1024
 _ROUNDS_MAX = 100
 _IDS_LOGGED = 10
 
 log = logging.getLogger(__name__)
 
 
-class Work(Protocol):
-    """What a lane's operations come to. It changes as the store says what it found."""
-
-    lane: ClaimedLane
-    sequences: list[int]
-
-    async def prepare(self) -> Application | str:
-        """What to apply now, or why that cannot be (any more)."""
-        ...
-
-    def met(self, result: ApplyResult) -> bool:
-        """Take in what the store said; whether to prepare and apply again."""
-        ...
+def room_beside(lanes: int, operations: int, size: int) -> int:
+    """How many more lanes may be claimed beside a first claim, which found so many lanes with so many operations of so
+    many bytes in all. A flood leaves little in each of many lanes, and while a lane has some all that comes for it must
+    wait too; but what is claimed stays in memory and applied in one transaction."""
+    if lanes < LANES_MAX:  # these were all
+        return 0
+    by_count = CLAIM_OPERATIONS_MAX * lanes // max(1, operations)
+    by_size = CLAIM_BYTES_MAX * lanes // max(1, size)
+    return max(0, min(CLAIM_LANES_MAX, by_count, by_size) - lanes)
 
 
-class Processor(Service):
+class OperationDrain(Service):
     """One for a broker. `begin` makes the work of a claimed lane."""
 
     def __init__(self, store: Store, begin: Callable[[ClaimedLane], Work]) -> None:
@@ -72,7 +70,7 @@ class Processor(Service):
         self._store = store
         self._begin = begin
         self._worker = f"{socket.gethostname()}/{os.getpid()}/{uuid7()[-12:]}"
-        self.drain = Rate()
+        self.rate = Rate()
         self._looked_at = 0.0
         self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
         self.failed_seconds = FAILED_SECONDS
@@ -82,14 +80,14 @@ class Processor(Service):
         """Open operations of all brokers, as of the last look and what happened here since."""
         self.completed = self.failed = self.postponed = 0
 
-    def kept(self, count: int) -> None:
+    def enqueued(self, count: int) -> None:
         """Operations came."""
         self.depth += count
         self.wake()
 
     def estimate(self, position: int) -> float:
         """Seconds until an operation at this place of its lane is applied: all that wait are served in turn."""
-        seconds = self.drain.seconds_for(max(position, self.depth))
+        seconds = self.rate.seconds_for(max(position, self.depth))
         return UNKNOWN_SECONDS if seconds is None else round(max(0.01, seconds), 2)
 
     async def _run(self) -> None:
@@ -105,7 +103,7 @@ class Processor(Service):
             except FairlaneError as error:
                 pause = AWAY_SECONDS[min(away, len(AWAY_SECONDS) - 1)]
                 if away == 0:
-                    log.warning("operations wait, for the store does not answer: %s", error)
+                    log.warning("operations are not applied, for the store does not answer: %s", error)
                 away += 1
                 await self._rest(pause)
                 continue
@@ -116,7 +114,7 @@ class Processor(Service):
         """Remove operations that ended an hour ago, and those that failed long ago; how many."""
         self._clean_at = monotonic() + CLEAN_SECONDS
         cleaned = 0
-        ages = {"older_than_seconds": KEPT_SECONDS, "failed_seconds": self.failed_seconds}
+        ages = {"older_than_seconds": COMPLETED_SECONDS, "failed_seconds": self.failed_seconds}
         while step := await self._store.operations.clean(**ages, limit=CLEAN_STEP):
             cleaned += step
         return cleaned
@@ -129,7 +127,7 @@ class Processor(Service):
         if not self.depth:
             return False
         await self._give_back()
-        self.drain.resume(monotonic())
+        self.rate.resume(monotonic())
         self._token = uuid4()
         claimed = await self._claim(self._token)
         if claimed:
@@ -146,8 +144,8 @@ class Processor(Service):
         return claimed
 
     async def _give_back(self) -> None:
-        """What was claimed when the store fell silent need not wait for the claim to run out. What was applied after
-        all is not held any more."""
+        """Lanes that were claimed when the store fell silent need not wait for the claim to run out. Those that were
+        applied after all are not claimed any more."""
         if self._token is not None:
             await self._store.operations.give_back(self._token)
             self._token = None
@@ -210,7 +208,7 @@ class Processor(Service):
         count = len(application.sequences)
         self.depth = max(0, self.depth - count)
         self.completed += count
-        self.drain.did(count, monotonic())
+        self.rate.did(count, monotonic())
         work.met(result)
 
     async def _fail(self, work: Work, error: str) -> None:

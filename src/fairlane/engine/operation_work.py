@@ -1,20 +1,41 @@
-"""Pushes that waited: what they come to when their turn is there."""
+"""The work of a claimed lane of operations: its pushes, or its acks, when their turn is there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
+import msgspec
+
+from fairlane.engine.ack import Acker, AckRequest
 from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.settlement import Plan
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import id_key
-from fairlane.model.operation import Operation, WaitingMessages, read_push
+from fairlane.model.operation import Operation, PushColumns, ack_result, read_ack, read_push
+from fairlane.model.outcome import AckItem, Outcomes
 from fairlane.model.queue import Queue
 from fairlane.model.segment import encode
 from fairlane.store.operations import Application, ApplyResult, ClaimedLane
 from fairlane.store.values import NO_ID_TIME, Duplicate, Duplicates, Gone, Settled, Slice, Stored
 
 
-class WaitingPushes:
+class Work(Protocol):
+    """What a lane's operations come to. It changes as the store says what it found."""
+
+    lane: ClaimedLane
+    sequences: list[int]
+
+    async def prepare(self) -> Application | str:
+        """What to apply now, or why that cannot be (any more)."""
+        ...
+
+    def met(self, result: ApplyResult) -> bool:
+        """Take in what the store said; whether to prepare and apply again."""
+        ...
+
+
+class PushWork:
     """The pushes at the front of a lane, stored together. A run ends before a transactionId that comes a second time:
     whether that is a duplicate shows only when the first is stored."""
 
@@ -32,15 +53,15 @@ class WaitingPushes:
         keys: dict[int, str] = {}
         for operation in self.lane.operations:
             try:
-                waiting = read_push(operation.payload)
+                columns = read_push(operation.payload)
             except (FairlaneError, ValueError) as error:
                 if not self.sequences:
                     self.sequences, self._broken = [operation.sequence], f"its payload cannot be read: {error}"
                 return
-            if self.sequences and _meets(keys, waiting):
+            if self.sequences and _meets(keys, columns):
                 return
-            for index in range(len(waiting.fragments)):
-                self._messages.append(_Message(operation, waiting, index, keys))
+            for index in range(len(columns.fragments)):
+                self._messages.append(_Message(operation, columns, index, keys))
             self.sequences.append(operation.sequence)
 
     async def prepare(self) -> Application | str:
@@ -98,15 +119,15 @@ class WaitingPushes:
 class _Message:
     __slots__ = ("duplicate_of", "fragment", "given", "id_time", "key", "message_id", "sequence", "transaction_id")
 
-    def __init__(self, operation: Operation, waiting: WaitingMessages, index: int, keys: dict[int, str]) -> None:
+    def __init__(self, operation: Operation, columns: PushColumns, index: int, keys: dict[int, str]) -> None:
         self.sequence = operation.sequence
-        self.fragment = waiting.fragments[index]
-        self.message_id = waiting.message_ids[index]
-        self.transaction_id = waiting.transaction_ids[index]
-        self.key = waiting.keys[index]
-        id_time = waiting.id_times[index]
+        self.fragment = columns.fragments[index]
+        self.message_id = columns.message_ids[index]
+        self.transaction_id = columns.transaction_ids[index]
+        self.key = columns.keys[index]
+        id_time = columns.id_times[index]
         self.id_time = NO_ID_TIME if id_time is None else id_time
-        self.given = waiting.given[index]
+        self.given = columns.given[index]
         self.duplicate_of: Duplicate | None = None
         if keys.setdefault(self.key, self.transaction_id) != self.transaction_id:
             self._next_key()  # another text has the same key
@@ -131,6 +152,51 @@ class _Message:
         }
 
 
-def _meets(keys: dict[int, str], waiting: WaitingMessages) -> bool:
-    given = (key for key, maybe in zip(waiting.keys, waiting.given, strict=True) if maybe)
+def _meets(keys: dict[int, str], columns: PushColumns) -> bool:
+    given = (key for key, maybe in zip(columns.keys, columns.given, strict=True) if maybe)
     return any(key in keys for key in given)
+
+
+class AckWork:
+    """The acks of one call for one lane, under one lease. A lease that ended meanwhile is told in the result."""
+
+    def __init__(self, lane: ClaimedLane, acker: Acker) -> None:
+        self.lane = lane
+        self.sequences = [lane.operations[0].sequence]
+        self._acker = acker
+        self._items: list[AckItem] = []
+        self._outcomes = Outcomes([])
+        self._plan: Plan | None = None
+        self._planned = False
+
+    async def prepare(self) -> Application | str:
+        if not self._planned:
+            operation = self.lane.operations[0]
+            try:
+                said = read_ack(operation.payload)
+            except msgspec.DecodeError as error:
+                return f"its payload cannot be read: {error}"
+            self._items, self._outcomes = said.items, Outcomes(said.items)
+            request = AckRequest(operation.tenant, said.group, said.items)
+            plans = await self._acker.plan(request, self._outcomes, in_transaction=False)
+            self._plan = plans[0] if plans else None
+            self._planned = True
+        settlement = self._plan.settlement if self._plan else None
+        return Application(self.lane.claim, self.sequences, 0, self._results, settlement=settlement)
+
+    def met(self, result: ApplyResult) -> bool:
+        plan = self._plan
+        if not isinstance(result, Settled) or plan is None:
+            return False
+        self._acker.count(plan, result)
+        if result.state == "lost" or result.released:
+            self._acker.released(plan)
+        # What is left is applied next, or nothing is left and the operation only ends.
+        self._plan = self._acker.resolve(plan, result, self._items, self._outcomes)
+        return True
+
+    def _results(self, result: Stored | Settled | None) -> list[bytes]:
+        outcomes = self._outcomes.copy()
+        if isinstance(result, Settled) and self._plan is not None:
+            self._acker.resolve(self._plan, result, self._items, outcomes)
+        return [ack_result(outcomes)]

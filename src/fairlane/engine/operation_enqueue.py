@@ -1,4 +1,4 @@
-"""Letting pushes and acks wait: one operation for what one request brings to one lane."""
+"""Operations out of pushes and acks: one for what one request brings to one lane."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, Overloaded
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload
-from fairlane.model.outcome import AckOutcome, BufferReason, Outcomes, PushOutcome
+from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes, PushOutcome
 from fairlane.model.queue import QueueOptions
 from fairlane.store.base import Store
-from fairlane.store.operations import EnqueueResult, NewOperation, Waits
+from fairlane.store.operations import Enqueued, EnqueueResult, NewOperation
 from fairlane.store.values import Full, Locked
 
 
@@ -29,22 +29,22 @@ class Enqueuer:
     def __init__(
         self,
         store: Store,
-        kept: Callable[[int], None],
+        enqueued: Callable[[int], None],
         estimate: Callable[[int], float],
         capacity: Capacity,
         refusal: Callable[[], Overloaded | None] = lambda: None,
     ) -> None:
-        """`kept(count)` is called when operations are durable; `estimate(position)` says how long one waits, and
-        `refusal()` why no more pushes are kept behind others now, if so."""
+        """`enqueued(count)` is called when operations are durable; `estimate(position)` says how long one waits, and
+        `refusal()` why no more pushes are enqueued after others now, if so."""
         self._store = store
-        self._kept = kept
+        self._enqueued = enqueued
         self.estimate = estimate
         self._capacity = capacity
         self._refusal = refusal
         self._ids = Uuid7(store.id_time)
 
-    async def push(self, flush: Flush, drafts: Sequence[Draft], reason: BufferReason) -> list[Draft]:
-        """Keep what these drafts hold and answer it; those drafts that are not what they were are given back."""
+    async def push(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> list[Draft]:
+        """Enqueue what these drafts hold and answer it; those drafts that are not what they were are given back."""
         # What the journal brings, in order, was accepted long ago.
         refusal = self._refusal() if reason == "maintaining_order" and not flush.in_order else None
         if refusal is not None:
@@ -54,11 +54,11 @@ class Enqueuer:
                     flush.settle(draft, draft.drop(index), outcome)
             return []
         parts = [(draft, start, end) for draft in drafts for start, end in _requests(draft)]
-        results = await self.keep([self._operation(flush, *part) for part in parts])
+        results = await self.enqueue([self._operation(flush, *part) for part in parts])
         moved: dict[int, Draft] = {}
         # From the end, so that dropping some leaves the others of their draft in their places.
         for (draft, start, end), (new, result) in reversed(list(zip(parts, results, strict=True))):
-            if isinstance(result, Waits | Full):
+            if isinstance(result, Enqueued | Full):
                 self._answer(flush, draft, range(start, end), new, result, reason)
             elif isinstance(result, Locked):
                 flush.locked[draft.address] = draft
@@ -110,12 +110,12 @@ class Enqueuer:
             payload=ack_payload(request.group, [request.items[index] for index in indexes]),
         )
 
-    async def keep(self, operations: list[NewOperation]) -> list[tuple[NewOperation, EnqueueResult]]:
+    async def enqueue(self, operations: list[NewOperation]) -> list[tuple[NewOperation, EnqueueResult]]:
         """Each with what became of it. A commit whose fate is not known is repeated, under the same ids."""
         if not operations:
             return []
         results = await self._repeated(operations)
-        self._kept(sum(isinstance(result, Waits) for result in results))
+        self._enqueued(sum(isinstance(result, Enqueued) for result in results))
         return list(zip(operations, results, strict=True))
 
     async def _repeated(self, operations: list[NewOperation]) -> list[EnqueueResult]:
@@ -135,10 +135,16 @@ class Enqueuer:
                 raise still_unknown(error) from error
 
     def _answer(
-        self, flush: Flush, draft: Draft, where: range, new: NewOperation, result: Waits | Full, reason: BufferReason
+        self,
+        flush: Flush,
+        draft: Draft,
+        where: range,
+        new: NewOperation,
+        result: Enqueued | Full,
+        reason: OperationReason,
     ) -> None:
         outcome = PushOutcome("buffered", "", depth=result.depth, capacity=result.capacity)
-        if isinstance(result, Waits):
+        if isinstance(result, Enqueued):
             if result.depth is not None:
                 self._capacity.saw(new.queue_id, result.depth, new.messages)
             outcome.partition, outcome.operation_id, outcome.durability = new.partition, str(new.id), "store"
@@ -153,9 +159,9 @@ class Enqueuer:
 
 
 async def enqueue_acks(
-    requests: Sequence[AckRequest], catalogue: Catalogue, enqueuer: Enqueuer, reason: BufferReason = "system_busy"
+    requests: Sequence[AckRequest], catalogue: Catalogue, enqueuer: Enqueuer, reason: OperationReason = "system_busy"
 ) -> list[Sequence[AckOutcome] | Exception]:
-    """Keep acks as operations, one for what a request says of a lane under one lease. What names no lane is answered
+    """Make acks operations, one for what a request says of a lane under one lease. What names no lane is answered
     at once."""
     outcomes = [Outcomes(request.items) for request in requests]
     operations: list[NewOperation] = []
@@ -169,17 +175,17 @@ async def enqueue_acks(
                 operations.append(new)
                 owners.append((number, indexes))
     locked: set[int] = set()
-    for (number, indexes), (new, result) in zip(owners, await enqueuer.keep(operations), strict=True):
+    for (number, indexes), (new, result) in zip(owners, await enqueuer.enqueue(operations), strict=True):
         if isinstance(result, Locked):
             locked.add(number)
             continue
-        if not isinstance(result, Waits):
+        if not isinstance(result, Enqueued):
             outcomes[number].say(indexes, UNRESOLVABLE)
             continue
-        kept = AckOutcome(True, "", operation_id=str(new.id), durability="store")
-        kept.queue_position, kept.reason = result.position, reason
-        kept.estimated_wait = enqueuer.estimate(result.position)
-        outcomes[number].say(indexes, kept)
+        outcome = AckOutcome(True, "", operation_id=str(new.id), durability="store")
+        outcome.queue_position, outcome.reason = result.position, reason
+        outcome.estimated_wait = enqueuer.estimate(result.position)
+        outcomes[number].say(indexes, outcome)
     return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
 
 
