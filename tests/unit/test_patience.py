@@ -39,18 +39,18 @@ def lanes() -> frozenset[Lane]:
 async def answers(patience: Patience, *, times: int = 40) -> None:
     """A store that was seen to be fast."""
     for _ in range(times):
-        assert await patience.waits_for(asyncio.sleep(0), hasty=lambda: True, lanes=lanes)
+        assert await patience.wait_for(asyncio.sleep(0), hasty=lambda: True, lanes=lanes)
 
 
 async def waited(patience: Patience, seconds: float, *, hasty: bool = True) -> tuple[bool, float]:
     """Whether work of so many seconds was waited for, and how long."""
     began = monotonic()
-    return await patience.waits_for(asyncio.sleep(seconds), hasty=lambda: hasty, lanes=lanes), monotonic() - began
+    return await patience.wait_for(asyncio.sleep(seconds), hasty=lambda: hasty, lanes=lanes), monotonic() - began
 
 
 async def left(patience: Patience) -> None:
-    while patience.left_behind:
-        await asyncio.wait(set(patience.left_behind))
+    while patience.abandoned:
+        await asyncio.wait(set(patience.abandoned))
 
 
 async def test_a_silent_store_is_asked_after_a_quarter_of_the_patience_and_given_up_if_it_does_not_answer() -> None:
@@ -105,7 +105,7 @@ async def test_one_slow_flush_is_waited_for_while_others_are_answered() -> None:
     await answers(patience)
     slow = asyncio.create_task(waited(patience, 0.7))
     while not slow.done():
-        await patience.waits_for(asyncio.sleep(0.02), hasty=lambda: True, lanes=lanes)
+        await patience.wait_for(asyncio.sleep(0.02), hasty=lambda: True, lanes=lanes)
     assert (await slow)[0]
 
 

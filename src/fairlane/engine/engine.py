@@ -347,13 +347,13 @@ class Engine:
         if self.journal_route is None:
             return
         await self.journal_route.watch.stop()
-        left_behind = self.journal_route.patience.left_behind
-        if left_behind:
-            await asyncio.wait(left_behind, timeout=1.0)
-            for task in list(left_behind):
+        abandoned = self.journal_route.patience.abandoned
+        if abandoned:
+            await asyncio.wait(abandoned, timeout=1.0)
+            for task in list(abandoned):
                 task.cancel()
-            if left_behind:
-                await asyncio.wait(left_behind)
+            if abandoned:
+                await asyncio.wait(abandoned)
 
     @property
     def pending(self) -> int:

@@ -60,7 +60,7 @@ class JournalLanes:
             self.added.set()
 
     def let_go(self, lanes: Iterable[Lane]) -> None:
-        """One entry of each does not wait any more."""
+        """One entry less is in each."""
         gone = []
         for lane in lanes:
             self._counts[lane] -= 1

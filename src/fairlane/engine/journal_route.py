@@ -57,7 +57,7 @@ class JournalRoute:
         return None if self.watch.up else "store_unavailable"
 
     def unsettled(self) -> set[Lane]:
-        """The lanes that work may yet change which nobody waits for, in this process or in another of the broker."""
+        """The lanes that abandoned work may yet change, in this process or in another of the broker."""
         return self.patience.unsettled() | self.journal.unsettled()
 
     async def is_there(self, why: str) -> bool:
@@ -100,7 +100,7 @@ class JournalRoute:
     async def _push(self, requests: Sequence[PushRequest], run: PushRun) -> PushAnswers:
         """Into the store; what it does not take, or not in time, into the journal."""
         flush = Flush(requests)
-        done = await self.patience.waits_for(
+        done = await self.patience.wait_for(
             run(flush), hasty=lambda: is_deduplicated(flush), lanes=lambda: _push_lanes(requests)
         )
         flush.abandoned = not done
@@ -156,7 +156,7 @@ class JournalRoute:
             outcomes.extend(await run(requests))
 
         try:
-            if await self.patience.waits_for(
+            if await self.patience.wait_for(
                 collect(), hasty=lambda: not any(map(unfenced, requests)), lanes=lambda: _ack_lanes(requests)
             ):
                 return await self._append_locked(requests, outcomes)

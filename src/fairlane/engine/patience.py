@@ -1,4 +1,4 @@
-"""How long an answer of the store is waited for.
+"""The patience with the store: how long its answer is waited for.
 
 One slow flush has the whole patience. A store that was given work and has answered nobody for a good while is asked
 whether it is there; if it does not even answer that, nobody waits for it any longer: who does, and who comes, is
@@ -29,7 +29,7 @@ class Patience:
     ) -> None:
         """`ended` is called when work that was not waited for came to its end."""
         self.seconds = seconds
-        self.left_behind: dict[asyncio.Task[Any], frozenset[Lane]] = {}
+        self.abandoned: dict[asyncio.Task[Any], frozenset[Lane]] = {}
         """Work that was not waited for, and the lanes it may yet change. Nothing of these is applied from the journal
         before it ended: what comes twice is known only to who comes second."""
         self._watch = watch
@@ -44,10 +44,10 @@ class Patience:
         return min(self.seconds, max(SILENCE_SHARE * self.seconds, SLOWEST_TIMES * self._slowest))
 
     def unsettled(self) -> set[Lane]:
-        """The lanes of what was left behind."""
-        return set().union(*self.left_behind.values())
+        """The lanes of abandoned work."""
+        return set().union(*self.abandoned.values())
 
-    async def waits_for(
+    async def wait_for(
         self, work: Coroutine[Any, Any, Any], hasty: Callable[[], bool], lanes: Callable[[], frozenset[Lane]]
     ) -> bool:
         """Whether the work, which is about `lanes`, was done in time; if not, it goes on by itself. It has the whole
@@ -69,7 +69,7 @@ class Patience:
             self._slowest = max(self._heard_at - began, self._slowest * FORGET)
             task.result()
             return True
-        self.left_behind[task] = lanes()
+        self.abandoned[task] = lanes()
         task.add_done_callback(self._end)
         return False
 
@@ -101,7 +101,7 @@ class Patience:
         return self._watch.up or task.done()
 
     def _end(self, task: asyncio.Task[Any]) -> None:
-        del self.left_behind[task]
+        del self.abandoned[task]
         if not task.cancelled():
             task.exception()  # whoever waited for it was answered long ago
         self._ended()

@@ -49,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True):
     body: bytes
     created_at: int
     error: str | None = None
-    """Why it was given up on; such an entry is kept until somebody decides."""
+    """Why it failed; such an entry stays until somebody decides."""
     id: UUID | None = None
 
 
@@ -62,7 +62,7 @@ class JournalState(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int
     failed: int
     oldest_at: int | None
-    """When the oldest entry that waits was accepted."""
+    """When the oldest pending entry was accepted."""
 
 
 class Lanes(Protocol):
@@ -71,11 +71,11 @@ class Lanes(Protocol):
     def names(self) -> list[Lane]: ...
 
     def hold(self, lanes: dict[Lane, int]) -> None:
-        """So many entries more wait in each."""
+        """So many entries more are in each."""
         ...
 
     def let_go(self, lanes: Iterable[Lane]) -> None:
-        """One entry of each does not wait any more."""
+        """One entry less is in each."""
         ...
 
 
@@ -87,22 +87,22 @@ class Journal(Protocol):
 
     @property
     def owned(self) -> bool:
-        """Whether this process keeps the file: its `state` is that of this moment."""
+        """Whether this process owns the file: its `state` is that of this moment."""
         ...
 
     @property
     def sealed(self) -> bool:
-        """Whether what it keeps cannot be read in its file."""
+        """Whether its entries cannot be read in its file."""
         ...
 
     def opened(self, entry: Entry) -> bytes:
         """The body of an entry that was read, in clear. SealError if it was sealed by a key that is not here."""
         ...
 
-    def attach(self, lanes: Lanes, left_behind: Callable[[], set[Lane]]) -> None:
-        """Called once, before all else: which lanes are held here, and those in which this process has work under way
-        that nobody waits for and that may yet be applied. Lanes that get entries by other processes are held too,
-        before those are answered."""
+    def attach(self, lanes: Lanes, abandoned: Callable[[], set[Lane]]) -> None:
+        """Called once, before all else: the lanes that have entries, as known here, and those in which this process has
+        abandoned work that may yet be applied. Lanes that get entries by other processes are added before those are
+        answered."""
         ...
 
     def released(self, lanes: Sequence[Lane]) -> None:
@@ -119,7 +119,7 @@ class Journal(Protocol):
         ...
 
     async def append(self, entries: Sequence[NewEntry]) -> None:
-        """Keep the entries, all or none; durable when it returns, and in the order of the calls.
+        """Append the entries, all or none; durable when it returns, and in the order of the calls.
 
         JournalFull if they do not fit, on the disk or below the limit; StoreUnavailable if the file cannot be
         written."""
@@ -169,7 +169,7 @@ class Journal(Protocol):
         ...
 
     async def lanes(self) -> dict[Lane, int]:
-        """How many entries of each lane wait."""
+        """How many pending entries each lane has."""
         ...
 
     def state(self) -> JournalState:
@@ -177,13 +177,13 @@ class Journal(Protocol):
         ...
 
     async def save_catalogue(self, queues: Sequence[Queue]) -> None:
-        """Keep what is known of queues, for a start without the store."""
+        """Save what is known of queues, for a start without the store."""
         ...
 
     async def catalogue(self) -> list[Queue]: ...
 
     async def save_specs(self, specs: Sequence[SpecVersion]) -> None:
-        """Keep the specs in force, for the same."""
+        """Save the specs in force, for the same."""
         ...
 
     async def specs(self) -> list[SpecVersion]: ...

@@ -158,8 +158,8 @@ class Operations(Applying):
         tokens = [one.token for one in some]
         lanes = [[one.partition.id for one in some], [one.group_id for one in some]]
         rows = await connection.fetch(SQL["postpone"], shard, *lanes, tokens, delay, self._database.time())
-        held = [[row[0] for row in rows], [row[1] for row in rows]]
-        await connection.execute(SQL["wait_again"], shard, *held, error[:ERROR_CHARS_MAX])
+        postponed = [[row[0] for row in rows], [row[1] for row in rows]]
+        await connection.execute(SQL["wait_again"], shard, *postponed, error[:ERROR_CHARS_MAX])
         return len(rows)
 
     async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:

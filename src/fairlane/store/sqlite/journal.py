@@ -1,4 +1,4 @@
-"""The journal on an SQLite file of its own: one fsync for all that waits, like the store."""
+"""The journal on an SQLite file of its own: one fsync for all that is to be written, like the store."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class SqliteJournal:
         self._oldest_at = min(entry.created_at, self._oldest_at or entry.created_at)
         return True
 
-    def attach(self, lanes: Lanes, left_behind: Callable[[], set[Lane]]) -> None:
+    def attach(self, lanes: Lanes, abandoned: Callable[[], set[Lane]]) -> None:
         """Nobody else has entries in this file."""
 
     def released(self, lanes: Sequence[Lane]) -> None: ...
@@ -235,18 +235,18 @@ def _append(db: apsw.Connection, entries: Sequence[NewEntry], now: int) -> int:
 def _read(db: apsw.Connection, lanes: Sequence[Lane], entries_max: int, bytes_max: int) -> list[Entry]:
     each = max(1, entries_max // max(1, len(lanes)))
     found: Counter[int] = Counter()
-    places = []
+    sizes = []
     for lane, seq, length in rows(db, SQL["sizes"], _json(lanes), each):
-        places.append((found[lane], seq, length))
+        sizes.append((found[lane], seq, length))
         found[lane] += 1
     taken: list[int] = []
     size = 0
-    for _, seq, length in sorted(places)[:entries_max]:  # each lane's first, then each lane's second
+    for _, seq, length in sorted(sizes)[:entries_max]:  # each lane's first, then each lane's second
         size += length
         if taken and size > bytes_max:
             break
         taken.append(seq)
-    return [_entry(row) for row in rows(db, SQL["waiting"], _json(taken))]
+    return [_entry(row) for row in rows(db, SQL["read"], _json(taken))]
 
 
 def _json(values: Sequence[Any]) -> str:

@@ -41,7 +41,7 @@ FROM json_each(?) l JOIN entries e ON e.seq IN (
     ORDER BY x.seq LIMIT ?)
 ORDER BY e.seq;
 
--- name: waiting
+-- name: read
 SELECT seq, kind, tenant, name, partition, messages, body, created_at, error, id
 FROM entries WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq;
 

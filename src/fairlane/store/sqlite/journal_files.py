@@ -1,7 +1,7 @@
-"""The files of a directory in which journals lie: one for each process that was there at once, held by a lock.
+"""The journal files of a directory: one for each process that was there at once, under a lock.
 
-A process takes the first that nobody holds. What processes that are gone left in the others is moved into a file whose
-process lives, in the order in which it was accepted."""
+A process takes the first that nobody has locked. What processes that are gone left in the others is moved into a file
+whose process lives, in the order in which it was accepted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STEP: Final = 100  # entries that are moved at once: each may be as large as a 
 
 
 def take(directory: Path) -> tuple[apsw.Connection, LockFile, Path]:
-    """The first file that nobody holds."""
+    """The first file that nobody has locked."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -55,7 +55,7 @@ def _first_free(directory: Path) -> tuple[LockFile, Path]:
         path = directory / f"journal-{number}.db"
         with contextlib.suppress(StoreUnavailable):
             return lock_beside(str(path)), path
-    raise StoreUnavailable(f"no journal in {directory} can be had: each is held by another process, or not writable")
+    raise StoreUnavailable(f"no journal in {directory} can be had: each is locked by another process, or not writable")
 
 
 def _connect(path: Path) -> apsw.Connection:
@@ -115,7 +115,7 @@ class Leftover:
         return None
 
     def read(self) -> list[tuple[Any, ...]]:
-        """The next entries, each behind its sequence number."""
+        """The next entries, each after its sequence number."""
         return list(rows(self._db, SQL["next"], _STEP))
 
     def drop(self, entries: Sequence[tuple[Any, ...]]) -> None:

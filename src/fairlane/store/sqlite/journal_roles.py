@@ -1,4 +1,4 @@
-"""What a process does for a journal that several share: it keeps the file, or hands over to the one that does."""
+"""The roles of processes that use one journal: the owner of the file, and siblings that hand over to it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.journal import Entry, JournalState, Lane, Lanes, NewEntry
-from fairlane.store.sqlite.handover import REPLY, Frame, Link, listen
 from fairlane.store.sqlite.journal import SqliteJournal
+from fairlane.store.sqlite.journal_link import REPLY, Frame, Link, listen
 
 _decode = msgspec.msgpack.decode
 _log = logging.getLogger(__name__)
@@ -36,8 +36,9 @@ class Hello(msgspec.Struct):
     state: JournalState
 
 
-class Keeper:
-    """Owns the file. An entry is durable, and its lane held by all that hand over, before anybody is answered."""
+class Owner:
+    """The process that owns the file. An entry is durable, and its lane known to all siblings, before anybody is
+    answered."""
 
     def __init__(self, local: SqliteJournal, lock: LockFile, socket: Path) -> None:
         self._local = local
@@ -46,10 +47,10 @@ class Keeper:
         self._lanes: Lanes
         self._server: asyncio.Server | None = None
         self._told: dict[Link, set[Lane]] = {}
-        """The lanes that each of the others holds."""
+        """The lanes that each sibling knows."""
         self._telling: dict[Link, asyncio.Task[None]] = {}
-        self._left_behind: dict[Link, set[Lane]] = {}
-        """In which each of the others has work under way that may yet be applied."""
+        self._abandoned: dict[Link, set[Lane]] = {}
+        """In which each sibling has abandoned work that may yet be applied."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.number = local.number
         self.remove = local.remove
@@ -69,7 +70,7 @@ class Keeper:
         self._lanes = lanes
 
     async def lanes(self) -> dict[Lane, int]:
-        """Those in the file. From now on others may join, and what they bring is held as it comes."""
+        """Those in the file. From now on siblings may join, and the lanes of what they bring are added as it comes."""
         found = await self._local.lanes()
         try:
             self._server = self._server or await listen(self._socket, self._met)
@@ -77,7 +78,7 @@ class Keeper:
             _log.error("other processes cannot hand over to this journal, for %s: %s", self._socket, error)
         return found
 
-    async def append(self, entries: Sequence[NewEntry], *, left_behind: Iterable[Lane]) -> None:
+    async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Lane]) -> None:
         if self._told:
             await asyncio.gather(self._local.append(entries), self._announce({entry.lane for entry in entries}))
         else:
@@ -93,7 +94,7 @@ class Keeper:
         return again
 
     async def _announce(self, lanes: set[Lane]) -> None:
-        """Until all that hand over hold these lanes."""
+        """Until all siblings know these lanes."""
         for link, told in self._told.items():
             if anew := lanes - told:
                 told |= anew
@@ -115,35 +116,35 @@ class Keeper:
                 link.tell("let_go", list(gone))
 
     def unsettled(self) -> set[Lane]:
-        return set().union(*self._left_behind.values())
+        return set().union(*self._abandoned.values())
 
-    async def tell(self, left_behind: Iterable[Lane]) -> None:
+    async def tell(self, abandoned: Iterable[Lane]) -> None:
         """Who reads the journal knows its own."""
 
     async def _met(self, link: Link) -> None:
         queues, specs = await self._local.catalogue(), await self._local.specs()
-        held = self._lanes.names()
-        self._told[link] = set(held)
-        link.tell("hello", Hello(self.number, held, queues, specs, self.state()))
+        lanes = self._lanes.names()
+        self._told[link] = set(lanes)
+        link.tell("hello", Hello(self.number, lanes, queues, specs, self.state()))
         try:
             await link.serve(partial(self._heard, link))
         finally:
             self._told.pop(link, None)
             self._telling.pop(link, None)
-            self._left_behind.pop(link, None)
+            self._abandoned.pop(link, None)
 
     def _heard(self, link: Link, frame: Frame) -> None:
         if frame.verb == "append":
-            left_behind, entries = _decode(frame.body, type=tuple[set[Lane], list[NewEntry]])
-            self._left_behind[link] = left_behind
+            abandoned, entries = _decode(frame.body, type=tuple[set[Lane], list[NewEntry]])
+            self._abandoned[link] = abandoned
             self._lanes.hold(Counter(entry.lane for entry in entries))
             self._start(link, frame.number, self._append(entries))
         elif frame.verb == "retry":
             entry = _decode(frame.body, type=Entry)
             self._lanes.hold({entry.lane: 1})
             self._start(link, frame.number, self._retry(entry))
-        elif frame.verb == "left_behind":
-            self._left_behind[link] = _decode(frame.body, type=set[Lane])
+        elif frame.verb == "abandoned":
+            self._abandoned[link] = _decode(frame.body, type=set[Lane])
             link.tell(REPLY, self.state(), number=frame.number)
         elif frame.verb == "failed":
             self._start(link, frame.number, self.failed(limit=_decode(frame.body, type=int)))
@@ -159,7 +160,7 @@ class Keeper:
 
     async def _append(self, entries: list[NewEntry]) -> JournalState:
         try:
-            await self.append(entries, left_behind=())
+            await self.append(entries, abandoned=())
         except BaseException:
             self._lanes.let_go(entry.lane for entry in entries)
             raise
@@ -195,7 +196,7 @@ class Keeper:
 
 
 class Sibling:
-    """Hands over to the process that owns the file, and holds the lanes that have entries there."""
+    """A process that hands over to the owner of the file, and knows the lanes that have entries there."""
 
     def __init__(self, link: Link, hello: Hello) -> None:
         self._link = link
@@ -228,9 +229,9 @@ class Sibling:
             self._lanes.let_go(lanes & self.remote)
             self.remote -= lanes
 
-    async def append(self, entries: Sequence[NewEntry], *, left_behind: Iterable[Lane]) -> None:
-        """The caller holds the lanes until the owner does, of which this process was told before its answer."""
-        self._state = await self._link.call("append", [list(left_behind), entries], JournalState)
+    async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Lane]) -> None:
+        """The caller adds the lanes until the owner does, of which this process was told before its answer."""
+        self._state = await self._link.call("append", [list(abandoned), entries], JournalState)
         self._let_go(entry.lane for entry in entries)
 
     def _let_go(self, lanes: Iterable[Lane]) -> None:
@@ -261,9 +262,9 @@ class Sibling:
         """Whether others are at work is the owner's concern."""
         return set()
 
-    async def tell(self, left_behind: Iterable[Lane]) -> None:
+    async def tell(self, abandoned: Iterable[Lane]) -> None:
         with contextlib.suppress(FairlaneError):
-            self._state = await self._link.call("left_behind", list(left_behind), JournalState)
+            self._state = await self._link.call("abandoned", list(abandoned), JournalState)
 
     def state(self) -> JournalState:
         return self._state
@@ -272,7 +273,7 @@ class Sibling:
         return self._hello.queues
 
     async def lanes(self) -> dict[Lane, int]:
-        """They are held already."""
+        """They are known already."""
         return {}
 
     def released(self, lanes: Sequence[Lane]) -> None: ...

@@ -209,7 +209,7 @@ def _claim(db: apsw.Connection, now: int, worker: str, lanes: int, token: UUID) 
 
 
 def _holds(db: apsw.Connection, claim: LaneClaim) -> bool:
-    found: bool = value(db, SQL["held"], claim.partition.id, claim.group_id) == claim.token.bytes
+    found: bool = value(db, SQL["claim_token"], claim.partition.id, claim.group_id) == claim.token.bytes
     return found
 
 

@@ -48,7 +48,7 @@ where partition_id = ? and group_id = ? and sequence = ?
 returning partition_id, group_id, sequence, id, type, priority, tenant, queue, partition_name, "group", queue_id, payload,
     size, messages, status, created_at, started_at, processed_at, worker, retries, error, failed_at, result
 
--- name: held
+-- name: claim_token
 select claim from operation_lanes where partition_id = ? and group_id = ?
 
 -- name: open

@@ -1,7 +1,8 @@
-"""How processes that share a journal talk: calls, their answers and notices, as frames on a socket of the file system.
+"""The link between processes that use one journal: calls, their answers and notices, as frames on a socket of the file
+system.
 
-One process owns the journal. The others hand it what they keep, and are told which lanes have entries, so that what
-comes for such a lane goes behind them wherever it comes."""
+One process owns the journal. The others hand their entries over to it, and are told which lanes have entries, so that
+what comes for such a lane follows them wherever it comes."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class Link:
     async def call(self, verb: str, body: Any, answer: type[T] | Any) -> T:
         """OutcomeUnknown if the other end goes away before it answers."""
         if self.lost:
-            raise StoreUnavailable("the process that keeps the journal went away")
+            raise StoreUnavailable("the process that owns the journal went away")
         number = next(self._numbers)
         future = self._calls[number] = asyncio.get_running_loop().create_future()
         self.tell(verb, body, number=number)
@@ -69,7 +70,7 @@ class Link:
             async with asyncio.timeout(CALL_SECONDS):
                 return msgspec.msgpack.decode(await future, type=answer)
         except TimeoutError:
-            raise OutcomeUnknown("the process that keeps the journal does not answer") from None
+            raise OutcomeUnknown("the process that owns the journal does not answer") from None
         finally:
             self._calls.pop(number, None)
 
@@ -91,7 +92,7 @@ class Link:
             self.close()
             for future in self._calls.values():
                 if not future.done():
-                    future.set_exception(OutcomeUnknown("the process that keeps the journal went away"))
+                    future.set_exception(OutcomeUnknown("the process that owns the journal went away"))
 
     async def _frames(self) -> AsyncIterator[Frame]:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):

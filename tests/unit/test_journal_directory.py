@@ -14,7 +14,7 @@ from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.errors import JournalFull, OutcomeUnknown
 from fairlane.model.ids import uuid7
 from fairlane.store.journal import Entry, Lane, NewEntry
-from fairlane.store.sqlite.shared_journal import SharedJournal
+from fairlane.store.sqlite.journal_directory import DirectoryJournal
 
 A = Lane("push", "t", "q", "a")
 B = Lane("push", "t", "q", "b")
@@ -23,11 +23,11 @@ B = Lane("push", "t", "q", "b")
 class Process:
     """What a process has of a journal."""
 
-    def __init__(self, journal: SharedJournal) -> None:
+    def __init__(self, journal: DirectoryJournal) -> None:
         self.journal = journal
         self.lanes = JournalLanes(journal)
-        self.left_behind: set[Lane] = set()
-        journal.attach(self.lanes, lambda: self.left_behind)
+        self.abandoned: set[Lane] = set()
+        journal.attach(self.lanes, lambda: self.abandoned)
 
     async def keep(self, lane: Lane, *bodies: bytes) -> None:
         failure = await self.lanes.append([NewEntry(lane, 1, body) for body in bodies])
@@ -54,7 +54,7 @@ async def processes(
     async with contextlib.AsyncExitStack() as stack:
         found = []
         for _ in range(count):
-            journal = await SharedJournal.open(str(directory), bytes_max=bytes_max, store=store)
+            journal = await DirectoryJournal.open(str(directory), bytes_max=bytes_max, store=store)
             stack.push_async_callback(journal.close)
             found.append(Process(journal))
             found[-1].lanes.hold(await journal.lanes())
@@ -138,11 +138,11 @@ async def test_a_full_journal_is_told_to_whoever_hands_over(tmp_path: Path) -> N
 
 async def test_the_owner_knows_the_lanes_in_which_a_process_has_work_that_may_yet_be_applied(tmp_path: Path) -> None:
     async with processes(tmp_path, 3) as (owner, other, third):
-        other.left_behind = {A}
+        other.abandoned = {A}
         await other.keep(A, b"1")
         await third.keep(B, b"2")
         assert owner.journal.unsettled() == {A}, "from the moment on when the entry could be read"
-        other.left_behind = set()
+        other.abandoned = set()
         await other.journal.tell()
         assert owner.journal.unsettled() == set()
 

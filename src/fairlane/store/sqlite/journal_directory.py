@@ -1,6 +1,6 @@
 """The journal of a directory, for every process that uses it: one owns the file, the others hand theirs over.
 
-What is accepted anywhere is durable in the one file, in one order, and its lane is held in every process before the
+What is accepted anywhere is durable in the one file, in one order, and its lane known to every process before the
 caller is answered. When the owner goes away, whoever finds out first takes its place, and goes on where it was."""
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.journal import Entry, JournalState, Lane, Lanes, NewEntry
 from fairlane.store.sealed.keyring import Keyring
-from fairlane.store.sqlite.handover import connect
 from fairlane.store.sqlite.journal import SqliteJournal
-from fairlane.store.sqlite.journal_roles import Keeper, Sibling
+from fairlane.store.sqlite.journal_link import connect
+from fairlane.store.sqlite.journal_roles import Owner, Sibling
 
 JOIN_SECONDS = 10.0
 """For the start of an owner that was seen to be there."""
@@ -36,22 +36,24 @@ _SEALED = b"\xc1sealed"
 _log = logging.getLogger(__name__)
 
 
-class SharedJournal:
+class DirectoryJournal:
     def __init__(self, directory: Path, bytes_max: int, store: str, keyring: Keyring | None) -> None:
         self._directory = directory
         self._bytes_max = bytes_max
         self._keyring = keyring
         # Brokers of different stores may lie in one directory; what is for one store must not go to another.
         self._name = f"owner-{sha256(store.encode()).hexdigest()[:12]}"
-        self._role: Keeper | Sibling
+        self._role: Owner | Sibling
         self._lanes: Lanes | None = None
-        self._left_behind: Callable[[], set[Lane]] = set
+        self._abandoned: Callable[[], set[Lane]] = set
         self._joined = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._closing = False
 
     @classmethod
-    async def open(cls, directory: str, *, bytes_max: int, store: str, keyring: Keyring | None = None) -> SharedJournal:
+    async def open(
+        cls, directory: str, *, bytes_max: int, store: str, keyring: Keyring | None = None
+    ) -> DirectoryJournal:
         """For what is to go to `store`; sealed with a `keyring`, so that which queues are encrypted need not be known.
         StoreUnavailable if neither a file nor its owner can be had, StoreUnsafe if it would not be durable."""
         journal = cls(Path(directory), bytes_max, store, keyring)
@@ -59,11 +61,11 @@ class SharedJournal:
             async with asyncio.timeout(JOIN_SECONDS):
                 journal._role = await journal._join()
         except TimeoutError:
-            raise StoreUnavailable(f"the process that keeps the journal in {directory} does not answer") from None
+            raise StoreUnavailable(f"the process that owns the journal in {directory} does not answer") from None
         journal._joined.set()
         return journal
 
-    async def _join(self) -> Keeper | Sibling:
+    async def _join(self) -> Owner | Sibling:
         while True:
             try:
                 lock = await asyncio.to_thread(self._lock)
@@ -77,7 +79,7 @@ class SharedJournal:
             except BaseException:
                 lock.release()
                 raise
-            return Keeper(local, lock, self._socket)
+            return Owner(local, lock, self._socket)
 
     def _lock(self) -> LockFile:
         try:
@@ -92,31 +94,31 @@ class SharedJournal:
     def _socket(self) -> Path:
         return self._directory / f"{self._name}.sock"
 
-    def attach(self, lanes: Lanes, left_behind: Callable[[], set[Lane]]) -> None:
-        self._lanes, self._left_behind = lanes, left_behind
+    def attach(self, lanes: Lanes, abandoned: Callable[[], set[Lane]]) -> None:
+        self._lanes, self._abandoned = lanes, abandoned
         self._role.attach(lanes)
         if isinstance(self._role, Sibling):
             self._following = asyncio.create_task(self._follow(self._role, lanes), name="fairlane journal")
 
     async def _follow(self, sibling: Sibling, lanes: Lanes) -> None:
-        """Until this process owns the journal. The lanes of an owner that is gone stay held until they are known
-        anew: their entries are in the file."""
+        """Until this process owns the journal. The lanes of an owner that is gone stay until they are known anew:
+        their entries are in the file."""
         while True:
             await sibling.serve()
             self._joined.clear()
-            _log.warning("the process that kept the journal went away; another takes its place")
+            _log.warning("the process that owns the journal went away; another takes its place")
             role = await self._rejoin()
             role.attach(lanes)
-            if isinstance(role, Keeper):
+            if isinstance(role, Owner):
                 lanes.hold(await role.lanes())
             lanes.let_go(sibling.remote)
             self._role = role
             self._joined.set()
-            if isinstance(role, Keeper):
+            if isinstance(role, Owner):
                 return
             sibling = role
 
-    async def _rejoin(self) -> Keeper | Sibling:
+    async def _rejoin(self) -> Owner | Sibling:
         while True:
             try:
                 return await self._join()
@@ -124,7 +126,7 @@ class SharedJournal:
                 _log.error("the journal cannot be had now: %s", error)
                 await asyncio.sleep(1.0)
 
-    async def _joined_role(self) -> Keeper | Sibling:
+    async def _joined_role(self) -> Owner | Sibling:
         if self._closing:
             raise ShuttingDown("the journal is closed")
         if not self._joined.is_set():
@@ -132,12 +134,12 @@ class SharedJournal:
                 async with asyncio.timeout(REJOIN_SECONDS):
                     await self._joined.wait()
             except TimeoutError:
-                raise StoreUnavailable("the process that kept the journal went away; try again soon") from None
+                raise StoreUnavailable("the process that owns the journal went away; try again soon") from None
         return self._role
 
     @property
     def owned(self) -> bool:
-        return isinstance(self._role, Keeper)
+        return isinstance(self._role, Owner)
 
     @property
     def sealed(self) -> bool:
@@ -152,7 +154,7 @@ class SharedJournal:
         if not entry.body.startswith(_SEALED):
             return entry.body
         if self._keyring is None:
-            raise SealError("a journal entry is sealed, and this broker has no key: set the one that it was kept with")
+            raise SealError("a journal entry is sealed, and this broker has no key: set the one that sealed it")
         return self._keyring.open_locally(entry.body.removeprefix(_SEALED), _context(entry.lane))
 
     @property
@@ -161,7 +163,7 @@ class SharedJournal:
 
     async def append(self, entries: Sequence[NewEntry]) -> None:
         sealed = [self._seal(entry) for entry in entries]
-        await (await self._joined_role()).append(sealed, left_behind=self._left_behind())
+        await (await self._joined_role()).append(sealed, abandoned=self._abandoned())
 
     async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
         return await self._role.read(lanes, entries_max=entries_max, bytes_max=bytes_max)
@@ -204,7 +206,7 @@ class SharedJournal:
         return self._role.unsettled()
 
     async def tell(self) -> None:
-        await self._role.tell(self._left_behind())
+        await self._role.tell(self._abandoned())
 
     def state(self) -> JournalState:
         return self._role.state()
