@@ -130,17 +130,17 @@ class QueuedPush(PushOutcome, kw_only=True, gc=True):
     """A push that is durable and stored soon. `wait` returns when it is."""
 
     portal: Portal
-    behind: asynchronous.QueuedPush
+    inner: asynchronous.QueuedPush
 
     def wait(self, seconds: float = WAIT_SECONDS) -> PushOutcome:
-        return self.portal.call(self.behind.wait(seconds))
+        return self.portal.call(self.inner.wait(seconds))
 
 
 def _handled(portal: Portal, outcome: PushOutcome) -> PushOutcome:
     if not isinstance(outcome, asynchronous.QueuedPush):
         return outcome
     fields = {name: getattr(outcome, name) for name in PushOutcome.__struct_fields__}
-    return QueuedPush(**fields, portal=portal, behind=outcome)
+    return QueuedPush(**fields, portal=portal, inner=outcome)
 
 
 def _pushing(
@@ -171,10 +171,10 @@ def _pushing_many(
 class _Block:
     """Something for a `with` block, whose end may wait."""
 
-    def __init__(self, portal: Portal, behind: AbstractAsyncContextManager[Any]) -> None:
+    def __init__(self, portal: Portal, inner: AbstractAsyncContextManager[Any]) -> None:
         self._portal = portal
-        self._asynchronous = behind
-        self._block = portal.within(behind)
+        self._asynchronous = inner
+        self._block = portal.within(inner)
 
     def __enter__(self) -> Self:
         self._block.__enter__()

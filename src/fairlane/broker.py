@@ -99,17 +99,17 @@ class Broker(Administration):
         spec may call, `secret_names` environment variables that it may name for secrets, both separated by commas."""
         allowed = Allowed.parse(outbound_allow.split(","))
         key = options.get("encryption_key", "")
-        kept = await open_journal(journal, journal_bytes_max, url, key) if journal is not None else None
+        opened = await open_journal(journal, journal_bytes_max, url, key) if journal is not None else None
         try:
-            store = await open_or_wait(url, clock, options, kept)
+            store = await open_or_wait(url, clock, options, opened)
         except BaseException:
-            if kept is not None:
-                await kept.close()
+            if opened is not None:
+                await opened.close()
             raise
         broker = cls(
             store,
             polls_max=polls_max,
-            journal=kept,
+            journal=opened,
             limits=limits,
             patience_seconds=patience_seconds,
             allowed=allowed,

@@ -16,7 +16,7 @@ from fairlane.runtime.clock import wall_clock
 
 T = TypeVar("T")
 KINDS: Final = ("push", "pop", "ack", "transaction", "renew_lease")
-MINUTES_KEPT: Final = 24 * 60
+MINUTES_MAX: Final = 24 * 60
 QUEUES_MAX: Final = 200  # counted one by one in each minute; what comes beyond is in the totals only
 _STEPS: Final = 4  # buckets to each doubling of the latency, so that a percentile is right within a fifth
 _OCTAVES: Final = 40
@@ -134,7 +134,7 @@ class Telemetry:
         """How old the first message of each pop was."""
         self.redelivered = self.leases_lost = self.dead = 0
         """Messages handed out after a failed attempt; leases that pops found to have run out; dead letters made."""
-        self._minutes: deque[Minute] = deque(maxlen=MINUTES_KEPT)
+        self._minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
         self._beyond = QueueCounts()
         self._minute_ends = 0.0
         self._minute = self._begin(time.perf_counter())

@@ -158,8 +158,8 @@ def _compiled(file: str) -> bytes:
 
 def _busy(lane: LaneState, now: int) -> bool:
     """In one look, so that it cannot change hands between two."""
-    held = lane.leased_until is not None or lane.in_flight > 0
-    return held or (lane.ready_at is not None and lane.ready_at <= now and lane.head > lane.committed)
+    leased = lane.leased_until is not None or lane.in_flight > 0
+    return leased or (lane.ready_at is not None and lane.ready_at <= now and lane.head > lane.committed)
 
 
 def _port(listening: socket.socket) -> int:

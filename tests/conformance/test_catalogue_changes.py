@@ -25,7 +25,7 @@ async def test_the_version_rises_with_every_change_and_names_its_queue(harness: 
 
 async def test_changes_too_long_ago_are_not_known(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (postgres_queues, sqlite_queues):
-        monkeypatch.setattr(module, "CHANGES_KEPT", 2)
+        monkeypatch.setattr(module, "CHANGES_MAX", 2)
     queue = await harness.queue()
     before, _ = await harness.store.queues.changes(0)
     for size in range(1, 5):

@@ -90,11 +90,11 @@ class Context:
         dies between its end and the keeping does not count, so that what it calls should know the key as well."""
         effects, partition = self._reach().effects, self.message.partition_id
         named = "\0".join((str(partition), self.message.group, key or self.idempotency_key, name))
-        kept_as = hashlib.sha256(named.encode()).hexdigest()
-        kept = await effects.get(kept_as, partition)
-        if kept is None:
-            kept = await effects.keep(kept_as, partition, msgspec.json.encode(await work()))
-        return msgspec.json.decode(kept, type=type)
+        effect_key = hashlib.sha256(named.encode()).hexdigest()
+        effect = await effects.get(effect_key, partition)
+        if effect is None:
+            effect = await effects.keep(effect_key, partition, msgspec.json.encode(await work()))
+        return msgspec.json.decode(effect, type=type)
 
     def once_blocking(self, name: str, work: Callable[[], Any], *, key: str | None = None, type: Any = Any) -> Any:
         """`once` for plain functions, which run in threads."""

@@ -58,8 +58,8 @@ def masked(url: str) -> str:
         return f"{scheme}{separator}..."
     user = credentials.partition(":")[0]
     options = parse_qsl(query, keep_blank_values=True, separator="&")
-    kept = urlencode([(name, value) for name, value in options if name in _SHOWN], safe="/")
-    return f"{scheme}{separator}{user}{at}{place}{question if kept else ''}{kept}"
+    shown = urlencode([(name, value) for name, value in options if name in _SHOWN], safe="/")
+    return f"{scheme}{separator}{user}{at}{place}{question if shown else ''}{shown}"
 
 
 def _loopback(host: str) -> bool:

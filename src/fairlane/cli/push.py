@@ -87,13 +87,13 @@ def push(
         print_json(told | ({"operationId": outcome.operation_id} if outcome.operation_id else {}))
     elif outcome.status == "buffered":
         where = f"operation {outcome.operation_id}" if outcome.operation_id else "in the broker's journal"
-        say(f"{waiting_text(outcome)} ({where})")
+        say(f"{operation_text(outcome)} ({where})")
     else:
         say(f"{outcome.status} as {outcome.message_id}")
 
 
-def waiting_text(outcome: PushOutcome) -> str:
-    """A push that is kept and stored soon, in words."""
+def operation_text(outcome: PushOutcome) -> str:
+    """A push that became an operation, in words."""
     position = "" if outcome.queue_position is None else f", position {outcome.queue_position}"
     wait = "" if outcome.estimated_wait is None else f", about {max(1, round(outcome.estimated_wait))} s"
     return f"queued{position}{wait}"
@@ -104,8 +104,8 @@ class _Tally:
 
     def __init__(self) -> None:
         self.pushed = 0
-        self.waiting = 0
-        self.last_waiting = ""
+        self.operations = 0
+        self.last_operation = ""
 
     def __str__(self) -> str:
         return f"{self.pushed} {'message' if self.pushed == 1 else 'messages'}"
@@ -129,8 +129,8 @@ def _push_file(server: str, file: Path, blank: PushItem, json: bool) -> None:
         print_json({"queue": blank.queue, "pushed": tally.pushed})
     else:
         say(f"Pushed {tally} to {blank.queue}.")
-        if tally.waiting:
-            say(f"{tally.waiting} of them wait for a busy broker: {tally.last_waiting}.")
+        if tally.operations:
+            say(f"{tally.operations} of them wait for a busy broker: {tally.last_operation}.")
 
 
 def _push_chunk(client: Client, items: list[PushItem], tally: _Tally) -> None:
@@ -139,8 +139,8 @@ def _push_chunk(client: Client, items: list[PushItem], tally: _Tally) -> None:
         refused = refused or outcome.error
         tally.pushed += outcome.error is None
         if outcome.status == "buffered":
-            tally.waiting += 1
-            tally.last_waiting = waiting_text(outcome)
+            tally.operations += 1
+            tally.last_operation = operation_text(outcome)
     if refused is not None:
         raise refused
 

@@ -1,4 +1,4 @@
-"""A buffer of messages to push, for producers that can wait for their answers."""
+"""A client's buffer of messages that were not pushed yet, for producers that can wait for their answers."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Buffer:
             raise
         refused = [(item, outcome.error) for item, outcome in zip(items, outcomes, strict=True) if outcome.error]
         if refused:
-            kept = [item for item, _ in refused]
-            self._put_back(kept, sum(len(item.payload) for item in kept))
+            refused_items = [item for item, _ in refused]
+            self._put_back(refused_items, sum(len(item.payload) for item in refused_items))
             raise refused[0][1]
         return outcomes
 
@@ -77,9 +77,3 @@ class Buffer:
     ) -> None:
         if error is None:
             await self.flush()
-
-
-class Buffers(Pushes):
-    def buffer(self, *, items_max: int = 1000, bytes_max: int = 1024 * 1024) -> Buffer:
-        """A buffer that is flushed when it holds so much, at the end of its block, and when you say so."""
-        return Buffer(self, items_max=items_max, bytes_max=bytes_max)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TypedDict
 
-from fairlane.client.buffer import Buffers
+from fairlane.client.buffer import Buffer
 from fairlane.client.consumers import Consumers
 from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.effects import Effects
@@ -14,6 +14,7 @@ from fairlane.client.groups import Groups
 from fairlane.client.halts import Halts
 from fairlane.client.journal import Journal
 from fairlane.client.operations import QueuedOperation
+from fairlane.client.pushes import Pushes
 from fairlane.client.queues import Queues
 from fairlane.client.recurring import Recurring
 from fairlane.client.retention import Retention
@@ -46,7 +47,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class Client(
-    Buffers,
+    Pushes,
     Consumers,
     Transactions,
     Queues,
@@ -69,7 +70,7 @@ class Client(
             await client.push("orders", {"total": 42}, partition="customer-7")
 
     Pushes and acks that are called while a request is in flight travel together in the next one; `batching=False`
-    gives each a request of its own. A push that a busy broker keeps for later returns at once with a handle, or with
+    gives each a request of its own. A push that becomes an operation returns at once with a handle, or with
     `queued_operation="wait"` when it is stored. Calls raise the errors of `fairlane.errors`, after `attempts` where
     repeating may help: see `Retries`.
     """
@@ -101,6 +102,10 @@ class Client(
         )
         transport = Transport(Servers(servers), retries.check(), timeout=timeout, token=token)
         super().__init__(transport, batching=batching, queued_operation=queued_operation)
+
+    def buffer(self, *, items_max: int = 1000, bytes_max: int = 1024 * 1024) -> Buffer:
+        """A buffer that is flushed when it holds so much, at the end of its block, and when you say so."""
+        return Buffer(self, items_max=items_max, bytes_max=bytes_max)
 
     async def __aenter__(self) -> Client:
         return self

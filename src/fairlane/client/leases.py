@@ -12,12 +12,12 @@ from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.names import check_count, check_name
 from fairlane.model.outcome import RenewOutcome
 
-Held = str | Batch[Any] | Message[Any]
+Leased = str | Batch[Any] | Message[Any]
 """A lease, or what was given under it."""
 
 
 class Leases(Family):
-    async def renew(self, lease: Held, seconds: int | None = None) -> RenewOutcome:
+    async def renew(self, lease: Leased, seconds: int | None = None) -> RenewOutcome:
         """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was
         given it, and otherwise for a minute, unless they are given. `renewed` is 0 if it ended."""
         if seconds is None:
@@ -28,10 +28,10 @@ class Leases(Family):
         ends_at = answer.new_expires_at
         return RenewOutcome(answer.renewed, None if ends_at is None else micros(ends_at))
 
-    async def release(self, lease: Held) -> int:
-        """Give a lease back at once, without a charge; how many lanes it held."""
+    async def release(self, lease: Leased) -> int:
+        """Give a lease back at once, without a charge; how many lanes it had."""
         return decode(await self._transport.ask("POST", _path(lease, "release")), ReleaseAnswer).released
 
 
-def _path(lease: Held, verb: str) -> str:
+def _path(lease: Leased, verb: str) -> str:
     return path_of("lease", check_name("lease", lease if isinstance(lease, str) else lease.lease), verb)

@@ -109,12 +109,12 @@ class Chaining:
         room all wait, for a full queue has room some day."""
         refused: list[AckItem] = []
         ended: set[PartitionId] = set()
-        waits: FairlaneError | None = None
+        full: FairlaneError | None = None
         for message, item in moved:
             if message.partition_id in ended:
                 continue
             try:
-                if waits is None:
+                if full is None:
                     await self._commit(claim.group, [(message, item)])
                     continue
             except OutcomeUnknown:
@@ -122,9 +122,9 @@ class Chaining:
             except InvalidRequest as error:
                 refused.append(failed(message, error))
             except FairlaneError as error:
-                waits = error
-            if waits is not None:
-                refused.append(postponed(message, waits))
+                full = error
+            if full is not None:
+                refused.append(postponed(message, full))
             if not claim.unordered:
                 ended.add(message.partition_id)
         return refused

@@ -249,7 +249,7 @@ class Popper:
         token = UUID(uuid7())
         try:
             lanes = await batcher.submit(
-                Claim(token, request.batch, request.partitions, waits=request.wait_seconds > 0)
+                Claim(token, request.batch, request.partitions, wants_due=request.wait_seconds > 0)
             )
         except NotFound:
             self._catalogue.forget(queue.id)
@@ -292,7 +292,7 @@ class Popper:
             self._telemetry.gave_up(queue_id, result.dead)
         if result.gone:
             raise NotFound("the queue or the group was deleted")
-        if any(claim.waits for claim in claims):
+        if any(claim.wants_due for claim in claims):
             self._due[group_id] = result.next_at
             if len(self._due) > 10_000:
                 self._due.clear()

@@ -25,7 +25,7 @@ class StoreWatch:
         self.outages = 0
         self._ask = ask
         self._asking: asyncio.Task[None] | None = None
-        self._waiting: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._lost_at = 0.0
         self._back = asyncio.Event()
         self._back.set()
@@ -62,8 +62,8 @@ class StoreWatch:
         self._lost_at = time.monotonic()
         self._back.clear()
         log.warning("the store does not answer, pushes and acks go to the journal: %s", why)
-        if self._waiting is None or self._waiting.done():
-            self._waiting = asyncio.create_task(self._wait(), name="fairlane store watch")
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._wait(), name="fairlane store watch")
 
     async def _wait(self) -> None:
         """Ask until there is an answer."""
@@ -91,7 +91,7 @@ class StoreWatch:
         return True
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._waiting, self._asking) if task is not None]
+        tasks = [task for task in (self._watching, self._asking) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:

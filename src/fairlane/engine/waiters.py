@@ -19,9 +19,9 @@ NOT_MADE_YET = 0
 class Waiters:
     """Wakes are hints: who is woken looks again, and waits again if another was faster."""
 
-    def __init__(self, waiting_max: int) -> None:
-        self._waiting = 0
-        self._waiting_max = waiting_max
+    def __init__(self, polls_max: int) -> None:
+        self._polls = 0
+        self._polls_max = polls_max
         self._parked: dict[int, dict[WaitKey, dict[asyncio.Future[None], None]]] = defaultdict(dict)
 
     def __len__(self) -> int:
@@ -40,13 +40,13 @@ class Waiters:
     async def wait(self, parked: Collection[asyncio.Future[None]], seconds: float) -> None:
         """Wait until one of them is woken, or for so long. TooManyPolls if as many wait already as may: each holds a
         connection, and what they wait for has to come in on another."""
-        if self._waiting >= self._waiting_max:
-            raise TooManyPolls(f"{self._waiting} long polls wait here already; ask again soon, or without waiting")
-        self._waiting += 1
+        if self._polls >= self._polls_max:
+            raise TooManyPolls(f"{self._polls} long polls wait here already; ask again soon, or without waiting")
+        self._polls += 1
         try:
             await asyncio.wait(parked, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._waiting -= 1
+            self._polls -= 1
 
     def leave(self, queue_id: int, key: WaitKey, future: asyncio.Future[None]) -> None:
         lines = self._parked.get(queue_id, {})
@@ -60,8 +60,8 @@ class Waiters:
     def wake(self, queue_id: int, lanes: int, *, group_id: int | None = None) -> None:
         """`lanes` lanes of the queue may be ready: wake as many polls of each group, or of one, longest parked
         first."""
-        for (waiting_group, _), line in self._parked.get(queue_id, {}).items():
-            if group_id is None or group_id == waiting_group:
+        for (poll_group, _), line in self._parked.get(queue_id, {}).items():
+            if group_id is None or group_id == poll_group:
                 for future in list(islice((future for future in line if not future.done()), lanes)):
                     future.set_result(None)
 

@@ -28,12 +28,12 @@ def _thinned(value: msgspec.Raw, kind: inspect.Type) -> msgspec.Raw:
         return value
     may_go = {field.encode_name for field in kind.fields if not field.required and not _takes_null(field.type)}
     kinds = {field.encode_name: _besides_null(field.type) for field in kind.fields}
-    kept = {
+    thinned = {
         name: _thinned(given, kinds.get(name, inspect.AnyType()))
         for name, given in _fields_of(value).items()
         if given != _NULL or name not in may_go
     }
-    return msgspec.Raw(msgspec.json.encode(kept))
+    return msgspec.Raw(msgspec.json.encode(thinned))
 
 
 def _takes_null(kind: inspect.Type) -> bool:

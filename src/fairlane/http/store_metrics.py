@@ -58,13 +58,13 @@ class StoreMetrics:
     async def _count(self) -> None:
         out = Families()
         began = time.monotonic()
-        await _waiting(out, self._app)
+        await _operations(out, self._app)
         await _queues(out, self._app)
         await _workers(out, self._app)
         self._last, self._counted_at, self._serves_until = out.found, began, serves_until(began)
 
 
-async def _waiting(out: Families, app: App) -> None:
+async def _operations(out: Families, app: App) -> None:
     """Operations that were accepted and are applied later."""
     operations = app.engine.store.operations
     depth = await operations.depth()

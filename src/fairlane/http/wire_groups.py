@@ -133,7 +133,7 @@ class SoughtPartition(Wire, rename="camel", kw_only=True):
 
 def group_out(queue: Queue, counted: GroupStats, now: int) -> GroupEntry:
     group = counted.group
-    behind = _seconds(now, counted.oldest_at)
+    lag = _seconds(now, counted.oldest_at)
     busy = "Stable" if counted.finished or counted.leases else "Dead"
     return GroupEntry(
         name=group.name,
@@ -142,8 +142,8 @@ def group_out(queue: Queue, counted: GroupStats, now: int) -> GroupEntry:
         members=counted.lanes,
         partitions_with_lag=counted.lagging,
         total_lag=counted.lag,
-        max_time_lag=behind,
-        state="Lagging" if behind > _LAGGING_SECONDS else busy,
+        max_time_lag=lag,
+        state="Lagging" if lag > _LAGGING_SECONDS else busy,
         subscription_mode=group.subscription.mode,
         subscription_timestamp=timestamp_or_none(group.subscription.from_at),
         subscription_created_at=timestamp(group.created_at),
@@ -156,15 +156,15 @@ def _seconds(now: int, at: int | None) -> float:
 
 
 def lagging_out(lane: LaggingLane, queue: str, now: int) -> LaggingEntry:
-    behind = _seconds(now, lane.oldest_at)
+    lag = _seconds(now, lane.oldest_at)
     return LaggingEntry(
         consumer_group=lane.group,
         queue_name=queue,
         partition_name=lane.partition_name,
         partition_id=str(lane.partition),
         offset_lag=lane.lag,
-        time_lag_seconds=behind,
-        lag_hours=round(behind / 3600, 2),
+        time_lag_seconds=lag,
+        lag_hours=round(lag / 3600, 2),
         oldest_unconsumed_at=timestamp(lane.oldest_at),
     )
 

@@ -188,11 +188,11 @@ def entry_out(seen: Seen) -> MessageEntry:
 
 def _lease_end(position: int, standings: list[Standing]) -> str | None:
     """The latest end of a lease that holds the message."""
-    ends = [_held_until(position, standing) for standing in standings]
+    ends = [_leased_until(position, standing) for standing in standings]
     return timestamp_or_none(max((end for end in ends if end is not None), default=None))
 
 
-def _held_until(position: int, standing: Standing) -> int | None:
+def _leased_until(position: int, standing: Standing) -> int | None:
     return standing.lease_ends_at if standing.holds(position) else None
 
 
@@ -202,7 +202,7 @@ def detail_out(detail: Detail) -> MessageDetail:
         GroupView(
             name=standing.group,
             consumed=standing.has_finished(message.position),
-            lease_expires_at=timestamp_or_none(_held_until(message.position, standing)),
+            lease_expires_at=timestamp_or_none(_leased_until(message.position, standing)),
         )
         for standing in detail.standings
     ]

@@ -234,14 +234,14 @@ def queue_out(queue: Queue, counted: stats.QueueStats) -> QueueSummary:
 
 
 def partition_out(partition: stats.PartitionStats) -> PartitionDetail:
-    held = partition.head > partition.start
+    has_messages = partition.head > partition.start
     return PartitionDetail(
         id=str(partition.id),
         name=partition.name,
         created_at=timestamp(partition.created_at),
         stats=counts_out(partition),
         oldest_message=timestamp_or_none(partition.oldest_at),
-        newest_message=timestamp(partition.last_at) if held else None,
+        newest_message=timestamp(partition.last_at) if has_messages else None,
     )
 
 

@@ -210,7 +210,7 @@ class JournalStatus(Wire, rename="camel", kw_only=True):
     """Acks whose lease had ended when the store was back."""
 
 
-class Buffers(Wire, rename="camel", kw_only=True):
+class JournalReport(Wire, rename="camel", kw_only=True):
     pending: int
     failed: int
     db_healthy: bool
@@ -224,7 +224,7 @@ class Connections(msgspec.Struct, kw_only=True):
     busy: int
 
 
-class Waiting(msgspec.Struct, kw_only=True):
+class Work(msgspec.Struct, kw_only=True):
     pending: int
     """Operations handed over and not answered yet."""
     completed: int
@@ -244,7 +244,7 @@ class OperationStatus(msgspec.Struct, kw_only=True):
 class EngineStatus(msgspec.Struct, kw_only=True):
     connections: Connections
     """To the database."""
-    queue: Waiting
+    queue: Work
     operations: dict[str, OperationStatus]
     admission: AdmissionStatus
     uptime_seconds: float

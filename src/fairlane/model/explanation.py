@@ -45,7 +45,7 @@ def explain(
     """`seals`: whether the broker that is asked has an encryption key."""
     leased_upto = lane.committed if lane.leased_until is None else lane.leased_until
     waiting = lane.head - max(lane.committed, leased_upto) - lane.skipped - lane.in_flight
-    found = _paused(lane, paused, group) or _held(lane, waiting, now)
+    found = _paused(lane, paused, group) or _leased_or_empty(lane, waiting, now)
     if found is None and options.encryption_enabled and not seals:
         why = "The queue is encrypted and this broker has no encryption key: set the one its messages are under."
         found = "sealed", why, None
@@ -68,7 +68,7 @@ def _paused(lane: LaneState, paused: Paused, group: str) -> _Found | None:
     return None
 
 
-def _held(lane: LaneState, waiting: int, now: int) -> _Found | None:
+def _leased_or_empty(lane: LaneState, waiting: int, now: int) -> _Found | None:
     if lane.leased_until is not None and lane.lease_ends_at is not None:
         count = _count(lane.leased_until - lane.committed)
         return "leased", f"A consumer holds {count} until {shown(lane.lease_ends_at)}.", lane.lease_ends_at

@@ -12,7 +12,7 @@ from fairlane.store.sealed.vault import Vault
 from fairlane.store.values import Slice
 
 
-def replayed_later(part: Slice, tenant: str, queue: str, partition: str, vault: Vault | None) -> NewOperation:
+def replay_operation(part: Slice, tenant: str, queue: str, partition: str, vault: Vault | None) -> NewOperation:
     """The messages of a slice as an operation. LaneWaiting for sealed ones, which are sealed for their place in the
     log, and not for the way there."""
     if vault is not None and vault.is_prepared(part.queue_id):

@@ -138,7 +138,7 @@ class Claim(msgspec.Struct, frozen=True):
     token: UUID
     batch: int
     partitions: int = 1
-    waits: bool = True
+    wants_due: bool = True
     """Whether its caller wants to know when a lane is due, if there is none now."""
 
 

@@ -42,7 +42,7 @@ class Heartbeat:
             await self._client.leave(self.id)
 
     def _facts(self) -> dict[str, Any]:
-        held = (message.transaction_id for feed in self._feeds for claim in feed.claims for message in claim.batch)
+        current = (message.transaction_id for feed in self._feeds for claim in feed.claims for message in claim.batch)
         return {
             "app": self._app,
             "hostname": socket.gethostname(),
@@ -59,5 +59,5 @@ class Heartbeat:
                 }
                 for feed in self._feeds
             ],
-            "current": list(itertools.islice(held, _CURRENT_MAX)),
+            "current": list(itertools.islice(current, _CURRENT_MAX)),
         }

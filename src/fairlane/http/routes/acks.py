@@ -42,8 +42,8 @@ async def _ack(app: App, bodies: list[AckBody], group: str | None) -> Response:
     outcomes = await app.engine.ack(AckRequest(app.tenant, check_name("consumerGroup", group or QUEUE_MODE), items))
     names = await lane_names(app, items)
     elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
-    buffered = any(outcome.durability is not None for outcome in outcomes)
-    return Response(202 if buffered else 200, f"[{','.join(elements)}]".encode())
+    deferred = any(outcome.durability is not None for outcome in outcomes)
+    return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
 
 
 def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:

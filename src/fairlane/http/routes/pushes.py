@@ -156,17 +156,17 @@ def push_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     )
 
 
-def _waiting_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
+def _operation_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     given = item.transaction_id
     transaction = f'"{outcome.transaction_id}"' if given is None else encode(given).decode()
     why = (outcome.operation_id, outcome.queue_position, outcome.reason, outcome.estimated_wait, outcome.durability)
     trace = "null" if item.trace_id is None else f'"{item.trace_id}"'
     head = f'{{"index":{index},"transaction_id":{transaction},"trace_id":{trace},'
-    return head + _waiting_tail(item.queue, *why)
+    return head + _operation_tail(item.queue, *why)
 
 
 @lru_cache(maxsize=16)
-def _waiting_tail(queue: str, *why: Any) -> str:
+def _operation_tail(queue: str, *why: Any) -> str:
     """What is said alike of all that wait together."""
     operation, position, reason, wait, durability = why
     said = {"status": "buffered", "operationId": operation, "queuePosition": position, "reason": reason}
@@ -176,7 +176,7 @@ def _waiting_tail(queue: str, *why: Any) -> str:
 
 def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     if outcome.status == "buffered" and outcome.capacity is None:
-        return _waiting_element(index, item, outcome)
+        return _operation_element(index, item, outcome)
     answer = {"index": index, "transaction_id": outcome.transaction_id, "status": outcome.status}
     answer |= {"trace_id": item.trace_id}
     if outcome.error is not None:

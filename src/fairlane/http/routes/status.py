@@ -16,12 +16,12 @@ from fairlane.http.wire_queues import Counts, counts_out, summed
 from fairlane.http.wire_status import (
     Analytics,
     AnalyticsQuery,
-    Buffers,
     Connections,
     DataPoint,
     DeadCounts,
     EngineStatus,
     ErrorCounts,
+    JournalReport,
     JournalStatus,
     LeaseCounts,
     OperationStatus,
@@ -32,7 +32,7 @@ from fairlane.http.wire_status import (
     StatusCounts,
     StatusQueue,
     TimeRange,
-    Waiting,
+    Work,
     WorkerEntry,
 )
 from fairlane.model.queue import Queue
@@ -208,9 +208,9 @@ async def analytics(app: App, request: Request) -> Response:
     return json_response(answer)
 
 
-async def buffers(app: App, request: Request) -> Response:
+async def journal_report(app: App, request: Request) -> Response:
     """The journal of this process."""
-    answer = Buffers(pending=0, failed=0, db_healthy=await app.healthy(), worker=app.worker_id)
+    answer = JournalReport(pending=0, failed=0, db_healthy=await app.healthy(), worker=app.worker_id)
     journal = answer.journal = journal_status(app)
     if journal is not None and app.engine.journal_route is not None:
         answer.pending, answer.failed = journal.messages, journal.failed
@@ -228,7 +228,7 @@ def engine_status(app: App) -> EngineStatus:
     total, busy = app.engine.store.connections()
     return EngineStatus(
         connections=Connections(total=total, busy=busy),
-        queue=Waiting(
+        queue=Work(
             pending=app.engine.pending,
             completed=sum(operation.count for operation in telemetry.operations.values()),
             parked=len(app.engine.waiters),
@@ -271,10 +271,10 @@ ROUTES = [
     Route(
         method="GET",
         path="/api/v1/status/buffers",
-        endpoint=buffers,
+        endpoint=journal_report,
         summary="Operations outside the store, in the journal of this process, and those that failed there.",
         tag="status",
-        answer=Buffers,
+        answer=JournalReport,
     ),
     Route(
         method="GET",

@@ -45,8 +45,8 @@ class Applying:
             lanes = ([one.claim.partition.id for one in work], [one.claim.group_id for one in work])
             messages = [one.messages for one in work]
             tokens = [one.claim.token for one in work]
-            held = await connection.fetch(SQL["begin"], shard, *lanes, tokens, messages)
-            items, opens = [row["item"] for row in held], [row["open"] for row in held]
+            claimed = await connection.fetch(SQL["begin"], shard, *lanes, tokens, messages)
+            items, opens = [row["item"] for row in claimed], [row["open"] for row in claimed]
             results = await self._effects(connection, shard, work, [item - 1 for item in items])
             applied = [work[item - 1].applied_by(results[item - 1]) for item in items]
             done = _done(work, results, [item - 1 for item, ok in zip(items, applied, strict=True) if ok])
@@ -57,17 +57,17 @@ class Applying:
         return await self._messages.locked.transact([one.claim for one in work], run)
 
     async def _effects(
-        self, connection: asyncpg.Connection[Any], shard: int, work: list[Application], held: list[int]
+        self, connection: asyncpg.Connection[Any], shard: int, work: list[Application], claimed: list[int]
     ) -> list[ApplyResult]:
         results: list[ApplyResult] = [Lost()] * len(work)
-        for index in held:
+        for index in claimed:
             results[index] = Closed()
-        pushes = [index for index in held if work[index].slice is not None]
+        pushes = [index for index in claimed if work[index].slice is not None]
         if pushes:
             slices = [part for index in pushes if (part := work[index].slice) is not None]
             stored = await self._messages.push_shard(connection.fetch, shard, slices)
             results = _put(results, pushes, stored)
-        acks = [index for index in held if work[index].settlement is not None]
+        acks = [index for index in claimed if work[index].settlement is not None]
         if acks:
             settlements = [settlement for index in acks if (settlement := work[index].settlement) is not None]
             settled = await self._messages.settle_shard(connection.fetch, shard, settlements)
@@ -87,11 +87,11 @@ def _done(
     """Completed operations as columns: number of their lane, sequence, result."""
     items: list[int] = []
     sequences: list[int] = []
-    kept: list[bytes] = []
+    told: list[bytes] = []
     for index in applied:
         result = results[index]
         said = work[index].results(result if isinstance(result, Stored | Settled) else None)
         items += [index + 1] * len(work[index].sequences)
         sequences += work[index].sequences
-        kept += said
-    return items, sequences, kept
+        told += said
+    return items, sequences, told

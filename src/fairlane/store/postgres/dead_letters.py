@@ -24,7 +24,7 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.operations import enqueue_shard
 from fairlane.store.postgres.queues import SQL as QUEUES
-from fairlane.store.replay import replayed_later
+from fairlane.store.replay import replay_operation
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 from fairlane.store.values import DeadFilter, Fired, Full, Gone, OperationsAhead, PushResult, Slice, Stored
@@ -122,19 +122,19 @@ class DeadLetters:
         return free
 
     async def _append(self, connection: asyncpg.Connection[Any], slices: Sequence[Slice]) -> None:
-        """Store them; in a partition with operations that wait, behind those."""
+        """Store them; in a partition with open operations, as operations."""
         for shard in sorted({part.partition.shard for part in slices}):
             some = sorted((part for part in slices if part.partition.shard == shard), key=lambda part: part.partition)
             results: list[PushResult | EnqueueResult] = []
             results += await self._messages.push_shard(connection.fetch, shard, some)
-            behind = [part for part, result in zip(some, results, strict=True) if isinstance(result, OperationsAhead)]
-            if behind:
+            deferred = [part for part, result in zip(some, results, strict=True) if isinstance(result, OperationsAhead)]
+            if deferred:
                 names = {
                     row["id"]: row
-                    for row in await connection.fetch(SQL["names"], shard, [p.partition.id for p in behind])
+                    for row in await connection.fetch(SQL["names"], shard, [p.partition.id for p in deferred])
                 }
-                waiting = [self._operation(part, names[part.partition.id]) for part in behind]
-                results += await enqueue_shard(connection.fetch, shard, waiting, self._database.time())
+                operations = [self._operation(part, names[part.partition.id]) for part in deferred]
+                results += await enqueue_shard(connection.fetch, shard, operations, self._database.time())
             for result in results:
                 if isinstance(result, Full):
                     raise QueueFull(
@@ -146,17 +146,17 @@ class DeadLetters:
                     raise NotFound("the queue of these dead letters is not there (any more)")
 
     def _operation(self, part: Slice, names: asyncpg.Record) -> NewOperation:
-        return replayed_later(part, names["tenant"], names["queue"], names["partition"], self.vault)
+        return replay_operation(part, names["tenant"], names["queue"], names["partition"], self.vault)
 
     async def forward(self, *, limit: int = 100) -> Fired:
-        waiting: list[Pending] = []
+        pending: list[Pending] = []
         for shard in self._shards:
-            rows = await self._database.read(SQL["pending"], shard, self._database.time(), limit - len(waiting))
+            rows = await self._database.read(SQL["pending"], shard, self._database.time(), limit - len(pending))
             for row in rows:
                 *columns, tenant, target = row.items()
-                waiting.append(Pending(_dead_letter(dict(columns)), tenant[1], target[1]))
+                pending.append(Pending(_dead_letter(dict(columns)), tenant[1], target[1]))
         return await forwarding.forward(
-            waiting, self._queues, self.vault, append=self._append_bundle, postpone=self._postpone
+            pending, self._queues, self.vault, append=self._append_bundle, postpone=self._postpone
         )
 
     async def _append_bundle(self, bundle: Bundle) -> int:

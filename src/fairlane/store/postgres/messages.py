@@ -46,7 +46,7 @@ LOCK_PARTITIONS = SQL["lock_partitions"]
 _LOCKED = Settled("locked")
 
 
-class _Held(NamedTuple):
+class _LockedPartition(NamedTuple):
     """A partition that is locked and not changed."""
 
     partition: PartitionId
@@ -239,10 +239,10 @@ class Messages:
         begin: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         check: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         also: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
-        held: Sequence[PartitionId] = (),
+        locked: Sequence[PartitionId] = (),
     ) -> tuple[list[Settled], list[PushResult]]:
         """`begin` comes before every lock of the bundle, `check` when partitions are locked and nothing was done yet,
-        `also` after all of it was applied; `held` are further partitions to lock."""
+        `also` after all of it was applied; `locked` are further partitions to lock."""
         settled: list[Settled] = []
         pushed: list[PushResult] = []
 
@@ -258,7 +258,7 @@ class Messages:
 
             if begin is not None:
                 await begin(connection)
-            await self.lock(connection, settlements, slices, held)
+            await self.lock(connection, settlements, slices, locked)
             if check is not None:
                 await check(connection)
             settled = await by_shard(settlements, _lane, settle, at_once=False)
@@ -272,7 +272,7 @@ class Messages:
                 await also(connection)
 
         with contextlib.suppress(_Refused):
-            await self.locked.transact([*settlements, *slices, *(_Held(one) for one in held)], work)
+            await self.locked.transact([*settlements, *slices, *(_LockedPartition(one) for one in locked)], work)
         return settled, pushed
 
     async def lock(
@@ -280,12 +280,12 @@ class Messages:
         connection: asyncpg.Connection[Any],
         settlements: Sequence[Settlement | Verdicts],
         slices: Sequence[Slice],
-        held: Sequence[PartitionId] = (),
+        locked: Sequence[PartitionId] = (),
     ) -> None:
         """Take all locks of a transaction in the one order, before its parts take theirs each in its own."""
         ids: dict[int, set[int]] = defaultdict(set)
         places: list[Placed] = [*settlements, *slices]
-        for partition in (*(item.partition for item in places), *held):
+        for partition in (*(item.partition for item in places), *locked):
             ids[partition.shard].add(partition.id)
         limited = {part.queue_id for part in slices if part.options.max_size > 0}
         for shard in sorted(ids):

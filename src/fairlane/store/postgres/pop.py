@@ -156,7 +156,7 @@ class Popper:
             floor,
             call.bytes_max,
             call.forgiving,
-            any(claim.waits for claim in call.claims),
+            any(claim.wants_due for claim in call.claims),
             self._database.time(),
         )
         end = rows.pop()

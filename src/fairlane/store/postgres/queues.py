@@ -30,7 +30,7 @@ from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "queues.sql")
 _PURGE_PARTITIONS = 200
-CHANGES_KEPT = 1000
+CHANGES_MAX = 1000
 _TABLES = (
     *("scheduled", "segments", "message_keys", "deleted_ids", "cursors", "claims", "failures", "skips"),
     *("dead_letters", "results", "traced", "traces", "trace_names", "stream_state", "trims", "expiries", "partitions"),
@@ -186,7 +186,7 @@ class Queues:
             version = await connection.fetchval(SQL["next_version"])
             await connection.execute(SQL["changed"], version, queue_id)
         if queue_ids:
-            await connection.execute(SQL["forget_changes"], version - CHANGES_KEPT)
+            await connection.execute(SQL["forget_changes"], version - CHANGES_MAX)
 
     async def changes(self, since: int) -> tuple[int, List[int] | None]:
         [row] = await self._database.read(SQL["version"], since)

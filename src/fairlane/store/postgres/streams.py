@@ -79,7 +79,7 @@ class Streams:
                 await self._check_idle(connection, change)
 
         return await self._messages.transact(
-            settlements, slices, begin=begin, check=check, also=apply, held=[change.partition]
+            settlements, slices, begin=begin, check=check, also=apply, locked=[change.partition]
         )
 
     async def _check_idle(self, connection: asyncpg.Connection[Any], change: StateChange) -> None:
@@ -96,7 +96,7 @@ class Streams:
         where = (*change.partition, change.query_id)
         if change.deleted:
             await connection.execute(SQL["delete_state"], *where, change.deleted)
-        kept = [op for op in last.values() if op.value is not None]
-        if kept:
-            columns = ([op.key for op in kept], [op.window_end for op in kept], [op.value for op in kept])
+        changed = [op for op in last.values() if op.value is not None]
+        if changed:
+            columns = ([op.key for op in changed], [op.window_end for op in changed], [op.value for op in changed])
             await connection.execute(SQL["put_state"], *where, *columns, self._database.time())

@@ -45,7 +45,7 @@ def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts, *, 
     if loaded is None:
         return Settled("gone")
     lane, options = loaded
-    if lane.waiting and not waited:
+    if lane.open_acks and not waited:
         return Settled("operations_ahead")
     token = settlement.token.bytes if settlement.token else None
     before = lane.committed
@@ -89,7 +89,7 @@ class _Settling:
 
     def apply(self, settlement: Settlement) -> Settled:
         lane, before, limit = self._lane, self._lane.committed, self._limit
-        held = lane.lease if lane.ready_at is not None and self._now < lane.ready_at else None
+        live_lease = lane.lease if lane.ready_at is not None and self._now < lane.ready_at else None
         nack = settlement.nack
         if nack is not None and not before <= nack.position < limit:
             nack = None
@@ -108,9 +108,9 @@ class _Settling:
         if nack is None and lane.committed > before:
             self._release_if_done()
         self._keep_results(settlement, spans, finished)
-        released = held is not None and lane.lease is None
+        released = live_lease is not None and lane.lease is None
         if released:
-            lane.last_lease = held
+            lane.last_lease = live_lease
         if nack is not None or ahead or settlement.bury or lane.committed > before:
             save(self._db, lane)
         return Settled(
@@ -185,9 +185,9 @@ class _Settling:
         if not settlement.results:
             return
         lane = self._lane
-        kept = [
+        results = [
             (lane.partition_id, lane.group_id, position, self._now, result)
             for position, result in settlement.results
             if position not in finished and any(first <= position < upto for first, upto in spans)
         ]
-        self._db.executemany(SQL["insert_result"], kept)
+        self._db.executemany(SQL["insert_result"], results)

@@ -106,8 +106,8 @@ def settle_down(db: apsw.Connection, partition_id: int) -> None:
 
 def renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
     values = (now + renewal.seconds * 1_000_000, renewal.lease.group_id, now, renewal.lease.token.bytes)
-    held = rows(db, SQL["renew_claims"], *values) + rows(db, SQL["renew_singles"], *values)
-    return RenewOutcome(len({id for id, _ in held}), min((at for _, at in held), default=None))
+    renewed = rows(db, SQL["renew_claims"], *values) + rows(db, SQL["renew_singles"], *values)
+    return RenewOutcome(len({id for id, _ in renewed}), min((at for _, at in renewed), default=None))
 
 
 def leased(db: apsw.Connection, now: int, group_id: int, token: UUID) -> list[Leased]:
@@ -117,9 +117,9 @@ def leased(db: apsw.Connection, now: int, group_id: int, token: UUID) -> list[Le
 
 def release(db: apsw.Connection, now: int, group_id: int, token: UUID, only: int | None) -> int:
     """Give back what a live lease holds, without charge; of how many lanes."""
-    held = [one for one in leased(db, now, group_id, token) if only is None or one.partition.id == only]
-    for one in held:
+    released = [one for one in leased(db, now, group_id, token) if only is None or one.partition.id == only]
+    for one in released:
         key = (one.partition.id, group_id)
         put_back(db, key, now, [(position, 0, "released", now) for position in range(one.first, one.upto)])
         unclaim(db, key, [one.first])
-    return len({one.partition for one in held})
+    return len({one.partition for one in released})

@@ -17,7 +17,7 @@ from fairlane.store.sqlite import rows
 MEMORY: Final = ":memory:"
 BUSY_MS: Final = 5_000
 CHECKPOINT_PAGES: Final = 10_000  # 40 MB of log: a checkpoint writes each changed page once for many commits
-LOG_BYTES_KEPT: Final = 64 * 1024 * 1024
+LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 STATEMENTS_CACHED: Final = 256  # more than there are, so that none is prepared twice
 SAFE_VERSION: Final = (3, 51, 3)  # earlier ones can damage a file when a checkpoint and a write meet
 _MIGRATION = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -80,7 +80,7 @@ def make_durable(db: apsw.Connection) -> None:
     db.pragma("journal_mode", "wal")
     db.pragma("synchronous", "full")
     db.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-    db.pragma("journal_size_limit", LOG_BYTES_KEPT)
+    db.pragma("journal_size_limit", LOG_BYTES_MAX)
     db.pragma("cache_size", -64 * 1024)
     check_durable(db)
 

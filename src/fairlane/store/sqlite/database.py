@@ -115,21 +115,21 @@ class Readers:
 def _open(path: str) -> tuple[apsw.Connection, Readers | None, LockFile | None, int]:
     """Connections, lock, and the last time stored."""
     with contextlib.ExitStack() as undo:
-        held = readers = None
+        locked = readers = None
         if path != MEMORY:
             path = os.path.realpath(path)
-            held = lock(path)
-            undo.callback(held.release)
+            locked = lock(path)
+            undo.callback(locked.release)
         try:
             db = open_writer(path)
             undo.callback(db.close)
             last_at = rows.value(db, "select value from meta where key = 'clock'") or 0
-            if held is not None:
+            if locked is not None:
                 readers = Readers(path)
         except apsw.Error as error:
             raise translate(error) from error
         undo.pop_all()
-        return db, readers, held, last_at
+        return db, readers, locked, last_at
 
 
 def _report(db: apsw.Connection) -> dict[str, Any]:

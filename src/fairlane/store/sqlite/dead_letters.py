@@ -19,7 +19,7 @@ from fairlane.model.segment import pack, unpack
 from fairlane.store import base, forwarding, statements
 from fairlane.store.forwarding import AGAIN_SECONDS, Bundle, Pending, decode_history
 from fairlane.store.operations import Enqueued, EnqueueResult
-from fairlane.store.replay import replayed_later
+from fairlane.store.replay import replay_operation
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
@@ -112,19 +112,19 @@ def _replay(
         if letter.partition not in slices:
             slices[letter.partition] = Slice(letter.partition, queue_id, options, [], [], [], [], [])
         replayed.append((letter.id, _add(slices[letter.partition], letter, vault)))
-    for slice, result in zip(slices.values(), push(db, now, list(slices.values())), strict=True):
-        kept: PushResult | EnqueueResult = result
-        if isinstance(result, OperationsAhead):
+    for slice, pushed in zip(slices.values(), push(db, now, list(slices.values())), strict=True):
+        result: PushResult | EnqueueResult = pushed
+        if isinstance(pushed, OperationsAhead):
             tenant, name, partition = first(db, _SQL["names"], slice.partition.id)
-            kept = enqueue(db, now, replayed_later(slice, tenant, name, partition, vault))
-        if isinstance(kept, Full):
+            result = enqueue(db, now, replay_operation(slice, tenant, name, partition, vault))
+        if isinstance(result, Full):
             # Raised, so that what the other partitions got is taken back.
             raise QueueFull(
-                f"the queue has {kept.depth} of {kept.capacity} messages; the replay does not fit",
-                depth=kept.depth,
-                capacity=kept.capacity,
+                f"the queue has {result.depth} of {result.capacity} messages; the replay does not fit",
+                depth=result.depth,
+                capacity=result.capacity,
             )
-        assert isinstance(kept, Stored | Enqueued)
+        assert isinstance(result, Stored | Enqueued)
     marks = [(now, new_id, *_key(letter)) for letter, (_, new_id) in zip(letters, replayed, strict=True)]
     db.executemany(_SQL["replayed"], marks)
     return replayed

@@ -57,15 +57,15 @@ class Hands:
         singles = rows(db, SQL["singles_of"], *key, *span, holders)
         self._singles = {position: (token, ends_at) for position, token, ends_at, _ in singles}
         self._attempts: dict[int, int] = {position: attempts for position, _, _, attempts in singles}
-        self._held = Counter([token for _, _, token, _ in claims])
-        self._held.update([token for _, token, _, _ in singles if token is not None])
+        self._claimed = Counter([token for _, _, token, _ in claims])
+        self._claimed.update([token for _, token, _, _ in singles if token is not None])
         self._again: dict[int, tuple[int, int, str, int]] = {}
         self._gone: list[int] = []
         self._made: set[int] = set()
         self._over: set[int] = set()
 
     def holds(self, token: bytes) -> bool:
-        return self._held[token] > 0
+        return self._claimed[token] > 0
 
     def take(self, since: int, upto: int, token: bytes | None) -> tuple[list[Span], list[Span]]:
         """Of these positions, what the token holds, which is nobody's from now on, and what is open besides. Without
@@ -94,7 +94,7 @@ class Hands:
             del self._singles[position]
             self._over.add(position)
             if holder is not None:
-                self._held[holder] -= 1
+                self._claimed[holder] -= 1
         return mine, others
 
     def _cut(self, index: int, span: Span) -> int:
@@ -103,7 +103,7 @@ class Hands:
         high, holder, ends_at = self._claims.pop(low)
         pieces = [(a, b) for a, b in ((low, span[0]), (span[1], high)) if a < b]
         self._starts[index : index + 1] = [a for a, _ in pieces]
-        self._held[holder] += len(pieces) - 1
+        self._claimed[holder] += len(pieces) - 1
         if low in self._made:
             self._made.remove(low)
         else:

@@ -45,8 +45,8 @@ class LaneRow(msgspec.Struct):
     queue_id: int
     name: str
     boost: int
-    waiting: int = 0
-    """Whether acks of it wait as operations."""
+    open_acks: int = 0
+    """Whether acks of it are operations."""
 
     def clear_lease(self) -> None:
         """`lease_end` stays: what lies below was handed out."""

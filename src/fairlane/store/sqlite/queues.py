@@ -34,7 +34,7 @@ from fairlane.store.sqlite.seeding import count_depth, recount_depth
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some milliseconds
-CHANGES_KEPT: Final = 1000
+CHANGES_MAX: Final = 1000
 _TABLES = (
     *("segments", "message_keys", "deleted_ids", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
     *("traced", "traces", "trace_names", "stream_state", "trims", "expiries"),
@@ -198,7 +198,7 @@ def delete(db: apsw.Connection, queue_id: int) -> None:
 
 def note_change(db: apsw.Connection, queue_id: int) -> None:
     version = value(db, SQL["changed"], queue_id)
-    db.execute(SQL["forget_changes"], (version - CHANGES_KEPT,))
+    db.execute(SQL["forget_changes"], (version - CHANGES_MAX,))
 
 
 def _there(queue_id: int, answer: T | None) -> T:

@@ -123,9 +123,9 @@ class _Judging:
 
     def _keep_results(self, verdicts: Verdicts) -> None:
         refused = {*self._lost, *self._finished}
-        kept = [
+        results = [
             (self._lane.partition_id, self._lane.group_id, position, self._now, result)
             for position, result in verdicts.results
             if position not in refused
         ]
-        self._db.executemany(LOG["insert_result"], kept)
+        self._db.executemany(LOG["insert_result"], results)
