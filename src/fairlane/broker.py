@@ -92,11 +92,12 @@ class Broker(Administration):
         rules of queues cover; 0 leaves that to others. Operations that failed are kept for `failed_operations_seconds`,
         with 0 for ever.
 
-        `journal` is a directory: pushes and acks that the store cannot take are kept there and applied later, and a
+        `journal` is a directory: pushes and acks that the store cannot take wait there as operations, and a
         broker on PostgreSQL starts without its database. A flush has `patience_seconds`, then its lanes go there;
-        `limits` say when a busy one lets pushes and acks wait, or refuses them; without any it takes its time, for who
-        calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that commands of a
-        spec may call, `secret_names` environment variables that it may name for secrets, both separated by commas."""
+        `limits` say when a busy one makes pushes and acks operations, or refuses them; without any it takes its time,
+        for who calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that
+        commands of a spec may call, `secret_names` environment variables that it may name for secrets, both separated
+        by commas."""
         allowed = Allowed.parse(outbound_allow.split(","))
         key = options.get("encryption_key", "")
         opened = await open_journal(journal, journal_bytes_max, url, key) if journal is not None else None

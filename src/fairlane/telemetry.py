@@ -22,8 +22,8 @@ _STEPS: Final = 4  # buckets to each doubling of the latency, so that a percenti
 _OCTAVES: Final = 40
 
 
-class Operation:
-    """One kind of operation: how often, how many items, how long. Errors are not part of the latencies."""
+class VerbStats:
+    """The counts of one verb: how often, how many items, how long. Errors are not part of the latencies."""
 
     __slots__ = ("buckets", "count", "errors", "items", "seconds")
 
@@ -46,7 +46,7 @@ class Operation:
         return self.seconds / self.count * 1e3 if self.count else 0.0
 
     def percentile_ms(self, share: float) -> float:
-        """The latency that `share` of the operations did not exceed, as near as the buckets tell."""
+        """The latency that `share` of the calls did not exceed, as near as the buckets tell."""
         wanted, seen = share * self.count, 0
         for index, found in enumerate(self.buckets):
             seen += found
@@ -74,7 +74,7 @@ class CommandCounts:
     __slots__ = ("dead", "done", "failed")
 
     def __init__(self) -> None:
-        self.done = Operation()
+        self.done = VerbStats()
         self.failed = self.dead = 0
 
     def record(self, status: str, seconds: float) -> None:
@@ -106,31 +106,31 @@ class Tally(NamedTuple):
 
 
 class Minute:
-    """What happened in one minute, by kind of operation and by queue."""
+    """What happened in one minute, by verb and by queue."""
 
-    __slots__ = ("at", "base", "cpu_seconds", "operations", "queues", "resident_bytes")
+    __slots__ = ("at", "base", "cpu_seconds", "queues", "resident_bytes", "verbs")
 
     def __init__(self, at: int, base: dict[str, Tally]) -> None:
         self.at = at
         self.base = base
-        self.operations: dict[str, Tally] = {}
+        self.verbs: dict[str, Tally] = {}
         self.queues: dict[int, QueueCounts] = {}
         self.cpu_seconds = (0.0, 0.0)
         self.resident_bytes = 0
 
 
 class Telemetry:
-    """One for a broker. `done` and `failed` at the end of each operation, `queue` wherever messages pass."""
+    """One for a broker. `done` and `failed` at the end of each call, `queue` wherever messages pass."""
 
     def __init__(self) -> None:
         self.started_at = wall_clock()
-        self.operations = {kind: Operation() for kind in KINDS}
-        self.push, self.pop, self.ack, self.transaction, self.renew_lease = self.operations.values()
+        self.verbs = {kind: VerbStats() for kind in KINDS}
+        self.push, self.pop, self.ack, self.transaction, self.renew_lease = self.verbs.values()
         self.commands: dict[str, CommandCounts] = {}
         """By name, those that this broker carries out."""
         self.hooks: Counter[tuple[str, str]] = Counter()
         """Webhooks that came, by name and what became of them; those of unknown names are under none."""
-        self.time_in_queue = Operation()
+        self.time_in_queue = VerbStats()
         """How old the first message of each pop was."""
         self.redelivered = self.leases_lost = self.dead = 0
         """Messages handed out after a failed attempt; leases that pops found to have run out; dead letters made."""
@@ -139,22 +139,22 @@ class Telemetry:
         self._minute_ends = 0.0
         self._minute = self._begin(time.perf_counter())
 
-    def done(self, operation: Operation, began: float, items: int) -> None:
-        """An operation that began at `began` (`time.perf_counter`) and had so many items is over."""
+    def done(self, verb: VerbStats, began: float, items: int) -> None:
+        """A call that began at `began` (`time.perf_counter`) and had so many items is over."""
         now = time.perf_counter()
         if now >= self._minute_ends:
             self._turn(now)
-        operation.record(now - began, items)
+        verb.record(now - began, items)
 
-    async def timed(self, operation: Operation, items: int, work: Awaitable[T]) -> T:
+    async def timed(self, verb: VerbStats, items: int, work: Awaitable[T]) -> T:
         """What `work` comes to, counted; an exception counts as an error."""
         began = time.perf_counter()
         try:
             outcome = await work
         except Exception:  # whatever it is, it is counted and goes on to the caller
-            operation.errors += 1
+            verb.errors += 1
             raise
-        self.done(operation, began, items)
+        self.done(verb, began, items)
         return outcome
 
     def queue(self, queue_id: int) -> QueueCounts:
@@ -197,11 +197,11 @@ class Telemetry:
         return Minute(at - at % 60_000_000, self._tallies())
 
     def _tallies(self) -> dict[str, Tally]:
-        return {kind: Tally(each.count, each.items, each.errors) for kind, each in self.operations.items()}
+        return {kind: Tally(each.count, each.items, each.errors) for kind, each in self.verbs.items()}
 
     def _close(self, minute: Minute) -> None:
         for kind, now in self._tallies().items():
-            minute.operations[kind] = Tally(*(new - old for new, old in zip(now, minute.base[kind], strict=True)))
+            minute.verbs[kind] = Tally(*(new - old for new, old in zip(now, minute.base[kind], strict=True)))
         minute.cpu_seconds = cpu_seconds()
         minute.resident_bytes = resident_bytes()
 

@@ -49,7 +49,7 @@ def stored(id: str, status: str = "queued") -> dict[str, Any]:
     return {"transaction_id": id, "status": status, "message_id": f"m-{id}", "position": 7}
 
 
-async def test_a_push_that_waits_returns_a_handle_at_once(rogue: Rogue, queue: str) -> None:
+async def test_a_push_that_is_an_operation_returns_a_handle_at_once(rogue: Rogue, queue: str) -> None:
     rogue.do(kept("a"))
     async with Client(rogue.url) as client:
         outcome = await client.push(queue, 1, transaction_id="a")
@@ -88,7 +88,7 @@ async def test_a_wait_ends_after_its_time_and_the_message_stays(rogue: Rogue, qu
             await outcome.wait(0.3)
 
 
-async def test_what_a_broker_keeps_for_itself_may_not_be_known_yet(rogue: Rogue, queue: str) -> None:
+async def test_an_operation_of_another_brokers_journal_may_not_be_known_yet(rogue: Rogue, queue: str) -> None:
     unknown = Answer(404, {"error": "there is no such operation", "code": "not_found"})
     rogue.do(kept("a", durability="journal"), unknown, operation("completed", stored("a")))
     async with Client(rogue.url, queued_operation="wait") as client:

@@ -31,7 +31,7 @@ async def kill(harness: Harness, queue: Queue, *payloads: Any, partition: str = 
     return letters[: len(payloads)][::-1]
 
 
-async def test_a_replay_into_a_lane_with_operations_waits_behind_them(harness: Harness) -> None:
+async def test_a_replay_into_a_lane_with_operations_becomes_one(harness: Harness) -> None:
     await no_operations(harness)
     queue = await harness.queue(retry_limit=0)
     await kill(harness, queue, "dead")

@@ -68,7 +68,7 @@ async def test_what_may_be_stored_is_not_said_to_be_refused(
         await call(harness.broker, queue)
 
 
-async def test_an_operation_that_may_be_kept_is_not_said_to_be_refused(harness: Harness) -> None:
+async def test_an_operation_that_may_be_enqueued_is_not_said_to_be_refused(harness: Harness) -> None:
     await no_operations(harness)
     await harness.broker.engine.operation_drain.stop()
     queue = harness.name("orders")

@@ -81,7 +81,7 @@ async def test_a_push_that_meets_a_busy_store_waits_and_is_stored(harness: Harne
 
 
 @pytest.mark.parametrize("brokers", [1, 2])
-async def test_x_is_stored_y_waits_and_z_must_wait_behind_it(harness: Harness, brokers: int) -> None:
+async def test_x_is_stored_y_is_an_operation_and_so_must_z_be(harness: Harness, brokers: int) -> None:
     name = harness.name("orders")
     first = await idle(harness.broker)
     second = await harness.second_broker() if brokers == 2 else first
@@ -118,7 +118,7 @@ async def test_a_push_that_meets_a_busy_store_and_a_long_queue_is_refused(harnes
     assert await harness.store.operations.depth() == 2
 
 
-async def test_a_transaction_that_meets_a_waiting_lane_is_refused_for_now(harness: Harness) -> None:
+async def test_a_transaction_that_meets_operations_is_refused_for_now(harness: Harness) -> None:
     broker, name = await idle(harness.broker), harness.name("orders")
     make_busy(broker)
     await broker.push(name, "waits")
@@ -129,7 +129,7 @@ async def test_a_transaction_that_meets_a_waiting_lane_is_refused_for_now(harnes
     assert refused.value.retryable
 
 
-async def test_a_waiting_push_of_a_known_id_stores_nothing_and_names_the_first(harness: Harness) -> None:
+async def test_an_operation_of_a_known_id_stores_nothing_and_names_the_first(harness: Harness) -> None:
     broker, name = harness.broker, harness.name("orders")
     first = await broker.push(name, "first", transaction_id="a")
     make_busy(broker)
@@ -191,7 +191,7 @@ async def test_acks_wait_and_a_lease_that_ended_meanwhile_is_told(harness: Harne
     assert [(item["success"], item["code"]) for item in told] == [(False, "lease_lost")]
 
 
-async def test_an_ack_does_not_overtake_a_nack_that_waits(harness: Harness) -> None:
+async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Harness) -> None:
     """Else it would finish what failed. Other lanes are not held up."""
     broker, name = harness.broker, harness.name("orders")
     await broker.configure(name, retry_delay_ms=0)

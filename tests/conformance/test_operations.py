@@ -32,7 +32,7 @@ async def alone(harness: Harness) -> AsyncIterator[None]:
     await no_operations(harness)
 
 
-async def test_a_push_behind_an_open_operation_is_not_stored(harness: Harness) -> None:
+async def test_a_push_after_an_open_operation_is_not_stored(harness: Harness) -> None:
     queue = await harness.queue()
     await keep(harness, queue, ["waits"])
     free = await harness.partition(queue, "free")
@@ -46,7 +46,7 @@ async def test_a_push_behind_an_open_operation_is_not_stored(harness: Harness) -
     assert (await harness.pop(queue, partition=lane.id)).data == ["waits", "after"]
 
 
-async def test_operations_of_a_lane_are_applied_in_the_order_they_were_kept(harness: Harness) -> None:
+async def test_operations_of_a_lane_are_applied_in_the_order_they_were_enqueued(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [0])
     positions = []
@@ -73,7 +73,9 @@ async def test_operations_of_one_call_are_numbered_in_their_order(harness: Harne
     assert (await harness.pop(queue, partition=lane.id)).data == [0, 2, 3]
 
 
-async def test_a_push_that_waited_for_the_lane_while_an_operation_was_kept_must_wait_too(harness: Harness) -> None:
+async def test_a_push_that_waited_for_the_lane_while_an_operation_was_enqueued_must_become_one(
+    harness: Harness,
+) -> None:
     """X is stored, Y is kept, and Z began before Y was there: it may not overtake it."""
     queue = await harness.queue()
     lane = await harness.partition(queue)
@@ -95,7 +97,7 @@ async def test_a_push_that_waited_for_the_lane_while_an_operation_was_kept_must_
     assert await harness.drain(queue) == ["x", "y", "z"]
 
 
-async def test_a_push_that_waited_for_the_lane_while_its_last_operation_ended_is_stored_behind_it(
+async def test_a_push_that_waited_for_the_lane_while_its_last_operation_ended_is_stored_after_it(
     harness: Harness,
 ) -> None:
     queue = await harness.queue()
@@ -237,7 +239,7 @@ async def test_an_effect_and_its_completion_are_one_step(harness: Harness) -> No
     assert await harness.drain(queue, group) == ["out"]
 
 
-async def test_keeping_an_operation_again_keeps_it_once(harness: Harness) -> None:
+async def test_enqueuing_an_operation_again_enqueues_it_once(harness: Harness) -> None:
     queue = await harness.queue(max_size=5)
     new = await push_operation(harness, queue, ["a", "b"])
     for _ in range(3):
@@ -322,7 +324,7 @@ async def test_an_operation_whose_queue_was_deleted_fails_alone(harness: Harness
     assert await harness.drain(other) == ["fine"]
 
 
-async def test_a_lane_goes_on_behind_an_operation_that_failed(harness: Harness) -> None:
+async def test_a_lane_goes_on_after_an_operation_that_failed(harness: Harness) -> None:
     queue = await harness.queue()
     poison = await keep(harness, queue, ["poison"])
     await keep(harness, queue, ["next"])

@@ -32,7 +32,7 @@ async def wait_and_hold(busy: Broker, expected: list[str]) -> LaneClaim:
 
 
 @pytest.mark.parametrize("brokers", [1, 2])
-async def test_z_waits_behind_y_at_every_broker(database_url: str, start: StartBroker, brokers: int) -> None:
+async def test_z_follows_y_at_every_broker(database_url: str, start: StartBroker, brokers: int) -> None:
     running = [await start(database_url) for _ in range(brokers)]
     connection: asyncpg.Connection[Any] = await asyncpg.connect(database_url)
     expected = ["x"]

@@ -109,7 +109,7 @@ async def test_a_poll_waits_for_the_store_to_come_back(server: PostgresServer, u
         assert len(batch) >= 1
 
 
-async def test_acks_are_kept_and_applied(server: PostgresServer, url: str, tmp_path: Path) -> None:
+async def test_acks_go_to_the_journal_and_are_applied(server: PostgresServer, url: str, tmp_path: Path) -> None:
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         for number in range(4):
             await broker.push(QUEUE, number)

@@ -98,7 +98,7 @@ async def test_the_client_waits_for_a_push_in_the_journal(wire: Wire) -> None:
     assert [message["id"] for message in popped] == [one.message_id for one in outcomes]
 
 
-async def test_a_push_that_leaves_the_journal_for_a_lane_that_waits_keeps_its_operation(wire: Wire) -> None:
+async def test_a_push_that_leaves_the_journal_for_a_lane_with_operations_keeps_its_id(wire: Wire) -> None:
     queue = wire.name()
     await wire.push(queue, 0)
     await wire.app.engine.operation_drain.stop()
@@ -174,7 +174,7 @@ async def test_a_failed_entry_of_the_journal_is_a_failed_operation(wire: Wire) -
     assert [message["data"] for message in await wire.pop(queue)] == [1]
 
 
-async def test_an_ack_that_waits_says_where_and_why(wire: Wire) -> None:
+async def test_an_ack_that_is_an_operation_says_where_and_why(wire: Wire) -> None:
     queue = wire.name()
     await wire.push(queue, 0, 1)
     first, second = await wire.pop(queue)

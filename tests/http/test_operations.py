@@ -33,7 +33,7 @@ async def ended(wire: Wire, id: str) -> Any:
     return (await wire.get("/api/v1/operations", id)).ok()
 
 
-async def test_a_push_that_waits_is_told_where_and_looked_up(wire: Wire) -> None:
+async def test_a_push_that_is_an_operation_is_told_where_and_looked_up(wire: Wire) -> None:
     queue = wire.name()
     await push(wire, queue, 0, status=201)
     make_busy(wire)

@@ -54,7 +54,7 @@ def let_wait(admission: Admission, seconds: float, monkeypatch: pytest.MonkeyPat
         ("pop", 2.1, 0, "refuse"),
     ],
 )
-async def test_each_kind_waits_then_is_kept_and_is_refused_only_past_the_depth(
+async def test_each_kind_waits_then_becomes_an_operation_and_is_refused_only_past_the_depth(
     broker: Broker,
     admission: Admission,
     monkeypatch: pytest.MonkeyPatch,
@@ -117,7 +117,7 @@ async def test_callers_in_the_same_process_are_never_held_back(
     assert inspect.signature(Broker.open).parameters["limits"].default is PATIENT
 
 
-async def test_what_is_on_its_way_to_be_kept_counts_but_few_callers_are_never_refused_for_it(
+async def test_what_is_on_its_way_to_be_an_operation_counts_but_few_callers_are_never_refused_for_it(
     broker: Broker, admission: Admission
 ) -> None:
     admission.limits = {"push": Limit(-1.0, 10)}
@@ -203,7 +203,7 @@ async def test_a_push_that_meets_operations_waits_for_them_and_holds_up_nobody(b
     assert [message.json() for message in await broker.pop("q", batch=10, partition="other")] == [4]
 
 
-async def test_a_push_that_waited_for_operations_in_vain_goes_behind_them(broker: Broker) -> None:
+async def test_a_push_that_waited_for_operations_in_vain_becomes_one(broker: Broker) -> None:
     over = await behind_an_operation(broker)
     over.set()
     both = await broker.push_many(items(b"2") + items(b"3", partition="other"))
@@ -211,7 +211,7 @@ async def test_a_push_that_waited_for_operations_in_vain_goes_behind_them(broker
     assert (both[0].reason, both[0].queue_position) == ("maintaining_order", 2)
 
 
-async def test_a_push_that_must_go_behind_operations_is_refused_past_the_depth_and_others_are_not(
+async def test_a_push_that_must_become_an_operation_is_refused_past_the_depth_and_others_are_not(
     broker: Broker,
 ) -> None:
     over = await behind_an_operation(broker)
@@ -223,7 +223,7 @@ async def test_a_push_that_must_go_behind_operations_is_refused_past_the_depth_a
     assert await broker.store.operations.depth() == 1
 
 
-async def test_where_no_operation_is_applied_a_push_goes_behind_them_at_once(broker: Broker) -> None:
+async def test_where_no_operation_is_applied_a_push_becomes_one_at_once(broker: Broker) -> None:
     broker.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
     await broker.push("q", 1)
     broker.engine.admission.limits = LIMITS

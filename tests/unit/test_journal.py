@@ -88,7 +88,7 @@ async def test_a_full_journal_refuses_whole_and_takes_again_what_fits_later(tmp_
         assert journal.state().entries == 1
 
 
-async def test_an_entry_that_failed_is_kept_apart_and_can_be_tried_again(tmp_path: Path) -> None:
+async def test_a_failed_entry_stays_and_can_be_tried_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         await journal.append([NewEntry(A, 3, b"1"), NewEntry(A, 1, b"2")])
         first, second = await read(journal)

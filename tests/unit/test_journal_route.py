@@ -39,7 +39,7 @@ def requests(count: int) -> list[PushRequest]:
 
 
 @pytest.mark.parametrize("fault", [APPLIED, AWAY], ids=["unknown", "away"])
-async def test_producers_of_one_id_in_one_flush_are_all_kept_when_the_store_fails(
+async def test_producers_of_one_id_in_one_flush_are_all_in_the_journal_when_the_store_fails(
     broker: Broker, fault: StoreUnavailable
 ) -> None:
     await broker.configure(QUEUE)
@@ -58,7 +58,7 @@ async def test_producers_of_one_id_in_one_flush_all_get_the_error(broker: Broker
 
 
 @pytest.mark.parametrize("lease", [True, False], ids=["leased", "unleased"])
-async def test_a_nack_that_no_lease_fences_is_never_kept_for_it_could_be_charged_twice(
+async def test_a_nack_that_no_lease_fences_never_goes_to_the_journal_for_it_could_be_charged_twice(
     broker: Broker, lease: bool
 ) -> None:
     await broker.push(QUEUE, 1)

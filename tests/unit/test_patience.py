@@ -90,7 +90,7 @@ async def test_a_store_that_refuses_is_given_up_at_once_when_asked_and_is_back_w
     await store.watch.stop()
 
 
-async def test_work_that_could_not_be_kept_has_the_whole_patience() -> None:
+async def test_work_that_could_not_go_to_the_journal_has_the_whole_patience() -> None:
     patience = Patience(Store(frozen=True).watch, PATIENCE)
     await answers(patience)
     assert (await waited(patience, 0.6, hasty=False))[0]

@@ -99,7 +99,7 @@ async def test_acks_that_one_shard_may_have_applied_are_not_said_to_be_refused(
 
 
 @pytest.mark.parametrize("fault", [AWAY, APPLIED], ids=["away", "unknown"])
-async def test_what_some_shards_kept_is_kept_once_when_it_is_tried_again(
+async def test_what_some_shards_enqueued_is_enqueued_once_when_it_is_tried_again(
     broker: Broker, fails: Any, fault: FairlaneError
 ) -> None:
     await broker.configure(QUEUE)

@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 
 from fairlane import telemetry
-from fairlane.telemetry import QUEUES_MAX, Operation, Telemetry, upper_bound
+from fairlane.telemetry import QUEUES_MAX, Telemetry, VerbStats, upper_bound
 
 
 def test_each_latency_falls_into_the_bucket_around_it() -> None:
     for micros in [*range(300), 1023, 1024, 1025, 10**5, 10**6, 3 * 10**9]:
-        operation = Operation()
+        operation = VerbStats()
         operation.record(micros / 1e6 + 1e-10, 1)
         [bucket] = [index for index, count in enumerate(operation.buckets) if count]
         assert micros / 1e6 < upper_bound(bucket), micros
@@ -27,18 +27,18 @@ def test_bounds_rise_and_are_at_most_a_quarter_apart() -> None:
 
 
 def test_percentiles_are_as_near_as_the_buckets_tell() -> None:
-    operation = Operation()
+    operation = VerbStats()
     for millisecond in range(1, 1001):
         operation.record(millisecond / 1000, 2)
     assert (operation.count, operation.items) == (1000, 2000)
     assert operation.mean_ms() == pytest.approx(500.5)
     assert 500 <= operation.percentile_ms(0.5) <= 500 * 1.25
     assert 990 <= operation.percentile_ms(0.99) <= 990 * 1.25
-    assert Operation().percentile_ms(0.99) == 0.0
+    assert VerbStats().percentile_ms(0.99) == 0.0
 
 
 def test_a_histogram_counts_everything_below_each_bound() -> None:
-    operation = Operation()
+    operation = VerbStats()
     for seconds in (0.000_001, 0.0001, 0.01, 1.0, 200.0):
         operation.record(seconds, 1)
     found = dict(operation.histogram())
@@ -61,7 +61,7 @@ def test_minutes_hold_what_happened_in_them(monkeypatch: pytest.MonkeyPatch) -> 
     counted.queue(7).pushed += 1
     minutes = counted.minutes(0, 2**62)
     assert [(minute.at - wall) // 60_000_000 for minute in minutes] == [0, 1, 6]
-    assert [minute.operations["push"] for minute in minutes] == [(1, 5, 0), (1, 3, 1), (0, 0, 0)]
+    assert [minute.verbs["push"] for minute in minutes] == [(1, 5, 0), (1, 3, 1), (0, 0, 0)]
     assert [minute.queues[7].pushed if 7 in minute.queues else 0 for minute in minutes] == [5, 0, 1]
     assert [minute.at for minute in counted.minutes(minutes[1].at, minutes[1].at)] == [minutes[1].at]
 

@@ -74,7 +74,7 @@ class Pushes(Operations):
         return await self._settled(await self._store(prepared), [item.transaction_id for item in items])
 
     async def _settled(self, outcomes: list[PushOutcome], given: Sequence[str | None]) -> list[PushOutcome]:
-        """What waits is waited for, or gets a handle."""
+        """Wait for those that are operations, or give them a handle."""
         if any(outcome.status == "buffered" for outcome in outcomes):
             if self._queued_operation == "wait":
                 outcomes = await self._wait_for(outcomes)

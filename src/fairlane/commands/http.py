@@ -25,7 +25,7 @@ _TOLD_CHARS_MAX = 200
 
 
 class CallResult(msgspec.Struct, omit_defaults=True):
-    """What is kept of a call that was done."""
+    """The result of a call that was done."""
 
     status: int
     duration_ms: float

@@ -1,7 +1,7 @@
-"""Admission: whether a request is executed, kept as an operation or refused, by how long it would wait.
+"""Admission: whether a request is executed, becomes an operation or is refused, by how long it would wait.
 
-Requests wait in their batcher and travel together. One that would wait there too long is kept as an operation and
-applied later (202), and only when as many operations wait as may is it refused (429). A pop is never kept: it is
+Requests wait in their batcher and travel together. One that would wait there too long becomes an operation, applied
+later (202), and only when there are as many operations as may be is it refused (429). A pop never becomes one: it is
 refused while acks would wait too long, for then what is handed out could not be finished in time."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Verdict = Literal["execute", "enqueue", "refuse"]
 
 WAIT_SECONDS_MAX: Final = 2.0
 CALLERS: Final = 500
-"""So many requests at once are no flood: whoever sent them waits for the answer. While no more can be kept at once,
-they wait for the store, however slow it is."""
+"""So many requests at once are no flood: whoever sent them waits for the answer. While no more can be operations at
+once, they wait for the store, however slow it is."""
 
 
 class Limit(NamedTuple):
@@ -84,11 +84,11 @@ class Admission:
         refusal = self.refusal(kind)
         if refusal is not None:
             self.decisions[kind]["refuse"] += 1
-            self._telemetry.operations[kind].errors += 1
+            self._telemetry.verbs[kind].errors += 1
             raise refusal
 
     def _depth(self, kind: Kind) -> int:
-        """Operations that wait, and what is on its way to be one."""
+        """Operations, and what is on its way to be one."""
         return self._drain.depth + self._batchers[kind][1].items
 
     def refusal(self, kind: Kind) -> Overloaded | None:

@@ -1,4 +1,4 @@
-"""How much of what waits goes into the next flush. Pure."""
+"""The batch policy: how much goes into the next flush. Pure."""
 
 from __future__ import annotations
 

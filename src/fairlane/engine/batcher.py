@@ -1,4 +1,4 @@
-"""Merges concurrent operations of one kind into flushes, and hands each caller its own outcome."""
+"""The batcher: merges concurrent requests of one kind into flushes, and hands each caller its own outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Later = asyncio.Future[Any]
 
 
 class Batcher(Generic[Op, Out]):
-    """`flush` gets operations and returns one outcome for each, in order; an exception among them is that caller's
+    """`flush` gets requests and returns one outcome for each, in order; an exception among them is that caller's
     alone.
 
     An exception that `flush` raises is everybody's. `unwanted` is told of outcomes whose caller has gone.
@@ -57,12 +57,12 @@ class Batcher(Generic[Op, Out]):
 
     @property
     def pending(self) -> int:
-        """Operations that wait, and flushes under way."""
+        """Requests that wait, and flushes under way."""
         return len(self._waiting) + self._flushing
 
     @property
     def requests(self) -> int:
-        """Operations that wait or are under way."""
+        """Requests that wait or are under way."""
         return len(self._waiting) + self._requests_flushing
 
     @property
@@ -71,7 +71,7 @@ class Batcher(Generic[Op, Out]):
         return self._items + self._items_flushing
 
     def wait_seconds(self) -> float:
-        """How long the next operation would wait: what waits and is under way, by what was done lately. 0 while that is
+        """How long the next request would wait: what waits and is under way, by what was done lately. 0 while that is
         not known."""
         if not self._waiting:
             return 0.0

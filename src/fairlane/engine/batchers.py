@@ -34,7 +34,7 @@ class Batchers:
 
     @property
     def pending(self) -> int:
-        """Operations handed over and not answered yet."""
+        """Requests handed over and not answered yet."""
         return sum(batcher.pending for batcher in (self.pushes, self.acks, self.renewals))
 
     async def stop_pushes(self) -> None:

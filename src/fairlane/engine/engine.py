@@ -357,5 +357,5 @@ class Engine:
 
     @property
     def pending(self) -> int:
-        """Operations handed over and not answered yet; parked polls are not among them."""
+        """Requests handed over and not answered yet; parked polls are not among them."""
         return self._batchers.pending + self._popper.pending

@@ -17,8 +17,7 @@ from fairlane.store.journal import Lane, NewEntry
 
 AckAnswers = list[Sequence[AckOutcome] | Exception]
 _UNFENCED = (
-    "a nack without a lease cannot be kept until the store takes it, for it could count twice; say it with the lease, "
-    "or try again"
+    "a nack without a lease cannot wait in the journal, for it could count twice; say it with the lease, or try again"
 )
 
 

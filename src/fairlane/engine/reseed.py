@@ -52,6 +52,6 @@ class Reseed:
     async def _step(self, after: PartitionId | None) -> PartitionId | None:
         roused = await self._store.groups.rouse(after, limit=STEP_PARTITIONS)
         for queue_id, lanes in roused.lanes.items():
-            log.warning("woke %d lanes of queue %d that held messages and slept", lanes, queue_id)
+            log.warning("woke %d sleeping lanes of queue %d that have messages", lanes, queue_id)
             self._announce(queue_id, lanes)
         return roused.after

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlane.http.families import Families, Family, Histogram, together, written
 from fairlane.http.routes.status import journal_status
-from fairlane.telemetry import Operation, cpu_seconds, resident_bytes
+from fairlane.telemetry import VerbStats, cpu_seconds, resident_bytes
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(Snapshot).decode
 def snapshot(app: App) -> Snapshot:
     process, journal = Families(), Families()
     _process(process, app)
-    _operations(process, app)
+    _verbs(process, app)
     _load(process, app)
     _messages(process, app)
     _hooks(process, app)
@@ -86,7 +86,7 @@ def _process(out: Families, app: App) -> None:
     connections, active = app.http_load()
     out.one("http_connections", "gauge", "Open connections of clients.", connections)
     out.one("http_requests_active", "gauge", "Requests being answered.", active)
-    out.one("operations_pending", "gauge", "Operations handed over and not answered yet.", app.engine.pending)
+    out.one("operations_pending", "gauge", "Requests handed over and not answered yet.", app.engine.pending)
     out.one("polls_waiting", "gauge", "Long polls parked until there is something.", len(app.engine.waiters))
 
 
@@ -133,8 +133,8 @@ def _journal(out: Families, app: App) -> None:
     out.one("journal_acks_lost_total", "counter", "Acks that came after their lease had ended.", journal.acks_lost)
 
 
-def _operations(out: Families, app: App) -> None:
-    kinds = app.engine.telemetry.operations
+def _verbs(out: Families, app: App) -> None:
+    kinds = app.engine.telemetry.verbs
     out.family("operations_total", "counter", "Operations done.", [({"op": k}, o.count) for k, o in kinds.items()])
     out.family(
         "operation_items_total", "counter", "Messages in them.", [({"op": k}, o.items) for k, o in kinds.items()]
@@ -161,7 +161,7 @@ def _messages(out: Families, app: App) -> None:
     )
 
 
-def _histogram(of: Operation, first: int = 5, upto: int = 25) -> Histogram:
+def _histogram(of: VerbStats, first: int = 5, upto: int = 25) -> Histogram:
     return list(of.histogram(first, upto)), of.count, of.seconds
 
 

@@ -31,18 +31,16 @@ class Bucket:
     def __init__(self, at: int) -> None:
         self.at = at
         self.seconds = 0
-        self.operations = dict.fromkeys(KINDS, Tally(0, 0, 0))
+        self.verbs = dict.fromkeys(KINDS, Tally(0, 0, 0))
         self.queues: dict[int, QueueCounts] = {}
         self.cpu_seconds = (0.0, 0.0)
         self.resident_bytes = 0
 
     def add(self, minute: Minute) -> None:
         self.seconds += 60
-        for kind, tally in minute.operations.items():
-            sums = self.operations[kind]
-            self.operations[kind] = Tally(
-                sums.calls + tally.calls, sums.items + tally.items, sums.errors + tally.errors
-            )
+        for kind, tally in minute.verbs.items():
+            sums = self.verbs[kind]
+            self.verbs[kind] = Tally(sums.calls + tally.calls, sums.items + tally.items, sums.errors + tally.errors)
         for queue_id, counts in minute.queues.items():
             add_counts(self.queues.setdefault(queue_id, QueueCounts()), counts)
         self.cpu_seconds = minute.cpu_seconds

@@ -226,13 +226,13 @@ class Connections(msgspec.Struct, kw_only=True):
 
 class Work(msgspec.Struct, kw_only=True):
     pending: int
-    """Operations handed over and not answered yet."""
+    """Requests handed over and not answered yet."""
     completed: int
     parked: int
     """Long polls that wait for messages."""
 
 
-class OperationStatus(msgspec.Struct, kw_only=True):
+class VerbStatus(msgspec.Struct, kw_only=True):
     count: int
     avg_ms: float
     p50_ms: float
@@ -245,6 +245,6 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     connections: Connections
     """To the database."""
     queue: Work
-    operations: dict[str, OperationStatus]
+    operations: dict[str, VerbStatus]
     admission: AdmissionStatus
     uptime_seconds: float

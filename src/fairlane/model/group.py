@@ -16,7 +16,7 @@ Halt = Literal["paused", "blocked", "parked"]
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """Where a group begins, decided at its first pop and kept: all history, only what comes, or from a time.
+    """The subscription of a group, decided once at its first pop: all history, only what comes, or from a time.
 
     A group that conflates gets of each partition only the newest message; older ones are passed over. A look is a
     person's: its group takes no place in a limited queue that consumers read, until a consumer pops for it."""

@@ -49,7 +49,7 @@ class Progress(msgspec.Struct):
 
 
 class Sources(Protocol):
-    """Where how far sources were read is kept: a `Client`, or a broker itself."""
+    """The sources, and how far each was read: of a `Client`, or a broker itself."""
 
     async def source(self, name: str) -> SourceView: ...
     async def lease_source(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView: ...
@@ -176,7 +176,7 @@ class Poller:
         while True:
             page = await self._fetch(cursor, passed)
             if not page.records and cursor is None and self._at.records and not self.source.may_be_empty:
-                log.warning("source %r is said to be empty; what is known of it is kept", self.source.name)
+                log.warning("source %r is said to be empty; its known records stay", self.source.name)
                 return
             done = await self._commit(page, cursor, sweep=True, begin=begin, last=page.end)
             while done.more:

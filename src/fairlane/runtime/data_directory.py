@@ -10,7 +10,8 @@ from fairlane.runtime.lock_file import LockFile
 
 
 class DataDirectory:
-    """Made if it is missing, and held while open, so that two brokers do not share one by accident."""
+    """A directory for data: made if it is missing, and locked while open, so that two brokers do not use one by
+    accident."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path).absolute()

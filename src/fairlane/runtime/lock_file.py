@@ -7,7 +7,7 @@ import os
 
 
 class LockFile:
-    """Held from the start. BlockingIOError if another process holds it, OSError if it cannot be opened."""
+    """A lock on a file, taken at once. BlockingIOError if another process has it, OSError if it cannot be opened."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -278,7 +278,7 @@ class DeadLetters(Protocol):
         """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
         new messages whose `replay-of` header names the first transactionId; (dead letter id, new message id) of each.
         Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
-        fit. Where operations wait in a partition, its messages wait behind them; LaneWaiting if the queue is
+        fit. Where a partition has open operations, its messages become one; LaneWaiting if the queue is
         encrypted."""
         ...
 

@@ -32,7 +32,7 @@ decode_history = msgspec.json.Decoder(list[Failure]).decode
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A letter that waits; `target` names the queue, None if its queue names none any more."""
+    """A dead letter to be forwarded; `target` names the queue, None if its queue names none any more."""
 
     letter: DeadLetter
     tenant: str

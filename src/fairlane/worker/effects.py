@@ -1,4 +1,4 @@
-"""What handlers did once, kept by the broker."""
+"""Effects: what handlers did once, stored by the broker."""
 
 from __future__ import annotations
 

@@ -94,22 +94,22 @@ async def worker_metrics(app: App, request: Request) -> Response:
 
 
 def _worker_point(bucket: Bucket) -> WorkerPoint:
-    operations, total = bucket.operations, bucket.total()
+    verbs, total = bucket.verbs, bucket.total()
     return WorkerPoint(
         timestamp=timestamp(bucket.at),
-        push_requests=operations["push"].calls,
-        push_messages=operations["push"].items,
-        pop_requests=operations["pop"].calls,
-        pop_messages=operations["pop"].items,
-        ack_requests=operations["ack"].calls,
-        ack_messages=operations["ack"].items,
-        transactions=operations["transaction"].calls,
-        push_per_second=operations["push"].items / bucket.seconds,
-        pop_per_second=operations["pop"].items / bucket.seconds,
-        ack_per_second=operations["ack"].items / bucket.seconds,
+        push_requests=verbs["push"].calls,
+        push_messages=verbs["push"].items,
+        pop_requests=verbs["pop"].calls,
+        pop_messages=verbs["pop"].items,
+        ack_requests=verbs["ack"].calls,
+        ack_messages=verbs["ack"].items,
+        transactions=verbs["transaction"].calls,
+        push_per_second=verbs["push"].items / bucket.seconds,
+        pop_per_second=verbs["pop"].items / bucket.seconds,
+        ack_per_second=verbs["ack"].items / bucket.seconds,
         avg_lag_ms=mean_lag_ms(total),
         max_lag_ms=total.lag_max_ms,
-        db_errors=sum(tally.errors for tally in operations.values()),
+        db_errors=sum(tally.errors for tally in verbs.values()),
     )
 
 

@@ -84,8 +84,8 @@ def spread(values: list[float]) -> Spread:
 def _rates(app: App, now: int) -> tuple[float, float]:
     """Messages a second pushed and acked in the last full minute."""
     minutes = app.engine.telemetry.minutes(0, 2**62)[-2:]
-    operations = minutes[0].operations
-    return operations["push"].items / 60, operations["ack"].items / 60
+    verbs = minutes[0].verbs
+    return verbs["push"].items / 60, verbs["ack"].items / 60
 
 
 def _grouped(

@@ -24,7 +24,6 @@ from fairlane.http.wire_status import (
     JournalReport,
     JournalStatus,
     LeaseCounts,
-    OperationStatus,
     Point,
     Requests,
     SpanQuery,
@@ -32,13 +31,14 @@ from fairlane.http.wire_status import (
     StatusCounts,
     StatusQueue,
     TimeRange,
+    VerbStatus,
     Work,
     WorkerEntry,
 )
 from fairlane.model.queue import Queue
 from fairlane.model.stats import QueueStats
 from fairlane.runtime.clock import wall_clock
-from fairlane.telemetry import Operation
+from fairlane.telemetry import VerbStats
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -120,24 +120,24 @@ async def status(app: App, request: Request) -> Response:
 
 def _point(bucket: Bucket, before: Bucket | None) -> Point:
     total = bucket.total()
-    operations = bucket.operations
+    verbs = bucket.verbs
     user, system = (
         max(0.0, now - then)
         for now, then in zip(bucket.cpu_seconds, before.cpu_seconds if before else (0, 0))  # noqa: B905
     )
     return Point(
         timestamp=timestamp(bucket.at),
-        ingested=operations["push"].items,
-        processed=operations["ack"].items,
-        pop_messages=operations["pop"].items,
-        ingested_per_second=operations["push"].items / bucket.seconds,
-        processed_per_second=operations["ack"].items / bucket.seconds,
-        pop_per_second=operations["pop"].items / bucket.seconds,
+        ingested=verbs["push"].items,
+        processed=verbs["ack"].items,
+        pop_messages=verbs["pop"].items,
+        ingested_per_second=verbs["push"].items / bucket.seconds,
+        processed_per_second=verbs["ack"].items / bucket.seconds,
+        pop_per_second=verbs["pop"].items / bucket.seconds,
         avg_lag_ms=mean_lag_ms(total),
         max_lag_ms=total.lag_max_ms,
         ack_failed=total.failed,
         dlq_count=total.dead,
-        db_errors=sum(tally.errors for tally in operations.values()),
+        db_errors=sum(tally.errors for tally in verbs.values()),
         queen_cpu_user_pct=100 * user / bucket.seconds,
         queen_cpu_sys_pct=100 * system / bucket.seconds,
         queen_rss_mb=bucket.resident_bytes / 2**20,
@@ -156,7 +156,7 @@ def _queue(queue: Queue, stats: QueueStats) -> StatusQueue:
 
 
 def _with_requests(app: App, counts: Counts) -> StatusCounts:
-    kinds = app.engine.telemetry.operations
+    kinds = app.engine.telemetry.verbs
     return StatusCounts(
         requests=Requests(push=kinds["push"].count, pop=kinds["pop"].count, ack=kinds["ack"].count),
         batch_efficiency=Requests(push=_share(kinds["push"]), pop=_share(kinds["pop"]), ack=_share(kinds["ack"])),
@@ -164,8 +164,8 @@ def _with_requests(app: App, counts: Counts) -> StatusCounts:
     )
 
 
-def _share(operation: Operation) -> float:
-    return operation.items / operation.count if operation.count else 0.0
+def _share(verb: VerbStats) -> float:
+    return verb.items / verb.count if verb.count else 0.0
 
 
 def worker(app: App) -> WorkerEntry:
@@ -181,7 +181,7 @@ def worker(app: App) -> WorkerEntry:
 
 def _errors(app: App, series: list[Bucket], totals: Counts) -> ErrorCounts:
     return ErrorCounts(
-        db_errors=sum(tally.errors for each in series for tally in each.operations.values()),
+        db_errors=sum(tally.errors for each in series for tally in each.verbs.values()),
         ack_failed=sum(each.total().failed for each in series),
         dlq_messages=totals.dead_letter,
     )
@@ -197,7 +197,7 @@ async def analytics(app: App, request: Request) -> Response:
     for minute in app.engine.telemetry.minutes(*span):
         of_queues = sum(counts.pushed for id, counts in minute.queues.items() if id in ids)
         at = minute.at - minute.at % width
-        points[at] = points.get(at, 0) + (minute.operations["push"].items if everything else of_queues)
+        points[at] = points.get(at, 0) + (minute.verbs["push"].items if everything else of_queues)
     answer = Analytics(
         data_points=[DataPoint(timestamp=timestamp(at), messages=points[at]) for at in sorted(points)],
         interval=query.interval,
@@ -230,19 +230,19 @@ def engine_status(app: App) -> EngineStatus:
         connections=Connections(total=total, busy=busy),
         queue=Work(
             pending=app.engine.pending,
-            completed=sum(operation.count for operation in telemetry.operations.values()),
+            completed=sum(verb.count for verb in telemetry.verbs.values()),
             parked=len(app.engine.waiters),
         ),
         operations={
-            kind: OperationStatus(
-                count=operation.count,
-                avg_ms=round(operation.mean_ms(), 3),
-                p50_ms=operation.percentile_ms(0.5),
-                p99_ms=operation.percentile_ms(0.99),
-                items=operation.items,
-                errors=operation.errors,
+            kind: VerbStatus(
+                count=verb.count,
+                avg_ms=round(verb.mean_ms(), 3),
+                p50_ms=verb.percentile_ms(0.5),
+                p99_ms=verb.percentile_ms(0.99),
+                items=verb.items,
+                errors=verb.errors,
             )
-            for kind, operation in telemetry.operations.items()
+            for kind, verb in telemetry.verbs.items()
         },
         admission=admission_out(app.engine.admission),
         uptime_seconds=app.uptime_seconds(),
@@ -280,7 +280,7 @@ ROUTES = [
         method="GET",
         path="/api/v1/status/engine",
         endpoint=engine,
-        summary="Counts and latencies of each kind of operation, connections, what waits.",
+        summary="Counts and latencies of each verb, connections, what waits.",
         tag="status",
         answer=EngineStatus,
     ),

@@ -1,4 +1,4 @@
-"""Operations that wait, on PostgreSQL."""
+"""Operations, on PostgreSQL."""
 
 from __future__ import annotations
 

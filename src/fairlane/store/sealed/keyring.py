@@ -69,7 +69,7 @@ class Keyring:
         return cipher.open(wrapped, context)
 
     def seal_locally(self, data: bytes, purpose: bytes) -> bytes:
-        """Seal what is kept beside the store for a while, such as a journal; needs no data key, and so no store."""
+        """Seal what is not in the store, such as a journal; needs no data key, and so no store."""
         return self._local.seal(data, purpose)
 
     def open_locally(self, sealed: bytes, purpose: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Operations that wait."""
+"""Operations, on SQLite."""
 
 from __future__ import annotations
 
