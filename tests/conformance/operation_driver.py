@@ -1,4 +1,4 @@
-"""Short words for operations: keep some, work on some, look at what is left."""
+"""Short words for operations: enqueue some, work on some, look at what is left."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def push_operation(
     )
 
 
-async def try_keep(
+async def try_enqueue(
     harness: Harness,
     queue: Queue,
     payloads: Sequence[Any],
@@ -57,7 +57,7 @@ async def try_keep(
     return new, result
 
 
-async def keep(
+async def enqueue(
     harness: Harness,
     queue: Queue,
     payloads: Sequence[Any],
@@ -66,7 +66,7 @@ async def keep(
     ids: Sequence[str] | None = None,
 ) -> NewOperation:
     """A push that waits."""
-    new, result = await try_keep(harness, queue, payloads, partition=partition, ids=ids)
+    new, result = await try_enqueue(harness, queue, payloads, partition=partition, ids=ids)
     assert isinstance(result, Enqueued), result
     return new
 
@@ -80,12 +80,12 @@ def application(queue: Queue, lane: ClaimedLane, operations: Sequence[Operation]
     some = lane.operations if operations is None else list(operations)
     part = Slice(lane.claim.partition, lane.queue_id, queue.options, [], [], [], [], [])
     for operation in some:
-        waiting = read_push(operation.payload)
-        part.fragments += waiting.fragments
-        part.transaction_ids += waiting.transaction_ids
-        part.keys += waiting.keys
-        part.id_times += [NO_ID_TIME if at is None else at for at in waiting.id_times]
-        part.given += waiting.given
+        columns = read_push(operation.payload)
+        part.fragments += columns.fragments
+        part.transaction_ids += columns.transaction_ids
+        part.keys += columns.keys
+        part.id_times += [NO_ID_TIME if at is None else at for at in columns.id_times]
+        part.given += columns.given
     return Application(
         lane.claim, [one.sequence for one in some], sum(one.messages for one in some), _said(len(some)), slice=part
     )

@@ -14,7 +14,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
 from fairlane.store.values import DeadFilter
 from tests.conformance.harness import Harness
-from tests.conformance.operation_driver import keep, no_operations, work_off
+from tests.conformance.operation_driver import enqueue, no_operations, work_off
 
 
 async def kill(harness: Harness, queue: Queue, *payloads: Any, partition: str = "Default") -> list[DeadLetter]:
@@ -36,7 +36,7 @@ async def test_a_replay_into_a_lane_with_operations_becomes_one(harness: Harness
     queue = await harness.queue(retry_limit=0)
     await kill(harness, queue, "dead")
     await kill(harness, queue, "other", partition="b")
-    await keep(harness, queue, ["waits"])
+    await enqueue(harness, queue, ["waits"])
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 2
     assert await harness.store.dead_letters.replay(queue.id, DeadFilter()) == [], "each is replayed once"
     assert await harness.store.operations.depth() == 2

@@ -24,7 +24,7 @@ from fairlane.store.sealed.install import install
 from fairlane.store.sealed.keyring import Keyring
 from fairlane.store.values import DeadFilter, Kept, Scheduled
 from tests.conformance.harness import Harness
-from tests.conformance.operation_driver import keep, no_operations, work_off
+from tests.conformance.operation_driver import enqueue, no_operations, work_off
 from tests.conformance.test_streams import put, register, state
 
 CANARY = "canary-7f3a91"
@@ -268,7 +268,7 @@ async def test_operations_that_wait_are_sealed_and_applied_sealed(harness: Harne
     await no_operations(harness)
     await opened(harness, OLD)
     queue = await sealed_queue(harness)
-    new = await keep(harness, queue, [CANARY])
+    new = await enqueue(harness, queue, [CANARY])
     partition = await harness.partition(queue)
     [row] = await harness.place.sql("SELECT payload FROM fairlane.operations WHERE partition_id = $1", partition.id.id)
     assert CANARY.encode() not in bytes(row[0])

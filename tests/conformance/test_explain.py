@@ -9,7 +9,7 @@ from fairlane.errors import NotFound
 from fairlane.model.explanation import explain
 from fairlane.model.queue import Paused
 from tests.conformance.harness import Harness
-from tests.conformance.operation_driver import keep, no_operations, work_off
+from tests.conformance.operation_driver import enqueue, no_operations, work_off
 
 
 async def explained(broker: Broker, queue: str, group: str | None = None) -> tuple[str, int | None]:
@@ -100,7 +100,7 @@ async def test_pushes_that_wait_as_operations_are_explained(harness: Harness) ->
     queue = await harness.queue()
     group = await harness.group(queue)
     await no_operations(harness)
-    await keep(harness, queue, [1], partition="p")
+    await enqueue(harness, queue, [1], partition="p")
     # Without a broker, which would apply it.
     [lane] = await harness.store.groups.lanes(group.id)
     found = explain(lane, queue.options, Paused(None, {}, {}), group=group.name, now=harness.clock())

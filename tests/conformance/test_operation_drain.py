@@ -226,16 +226,16 @@ async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness)
     await broker.push(name, 0)
     await idle(broker)
     make_busy(broker)
-    waits = await broker.push(name, 1)
-    assert (waits.depth, waits.capacity) == (2, 3)
+    pushed = await broker.push(name, 1)
+    assert (pushed.depth, pushed.capacity) == (2, 3)
     refused = await broker.push_many([PushItem(queue=name, payload=b"2")] * 2)
     assert all(isinstance(outcome.error, QueueFull) for outcome in refused)
     await broker.configure(name, max_size=1)
     await harness.reopen()
     await until(lambda: harness.broker.engine.operation_drain.postponed)
-    assert (await operation(harness, waits)).status in ("pending", "processing")
+    assert (await operation(harness, pushed)).status in ("pending", "processing")
     await harness.broker.pop(name, batch=3, auto_ack=True)
-    assert (await ended(harness, waits)).status == "completed"
+    assert (await ended(harness, pushed)).status == "completed"
     assert await harness.broker.depth(name) == 1
 
 

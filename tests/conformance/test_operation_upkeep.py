@@ -17,11 +17,11 @@ from tests.conformance.harness import Harness, Taken
 from tests.conformance.operation_driver import (
     application,
     apply,
-    keep,
+    enqueue,
     no_operations,
     push_operation,
     status,
-    try_keep,
+    try_enqueue,
     work_off,
 )
 
@@ -49,14 +49,14 @@ async def give_up_on_the_first(harness: Harness) -> None:
 async def test_what_waits_takes_its_place_in_the_queue(harness: Harness) -> None:
     queue = await harness.queue(max_size=4)
     await harness.push(queue, [0])
-    _, kept = await try_keep(harness, queue, [1, 2], partition="a")
-    assert kept == Enqueued(1, 3, 4)
-    assert (await try_keep(harness, queue, [3, 4], partition="b"))[1] == Full(3, 4)
+    _, enqueued = await try_enqueue(harness, queue, [1, 2], partition="a")
+    assert enqueued == Enqueued(1, 3, 4)
+    assert (await try_enqueue(harness, queue, [3, 4], partition="b"))[1] == Full(3, 4)
     assert (await harness.push(queue, [3], partition="b")).depth == 4
     assert await harness.try_push(queue, [4], partition="b") == Full(4, 4)
-    assert (await try_keep(harness, queue, [4], partition="b"))[1] == Full(4, 4)
+    assert (await try_enqueue(harness, queue, [4], partition="b"))[1] == Full(4, 4)
     await work_off(harness, queue)
-    assert await harness.store.queues.depth(queue.id) == 4, "it moved from waiting to stored"
+    assert await harness.store.queues.depth(queue.id) == 4, "it moved from pending to stored"
     assert sorted(await harness.drain(queue)) == [0, 1, 2, 3]
     assert await harness.store.queues.depth(queue.id) == 0
 
@@ -65,7 +65,7 @@ async def test_a_place_is_given_back_by_what_is_not_stored(harness: Harness) -> 
     queue = await harness.queue(max_size=4)
     group = await harness.group(queue)
     await harness.push(queue, [0], ids=["x"])
-    await keep(harness, queue, [0, 1], ids=["x", "y"])
+    await enqueue(harness, queue, [0, 1], ids=["x", "y"])
     assert await harness.store.queues.depth(queue.id) == 3
     [lane] = await harness.store.operations.claim("worker")
     work = application(queue, lane)
@@ -76,8 +76,8 @@ async def test_a_place_is_given_back_by_what_is_not_stored(harness: Harness) -> 
         del getattr(work.slice, column)[0]
     await harness.store.operations.apply([work])
     assert await harness.store.queues.depth(queue.id) == 2
-    dropped = await keep(harness, queue, [2])
-    await keep(harness, queue, [3])
+    dropped = await enqueue(harness, queue, [2])
+    await enqueue(harness, queue, [3])
     assert await harness.store.queues.depth(queue.id) == 4
     assert await harness.store.operations.discard(queue.tenant, dropped.id)
     assert await harness.store.queues.depth(queue.id) == 3
@@ -89,13 +89,13 @@ async def test_a_place_is_given_back_by_what_is_not_stored(harness: Harness) -> 
 async def test_places_are_counted_when_the_depth_is_counted_anew(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [0])
-    await keep(harness, queue, [1, 2], partition="a")
+    await enqueue(harness, queue, [1, 2], partition="a")
     assert await harness.store.queues.depth(queue.id) == 3
     limited = await harness.configure(queue, max_size=4)
     assert await harness.store.queues.depth(queue.id) == 3
     await harness.group(queue)
     assert await harness.store.queues.depth(queue.id) == 3
-    assert (await try_keep(harness, limited, [3, 4]))[1] == Full(3, 4)
+    assert (await try_enqueue(harness, limited, [3, 4]))[1] == Full(3, 4)
     await work_off(harness, limited)
     assert await harness.store.queues.depth(queue.id) == 3
     await harness.drain(limited)
@@ -105,7 +105,7 @@ async def test_places_are_counted_when_the_depth_is_counted_anew(harness: Harnes
 async def test_an_accepted_push_that_meets_a_lowered_limit_waits_for_room(harness: Harness) -> None:
     queue = await harness.queue(max_size=5)
     await harness.push(queue, [0, 1, 2])
-    new = await keep(harness, queue, [3, 4])
+    new = await enqueue(harness, queue, [3, 4])
     lower = await harness.configure(queue, max_size=2)
     [lane] = await harness.store.operations.claim("worker")
     assert isinstance((await apply(harness, lower, [lane]))[0], Full)
@@ -120,7 +120,7 @@ async def test_an_ack_has_a_lane_of_its_own_and_goes_first(harness: Harness) -> 
     queue = await harness.queue()
     await harness.push(queue, ["a", "b"])
     taken = await harness.pop(queue)
-    await keep(harness, queue, ["c"])
+    await enqueue(harness, queue, ["c"])
     ack = await ack_operation(harness, queue, taken)
     assert await harness.store.operations.enqueue([ack]) == [Enqueued(1)]
     acks, pushes = await harness.store.operations.claim("worker")
@@ -160,8 +160,8 @@ async def test_an_ack_whose_lease_ended_is_left_to_its_caller(harness: Harness) 
 
 async def test_a_failed_operation_is_tried_again_at_the_end_of_its_lane(harness: Harness) -> None:
     queue = await harness.queue()
-    new = await keep(harness, queue, ["again"])
-    await keep(harness, queue, ["other"])
+    new = await enqueue(harness, queue, ["again"])
+    await enqueue(harness, queue, ["other"])
     operations = harness.store.operations
     assert await operations.retry(queue.tenant, new.id, new) is None, "it waits already"
     await give_up_on_the_first(harness)
@@ -174,7 +174,7 @@ async def test_a_failed_operation_is_tried_again_at_the_end_of_its_lane(harness:
 
 async def test_a_retry_into_a_queue_that_is_gone_changes_nothing(harness: Harness) -> None:
     queue = await harness.queue()
-    new = await keep(harness, queue, ["again"])
+    new = await enqueue(harness, queue, ["again"])
     await give_up_on_the_first(harness)
     await harness.store.queues.delete(queue.tenant, queue.name)
     assert await harness.store.operations.retry(queue.tenant, new.id, new) == Gone()
@@ -189,7 +189,7 @@ async def test_a_retry_into_a_queue_that_is_gone_changes_nothing(harness: Harnes
 
 async def test_a_discarded_operation_is_never_applied_and_holds_nobody_up(harness: Harness) -> None:
     queue = await harness.queue()
-    news = [await keep(harness, queue, [n]) for n in range(3)]
+    news = [await enqueue(harness, queue, [n]) for n in range(3)]
     operations = harness.store.operations
     assert await operations.discard(queue.tenant, news[1].id)
     assert not await operations.discard(queue.tenant, news[1].id)
@@ -199,7 +199,7 @@ async def test_a_discarded_operation_is_never_applied_and_holds_nobody_up(harnes
     assert not await operations.discard(queue.tenant, news[0].id), "somebody works on it"
     assert isinstance((await apply(harness, queue, [lane]))[0], Stored)
     assert await status(harness, queue, news[1]) == "discarded"
-    last = await keep(harness, queue, [3])
+    last = await enqueue(harness, queue, [3])
     assert await operations.discard(queue.tenant, last.id)
     assert isinstance(await harness.try_push(queue, [4]), Stored), "the last one that waited is gone"
     assert await harness.drain(queue) == [0, 2, 4]
@@ -210,7 +210,7 @@ async def test_what_was_applied_from_a_journal_is_looked_up_like_any_other(harne
     await harness.push(queue, [0])
     lane = await harness.partition(queue)
     operations, now = harness.store.operations, await harness.store.now()
-    waiting = await keep(harness, queue, [1])
+    pending = await enqueue(harness, queue, [1])
     applied = [
         AppliedOperation(
             id=UUID(harness.mint()),
@@ -225,13 +225,13 @@ async def test_what_was_applied_from_a_journal_is_looked_up_like_any_other(harne
         )
         for created_at in (now - 3_000_000, now + 3_000_000)
     ]
-    taken = msgspec.structs.replace(applied[0], id=waiting.id)
+    taken = msgspec.structs.replace(applied[0], id=pending.id)
     for _ in range(2):
         await operations.record([*applied, taken])
     found = [await operations.get(queue.tenant, one.id) for one in applied]
     assert [(one.status, one.messages, one.result) for one in found if one] == [("completed", 2, b'{"items":[]}')] * 2
     assert [(one.processed_at or 0) - one.created_at for one in found if one] == [3_000_000, 0]
-    assert await status(harness, queue, waiting) == "pending", "an id that is there is left as it is"
+    assert await status(harness, queue, pending) == "pending", "an id that is there is left as it is"
     assert not await operations.discard(queue.tenant, applied[0].id)
     assert await operations.depth() == 1
     await work_off(harness, queue)
@@ -244,12 +244,12 @@ async def test_what_was_applied_from_a_journal_is_looked_up_like_any_other(harne
 async def test_operations_are_counted_and_looked_up(harness: Harness) -> None:
     queue = await harness.queue()
     tenant, operations = queue.tenant, harness.store.operations
-    done = await keep(harness, queue, [0])
+    done = await enqueue(harness, queue, [0])
     harness.clock.advance(2)
     await work_off(harness, queue)
     for n in range(3):
-        await keep(harness, queue, [n, n], partition="deep")
-    await keep(harness, queue, [9], partition="shallow")
+        await enqueue(harness, queue, [n, n], partition="deep")
+    await enqueue(harness, queue, [9], partition="shallow")
     assert await operations.depth() == 4
     lanes = await operations.lanes(tenant)
     assert [(lane.queue, lane.partition, lane.open) for lane in lanes] == [
@@ -273,15 +273,15 @@ async def test_operations_are_counted_and_looked_up(harness: Harness) -> None:
 async def test_operations_are_listed_by_status_and_queue_page_by_page(harness: Harness) -> None:
     queue, other = await harness.queue(), await harness.queue()
     operations, tenant = harness.store.operations, queue.tenant
-    dead = await keep(harness, queue, ["dead"])
+    dead = await enqueue(harness, queue, ["dead"])
     await give_up_on_the_first(harness)
-    done = await keep(harness, queue, ["done"])
+    done = await enqueue(harness, queue, ["done"])
     await work_off(harness, queue)
-    dropped = await keep(harness, queue, ["dropped"])
+    dropped = await enqueue(harness, queue, ["dropped"])
     await operations.discard(tenant, dropped.id)
-    waiting = [await keep(harness, queue, [n], partition=f"p{n % 3}") for n in range(7)]
+    pending = [await enqueue(harness, queue, [n], partition=f"p{n % 3}") for n in range(7)]
     [lane] = await operations.claim("worker", lanes=1)
-    elsewhere = await keep(harness, other, [0])
+    elsewhere = await enqueue(harness, other, [0])
     begun = {one.id for one in lane.operations}
 
     async def ids(**where: Any) -> list[UUID]:
@@ -291,8 +291,8 @@ async def test_operations_are_listed_by_status_and_queue_page_by_page(harness: H
     assert await ids(status="completed") == [done.id]
     assert await ids(status="discarded") == [dropped.id]
     assert await ids(status="processing") == sorted(begun)
-    assert await ids(status="pending") == sorted(one.id for one in waiting if one.id not in begun)
-    every = sorted([dead.id, done.id, dropped.id, *(one.id for one in waiting)])
+    assert await ids(status="pending") == sorted(one.id for one in pending if one.id not in begun)
+    every = sorted([dead.id, done.id, dropped.id, *(one.id for one in pending)])
     seen: list[UUID] = []
     while page := await ids(after=seen[-1] if seen else UUID(int=0), limit=3):
         assert len(page) <= 3
@@ -312,10 +312,10 @@ async def test_failed_operations_are_counted_and_removed_after_a_time_of_their_o
     before = await operations.failed(tenant)
     failed = []
     for n in range(2):
-        failed.append(await keep(harness, queue, [n]))
+        failed.append(await enqueue(harness, queue, [n]))
         await give_up_on_the_first(harness)
         harness.clock.advance(100)
-    waiting = await keep(harness, queue, [2])
+    pending = await enqueue(harness, queue, [2])
     assert await operations.failed(tenant) == before + 2
     assert await operations.failed("somebody else") == 0
     harness.clock.advance(3600)
@@ -323,14 +323,14 @@ async def test_failed_operations_are_counted_and_removed_after_a_time_of_their_o
     assert await operations.failed(tenant) == before + 2, "unless told how long they are kept, for ever"
     while await operations.clean(older_than_seconds=3600, failed_seconds=3750, limit=1):
         pass
-    kept = [await operations.get(tenant, new.id) for new in (*failed, waiting)]
-    assert [one.status if one else None for one in kept] == [None, "failed", "pending"]
+    found = [await operations.get(tenant, new.id) for new in (*failed, pending)]
+    assert [one.status if one else None for one in found] == [None, "failed", "pending"]
 
 
 async def test_who_retries_or_discards_leaves_the_times_that_tell_of_it(harness: Harness) -> None:
     queue = await harness.queue()
     operations, tenant = harness.store.operations, queue.tenant
-    retried, discarded = [await keep(harness, queue, [n]) for n in range(2)]
+    retried, discarded = [await enqueue(harness, queue, [n]) for n in range(2)]
     for _ in range(2):
         await give_up_on_the_first(harness)
     accepted = await operations.get(tenant, retried.id)
@@ -352,17 +352,17 @@ async def test_who_retries_or_discards_leaves_the_times_that_tell_of_it(harness:
 async def test_completed_operations_are_removed_after_their_time_and_others_are_not(harness: Harness) -> None:
     queue = await harness.queue()
     operations = harness.store.operations
-    done, dropped = await keep(harness, queue, [0]), await keep(harness, queue, [1])
+    done, dropped = await enqueue(harness, queue, [0]), await enqueue(harness, queue, [1])
     await operations.discard(queue.tenant, dropped.id)
     await work_off(harness, queue)
-    failed = await keep(harness, queue, [2])
+    failed = await enqueue(harness, queue, [2])
     await give_up_on_the_first(harness)
-    waiting = await keep(harness, queue, [3])
+    pending = await enqueue(harness, queue, [3])
     harness.clock.advance(3599)
     await operations.clean(older_than_seconds=3600)
     assert await operations.get(queue.tenant, done.id) is not None
     harness.clock.advance(2)
     while await operations.clean(older_than_seconds=3600, limit=1):
         pass
-    kept = [await operations.get(queue.tenant, new.id) for new in (done, dropped, failed, waiting)]
-    assert [one.status if one else None for one in kept] == [None, None, "failed", "pending"]
+    found = [await operations.get(queue.tenant, new.id) for new in (done, dropped, failed, pending)]
+    assert [one.status if one else None for one in found] == [None, None, "failed", "pending"]

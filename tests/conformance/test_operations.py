@@ -15,11 +15,11 @@ from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import (
     application,
     apply,
-    keep,
+    enqueue,
     no_operations,
     push_operation,
     status,
-    try_keep,
+    try_enqueue,
     work_off,
 )
 from tests.conformance.places import Row
@@ -34,12 +34,12 @@ async def alone(harness: Harness) -> AsyncIterator[None]:
 
 async def test_a_push_after_an_open_operation_is_not_stored(harness: Harness) -> None:
     queue = await harness.queue()
-    await keep(harness, queue, ["waits"])
+    await enqueue(harness, queue, ["waits"])
     free = await harness.partition(queue, "free")
     lane = await harness.partition(queue)
     slices = [harness.slice(queue, lane, ["after"]), harness.slice(queue, free, ["elsewhere"])]
-    behind, stored = await harness.store.messages.push(slices)
-    assert behind == OperationsAhead()
+    refused, stored = await harness.store.messages.push(slices)
+    assert refused == OperationsAhead()
     assert isinstance(stored, Stored), "the other lanes of the call are not held up"
     await work_off(harness, queue)
     assert isinstance(await harness.try_push(queue, ["after"]), Stored)
@@ -51,12 +51,12 @@ async def test_operations_of_a_lane_are_applied_in_the_order_they_were_enqueued(
     await harness.push(queue, [0])
     positions = []
     for n in range(1, 6):
-        _, result = await try_keep(harness, queue, [n, n + 0.5])
+        _, result = await try_enqueue(harness, queue, [n, n + 0.5])
         assert isinstance(result, Enqueued)
         positions.append(result.position)
     assert positions == [1, 2, 3, 4, 5]
     harness.clock.advance(-3600)  # their order is no clock's
-    await keep(harness, queue, [6])
+    await enqueue(harness, queue, [6])
     harness.clock.advance(3600)
     await work_off(harness, queue)
     assert await harness.drain(queue) == [0, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6]
@@ -84,11 +84,11 @@ async def test_a_push_that_waited_for_the_lane_while_an_operation_was_enqueued_m
     y = await push_operation(harness, queue, ["y"])
     z = harness.slice(queue, lane, ["z"])
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
-        keeping = tasks.create_task(harness.store.operations.enqueue([y]))
-        await arrived(keeping)
+        enqueuing = tasks.create_task(harness.store.operations.enqueue([y]))
+        await arrived(enqueuing)
         pushing = tasks.create_task(second.messages.push([z]))
-        await arrived(keeping, pushing)
-    assert isinstance(keeping.result()[0], Enqueued)
+        await arrived(enqueuing, pushing)
+    assert isinstance(enqueuing.result()[0], Enqueued)
     assert pushing.result() == [OperationsAhead()]
     assert isinstance(
         (await harness.store.operations.enqueue([await push_operation(harness, queue, ["z"])]))[0], Enqueued
@@ -103,7 +103,7 @@ async def test_a_push_that_waited_for_the_lane_while_its_last_operation_ended_is
     queue = await harness.queue()
     lane = await harness.partition(queue)
     second = await harness.open_second()
-    await keep(harness, queue, ["y"])
+    await enqueue(harness, queue, ["y"])
     claimed = await harness.store.operations.claim("worker")
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
         applying = tasks.create_task(apply(harness, queue, claimed))
@@ -132,8 +132,8 @@ async def test_pushes_and_operations_that_race_keep_the_order_of_each_producer(h
                 [result] = await store.messages.push([harness.slice(queue, lane, [[number, n]])])
             if result == OperationsAhead():
                 new = await push_operation(harness, queue, [[number, n]])
-                [kept] = await store.operations.enqueue([new])
-                assert isinstance(kept, Enqueued)
+                [enqueued] = await store.operations.enqueue([new])
+                assert isinstance(enqueued, Enqueued)
 
     async def work(number: int) -> None:
         while producing or await stores[number].operations.depth():
@@ -157,8 +157,8 @@ async def test_pushes_and_operations_that_race_keep_the_order_of_each_producer(h
 async def test_a_lane_has_one_worker_at_a_time(harness: Harness) -> None:
     queue = await harness.queue()
     for name in ("a", "b"):
-        await keep(harness, queue, [name, 1], partition=name)
-        await keep(harness, queue, [name, 2], partition=name)
+        await enqueue(harness, queue, [name, 1], partition=name)
+        await enqueue(harness, queue, [name, 2], partition=name)
     stores = [harness.store, await harness.open_second()]
     claims = await asyncio.gather(*(stores[n % 2].operations.claim(f"worker {n}") for n in range(4)))
     lanes = [lane for claimed in claims for lane in claimed]
@@ -173,7 +173,7 @@ async def test_a_lane_has_one_worker_at_a_time(harness: Harness) -> None:
 
 async def test_a_claim_that_ran_out_is_taken_over_and_its_first_worker_applies_nothing(harness: Harness) -> None:
     queue = await harness.queue()
-    new = await keep(harness, queue, ["once"])
+    new = await enqueue(harness, queue, ["once"])
     first = await harness.store.operations.claim("dies")
     assert await status(harness, queue, new) == "processing"
     harness.clock.advance(TIMEOUT_SECONDS - 1)
@@ -193,7 +193,7 @@ async def test_a_claim_that_ran_out_is_taken_over_and_its_first_worker_applies_n
 async def test_what_a_lost_claim_took_is_given_back_by_its_token_and_nothing_else_is(harness: Harness) -> None:
     queue = await harness.queue()
     for partition in ("a", "b"):
-        await keep(harness, queue, [partition], partition=partition)
+        await enqueue(harness, queue, [partition], partition=partition)
     lost, other = uuid4(), uuid4()
     operations = harness.store.operations
     [first] = await operations.claim("worker", lanes=1, token=lost)
@@ -209,7 +209,7 @@ async def test_what_a_lost_claim_took_is_given_back_by_its_token_and_nothing_els
 async def test_workers_that_both_believe_to_hold_a_lane_apply_it_once(harness: Harness) -> None:
     queue = await harness.queue()
     lane = await harness.partition(queue)
-    await keep(harness, queue, ["once"])
+    await enqueue(harness, queue, ["once"])
     second = await harness.open_second()
     first = await harness.store.operations.claim("slow")
     harness.clock.advance(TIMEOUT_SECONDS)
@@ -228,7 +228,7 @@ async def test_an_effect_and_its_completion_are_one_step(harness: Harness) -> No
     """Its message is made and stopped before the commit: nothing of it is there."""
     queue = await harness.queue()
     group, lane = await harness.group(queue), await harness.partition(queue)
-    new = await keep(harness, queue, ["out"])
+    new = await enqueue(harness, queue, ["out"])
     claimed = await harness.store.operations.claim("worker")
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, group.id)) as arrived:
         applying = tasks.create_task(apply(harness, queue, claimed))
@@ -258,7 +258,7 @@ async def test_enqueuing_an_operation_again_enqueues_it_once(harness: Harness) -
 async def test_an_operation_with_a_stored_id_applies_nothing_until_it_is_left_out(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, ["first"], ids=["x"])
-    new = await keep(harness, queue, ["again", "fresh"], ids=["x", "y"])
+    new = await enqueue(harness, queue, ["again", "fresh"], ids=["x", "y"])
     [lane] = await harness.store.operations.claim("worker")
     work = application(queue, lane)
     [result] = await harness.store.operations.apply([work])
@@ -277,7 +277,7 @@ async def test_an_operation_with_a_stored_id_applies_nothing_until_it_is_left_ou
 async def test_what_waited_long_is_known_when_it_comes_again(harness: Harness) -> None:
     queue = await harness.queue()
     given = harness.mint()
-    await keep(harness, queue, ["once"], ids=[given])
+    await enqueue(harness, queue, ["once"], ids=[given])
     harness.clock.advance(300)
     await work_off(harness, queue)
     assert isinstance(await harness.try_push(queue, ["twice"], ids=[given]), Duplicates)
@@ -285,7 +285,7 @@ async def test_what_waited_long_is_known_when_it_comes_again(harness: Harness) -
 
 async def test_a_postponed_lane_is_ready_after_the_delay(harness: Harness) -> None:
     queue = await harness.queue()
-    new = await keep(harness, queue, ["a"])
+    new = await enqueue(harness, queue, ["a"])
     [lane] = await harness.store.operations.claim("worker")
     assert await harness.store.operations.postpone([lane.claim], delay_ms=2000, error="the store was away") == 1
     assert await status(harness, queue, new) == "pending"
@@ -300,8 +300,8 @@ async def test_a_postponed_lane_is_ready_after_the_delay(harness: Harness) -> No
 
 async def test_an_operation_whose_queue_was_deleted_fails_alone(harness: Harness) -> None:
     queue, other = await harness.queue(), await harness.queue()
-    poison = await keep(harness, queue, ["lost?"])
-    await keep(harness, other, ["fine"])
+    poison = await enqueue(harness, queue, ["lost?"])
+    await enqueue(harness, other, ["fine"])
     await harness.store.queues.delete(queue.tenant, queue.name)
     for attempt in range(4):
         lanes = {lane.queue_id: lane for lane in await harness.store.operations.claim("worker")}
@@ -326,8 +326,8 @@ async def test_an_operation_whose_queue_was_deleted_fails_alone(harness: Harness
 
 async def test_a_lane_goes_on_after_an_operation_that_failed(harness: Harness) -> None:
     queue = await harness.queue()
-    poison = await keep(harness, queue, ["poison"])
-    await keep(harness, queue, ["next"])
+    poison = await enqueue(harness, queue, ["poison"])
+    await enqueue(harness, queue, ["next"])
     for _ in range(4):
         [lane] = await harness.store.operations.claim("worker")
         await harness.store.operations.fail(lane.claim, [lane.operations[0].sequence], "no", delay_ms=0)
@@ -342,7 +342,7 @@ async def test_a_transaction_that_meets_an_open_operation_applies_nothing(harnes
     source, target = await harness.queue("source"), await harness.queue("target")
     await harness.push(source, ["in"])
     taken = await harness.pop(source)
-    await keep(harness, target, ["waits"])
+    await enqueue(harness, target, ["waits"])
     lane = await harness.partition(target)
     _, pushed = await harness.store.messages.transact(
         [harness.settlement(taken, 1)], [harness.slice(target, lane, ["out"])]

@@ -84,9 +84,8 @@ async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
             first = await broker.push(QUEUE, 1)
             assert (first.status, first.reason, first.durability) == ("buffered", "store_unavailable", "journal")
             assert broker.engine.journal_route is not None
-            broker.engine.journal_route.patience.seconds = (
-                3600  # whoever waits for the store from now on does so for ever
-            )
+            # Whoever waits for the store from now on does so for ever.
+            broker.engine.journal_route.patience.seconds = 3600
             for number in range(2, 22):
                 assert (await broker.push(QUEUE, number)).status == "buffered"
             with pytest.raises(StoreUnavailable):

@@ -59,9 +59,9 @@ async def test_a_push_in_the_journal_is_an_operation_that_is_found_before_and_af
     assert uuid7_ms(first["operationId"]) is not None
     assert (first["queuePosition"], third["queuePosition"]) == (1, 2)
     assert first["estimatedWait"] > 0
-    waiting = (await wire.get("/api/v1/operations", first["operationId"])).ok()
-    assert (waiting["status"], waiting["durability"], waiting["operation_type"]) == ("pending", "journal", "PUSH")
-    assert (waiting["queue"], waiting["partition"], waiting["messages"]) == (queue, "Default", 2)
+    pending = (await wire.get("/api/v1/operations", first["operationId"])).ok()
+    assert (pending["status"], pending["durability"], pending["operation_type"]) == ("pending", "journal", "PUSH")
+    assert (pending["queue"], pending["partition"], pending["messages"]) == (queue, "Default", 2)
     for limit in (1, 100):
         found, cursor = [], ""
         while cursor is not None:
@@ -105,18 +105,18 @@ async def test_a_push_that_leaves_the_journal_for_a_lane_with_operations_keeps_i
     make_busy(wire)
     await push(wire, queue, 1)
     await maintain(wire, on=True)
-    [kept, again] = [(await push(wire, queue, 2, transactionId="x"))[0] for _ in range(2)]
+    [accepted, again] = [(await push(wire, queue, 2, transactionId="x"))[0] for _ in range(2)]
     make_calm(wire)
     await maintain(wire, on=False)
 
     async def moved() -> bool:
-        return bool((await wire.get("/api/v1/operations", kept["operationId"])).ok()["durability"] == "store")
+        return bool((await wire.get("/api/v1/operations", accepted["operationId"])).ok()["durability"] == "store")
 
     await until(moved)
-    found = (await wire.get("/api/v1/operations", kept["operationId"])).ok()
+    found = (await wire.get("/api/v1/operations", accepted["operationId"])).ok()
     assert found["status"] == "pending"
     wire.app.engine.operation_drain.start()
-    assert (await completed(wire, kept["operationId"]))["result"]["items"][0]["status"] == "queued"
+    assert (await completed(wire, accepted["operationId"]))["result"]["items"][0]["status"] == "queued"
     assert (await completed(wire, again["operationId"]))["result"]["items"][0]["status"] == "duplicate"
     assert [message["data"] for message in await wire.pop(queue)] == [0, 1, 2]
 
@@ -151,26 +151,26 @@ async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wir
 async def test_a_failed_entry_of_the_journal_is_a_failed_operation(wire: Wire) -> None:
     queue = wire.name()
     await maintain(wire, on=True)
-    kept = [(await push(wire, queue, n, partition="a"))[0]["operationId"] for n in range(2)]
+    accepted = [(await push(wire, queue, n, partition="a"))[0]["operationId"] for n in range(2)]
     await wire.configure(queue, ordering="fifo")
     await maintain(wire, on=False)
 
     async def failed() -> bool:
-        states = [(await wire.get("/api/v1/operations", id)).ok()["status"] for id in kept]
+        states = [(await wire.get("/api/v1/operations", id)).ok()["status"] for id in accepted]
         return states == ["failed", "failed"]
 
     await until(failed)
-    found = (await wire.get("/api/v1/operations", kept[0])).ok()
+    found = (await wire.get("/api/v1/operations", accepted[0])).ok()
     assert (found["durability"], found["partition"]) == ("journal", "a")
     assert "fifo" in found["error_message"]
     listed = (await wire.get("/api/v1/operations", status="failed", queue=queue)).ok()
-    assert [(one["id"], one["durability"]) for one in listed["operations"]] == [(id, "journal") for id in kept]
-    gone = (await wire.post(f"/api/v1/operations/{kept[0]}/discard")).ok()
-    assert (gone["id"], gone["status"]) == (kept[0], "discarded")
-    (await wire.get("/api/v1/operations", kept[0])).refused(404)
+    assert [(one["id"], one["durability"]) for one in listed["operations"]] == [(id, "journal") for id in accepted]
+    gone = (await wire.post(f"/api/v1/operations/{accepted[0]}/discard")).ok()
+    assert (gone["id"], gone["status"]) == (accepted[0], "discarded")
+    (await wire.get("/api/v1/operations", accepted[0])).refused(404)
     await wire.configure(queue, ordering="per_key")
-    assert (await wire.post(f"/api/v1/operations/{kept[1]}/retry")).ok()["status"] in ("pending", "completed")
-    await completed(wire, kept[1])
+    assert (await wire.post(f"/api/v1/operations/{accepted[1]}/retry")).ok()["status"] in ("pending", "completed")
+    await completed(wire, accepted[1])
     assert [message["data"] for message in await wire.pop(queue)] == [1]
 
 

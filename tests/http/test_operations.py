@@ -157,7 +157,7 @@ async def test_failed_operations_are_found_page_by_page_and_counted(wire: Wire) 
 async def test_failed_operations_are_retried_and_discarded_together(wire: Wire) -> None:
     queue, other = wire.name(), wire.name()
     ids = await fail(wire, queue, *range(5))
-    kept = await fail(wire, other, "kept")
+    others = await fail(wire, other, "kept")
     discarded = (await wire.post("/api/v1/operations/discard", body={"ids": ids[:2]})).ok()
     assert (discarded["done"], discarded["refused"], discarded["cursor"]) == (ids[:2], [], None)
     first = (await wire.post("/api/v1/operations/retry", body={"queue": queue, "limit": 2})).ok()
@@ -169,7 +169,7 @@ async def test_failed_operations_are_retried_and_discarded_together(wire: Wire) 
     late = (await wire.post("/api/v1/operations/retry", body={"ids": [ids[0], str(uuid4())]})).ok()
     assert [one["code"] for one in late["refused"]] == ["conflict", "not_found"]
     assert (await wire.get("/api/v1/operations", ids[0])).ok()["status"] == "discarded"
-    assert await listed(wire, status="failed", queue=other) == kept
+    assert await listed(wire, status="failed", queue=other) == others
     for body in ({}, {"ids": [], "all": True}, {"queue": queue, "all": True}, {"ids": ["x"]}):
         (await wire.post("/api/v1/operations/discard", body=body)).refused(400)
 
@@ -201,9 +201,9 @@ async def test_a_limited_queue_tells_its_pressure_and_when_there_will_be_room(wi
     [one, *_] = await push(wire, queue, 1, 2, status=201)
     assert (one["queueDepth"], one["remainingCapacity"], one["pressure"]) == (2, 2, 0.5)
     make_busy(wire)
-    [waits] = await push(wire, queue, 3)
-    assert (waits["queueDepth"], waits["remainingCapacity"], waits["pressure"]) == (3, 1, 0.75)
-    await ended(wire, waits["operationId"])
+    [accepted] = await push(wire, queue, 3)
+    assert (accepted["queueDepth"], accepted["remainingCapacity"], accepted["pressure"]) == (3, 1, 0.75)
+    await ended(wire, accepted["operationId"])
     make_calm(wire)
     await push(wire, queue, 4, status=201)
     full = await wire.post("/api/v1/push", body={"items": [{"queue": queue, "payload": 5}]})

@@ -121,31 +121,31 @@ async def test_what_is_on_its_way_to_be_an_operation_counts_but_few_callers_are_
     broker: Broker, admission: Admission
 ) -> None:
     admission.limits = {"push": Limit(-1.0, 10)}
-    held = asyncio.Event()
+    gate = asyncio.Event()
     enqueue = broker.store.operations.enqueue
 
     async def slow(operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        await held.wait()
+        await gate.wait()
         return await enqueue(operations)
 
     broker.store.operations.enqueue = slow  # type: ignore[method-assign]
-    kept = [asyncio.create_task(broker.push("q", number)) for number in range(10)]
+    operations = [asyncio.create_task(broker.push("q", number)) for number in range(10)]
     await asyncio.sleep(0)
     few = [asyncio.create_task(broker.push("q", number, partition="few")) for number in range(CALLERS - 9)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
         await broker.push("q", "one too many")
     assert {outcome.status for outcome in await asyncio.gather(*few)} == {"queued"}
-    held.set()
-    assert {outcome.status for outcome in await asyncio.gather(*kept)} == {"buffered"}
+    gate.set()
+    assert {outcome.status for outcome in await asyncio.gather(*operations)} == {"buffered"}
     with pytest.raises(Overloaded, match="10 operations wait, of 10"):
         await broker.push("q", "as many wait as may")
 
 
 async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admission: Admission) -> None:
     """The store takes a flush at a time; once one left others behind, it is known how long they wait."""
-    held, held_again = asyncio.Event(), asyncio.Event()
-    push, gates = broker.store.messages.push, iter([held, held_again])
+    gate, second_gate = asyncio.Event(), asyncio.Event()
+    push, gates = broker.store.messages.push, iter([gate, second_gate])
 
     async def slow(slices: Sequence[Slice]) -> list[PushResult]:
         if gate := next(gates, None):
@@ -158,18 +158,18 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
     pushes = [asyncio.create_task(broker.push("q", number)) for number in range(1_500)]
     await asyncio.sleep(0)
     assert admission.wait_seconds("push") == 0, "a burst: nothing is known of the store"
-    held.set()
+    gate.set()
     while not admission.wait_seconds("push"):  # noqa: ASYNC110
         await asyncio.sleep(0)
     admission.limits = {"push": Limit(0.0, 10_000)}
-    kept = asyncio.create_task(broker.push("q", "late", partition="other"))
-    assert (await kept).status == "buffered"
-    held_again.set()
+    late = asyncio.create_task(broker.push("q", "late", partition="other"))
+    assert (await late).status == "buffered"
+    second_gate.set()
     assert {outcome.status for outcome in await asyncio.gather(*pushes)} == {"queued"}
     assert admission.wait_seconds("push") == 0
 
 
-async def behind_an_operation(broker: Broker) -> asyncio.Event:
+async def with_an_operation(broker: Broker) -> asyncio.Event:
     """Keep a push in q, and let the next that meets it wait for it until the event is set."""
     drain, admission = broker.engine.operation_drain, broker.engine.admission
     await drain.stop()
@@ -189,7 +189,7 @@ def items(*payloads: bytes, partition: str = "Default") -> list[PushItem]:
 
 
 async def test_a_push_that_meets_operations_waits_for_them_and_holds_up_nobody(broker: Broker) -> None:
-    over = await behind_an_operation(broker)
+    over = await with_an_operation(broker)
     both = asyncio.create_task(broker.push_many(items(b"2", b"3") + items(b"4", partition="other")))
     assert (await broker.push("q", 5, partition="free")).status == "queued"
     broker.engine.operation_drain.start()
@@ -204,7 +204,7 @@ async def test_a_push_that_meets_operations_waits_for_them_and_holds_up_nobody(b
 
 
 async def test_a_push_that_waited_for_operations_in_vain_becomes_one(broker: Broker) -> None:
-    over = await behind_an_operation(broker)
+    over = await with_an_operation(broker)
     over.set()
     both = await broker.push_many(items(b"2") + items(b"3", partition="other"))
     assert [outcome.status for outcome in both] == ["buffered", "queued"]
@@ -214,7 +214,7 @@ async def test_a_push_that_waited_for_operations_in_vain_becomes_one(broker: Bro
 async def test_a_push_that_must_become_an_operation_is_refused_past_the_depth_and_others_are_not(
     broker: Broker,
 ) -> None:
-    over = await behind_an_operation(broker)
+    over = await with_an_operation(broker)
     over.set()
     broker.engine.operation_drain.depth = 10_000
     both = await broker.push_many(items(b"2") + items(b"3", partition="other"))
@@ -238,9 +238,9 @@ def test_a_request_that_waits_for_a_locked_partition_too_is_told_of_operations_w
         part = Slice(PartitionId(0, index), 1, QueueOptions(), [], [], [], [], [])
         draft = flush.drafts["t", "q", name] = Draft(("t", "q", name), part)
         draft.owners.append((0, index))
-    behind, locked = flush.drafts.values()
-    assert flush.is_patient(behind)
-    flush.leave_out(behind)
+    draft, locked = flush.drafts.values()
+    assert flush.is_patient(draft)
+    flush.leave_out(draft)
     flush.put_off(locked)
     flush.tell_left_out()
     assert isinstance(flush.outcomes[0], list)

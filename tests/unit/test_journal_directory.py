@@ -29,7 +29,7 @@ class Process:
         self.abandoned: set[Lane] = set()
         journal.attach(self.lanes, lambda: self.abandoned)
 
-    async def keep(self, lane: Lane, *bodies: bytes) -> None:
+    async def append(self, lane: Lane, *bodies: bytes) -> None:
         failure = await self.lanes.append([NewEntry(lane, 1, body) for body in bodies])
         if failure is not None:
             raise failure
@@ -71,17 +71,17 @@ async def test_what_any_process_appends_is_in_one_order_and_its_lane_known_to_al
     tmp_path: Path,
 ) -> None:
     async with processes(tmp_path, 3) as (owner, first, second):
-        await first.keep(A, b"1")
+        await first.append(A, b"1")
         assert all(A in one.lanes for one in (owner, first, second))
-        await second.keep(A, b"2")
-        await owner.keep(A, b"3")
-        await asyncio.gather(first.keep(A, b"4"), first.keep(A, b"5"), owner.keep(B, b"other"))
+        await second.append(A, b"2")
+        await owner.append(A, b"3")
+        await asyncio.gather(first.append(A, b"4"), first.append(A, b"5"), owner.append(B, b"other"))
         assert all(B in one.lanes for one in (owner, first, second))
         assert [body for body in await owner.bodies() if body != b"other"] == [b"1", b"2", b"3", b"4", b"5"]
         assert await first.bodies() == await second.bodies() == [], "the owner drains"
         await owner.drain()
         await until(lambda: not (first.lanes or second.lanes))
-        await second.keep(A, b"6")
+        await second.append(A, b"6")
         assert A in first.lanes
         await owner.drain()
         await until(lambda: not (first.lanes or second.lanes))
@@ -90,7 +90,7 @@ async def test_what_any_process_appends_is_in_one_order_and_its_lane_known_to_al
 
 async def test_who_joins_late_holds_what_waits(tmp_path: Path) -> None:
     async with processes(tmp_path, 1) as [owner]:
-        await owner.keep(A, b"1")
+        await owner.append(A, b"1")
         async with processes(tmp_path, 1) as [late]:
             assert A in late.lanes
             assert late.journal.state() == owner.journal.state()
@@ -100,7 +100,7 @@ async def test_who_joins_late_holds_what_waits(tmp_path: Path) -> None:
 
 async def test_what_is_for_another_store_goes_to_another_journal(tmp_path: Path) -> None:
     async with processes(tmp_path, 1) as [owner], processes(tmp_path, 1, store="b") as [other]:
-        await other.keep(A, b"1")
+        await other.append(A, b"1")
         assert A not in owner.lanes
         assert await owner.bodies() == []
         assert await other.bodies() == [b"1"]
@@ -108,16 +108,16 @@ async def test_what_is_for_another_store_goes_to_another_journal(tmp_path: Path)
 
 async def test_when_the_owner_goes_another_goes_on_and_no_lane_is_let_go_meanwhile(tmp_path: Path) -> None:
     async with processes(tmp_path, 3) as (owner, first, second):
-        await first.keep(A, b"1")
+        await first.append(A, b"1")
         closing = asyncio.create_task(owner.journal.close())
-        kept = asyncio.create_task(second.keep(A, b"2"))
+        appending = asyncio.create_task(second.append(A, b"2"))
         while not closing.done():
             assert A in first.lanes
             assert A in second.lanes
             await asyncio.sleep(0.001)
-        [lost] = await asyncio.gather(kept, return_exceptions=True)
+        [lost] = await asyncio.gather(appending, return_exceptions=True)
         assert lost is None or isinstance(lost, OutcomeUnknown)
-        await second.keep(A, b"3")
+        await second.append(A, b"3")
         heirs = [one for one in (first, second) if await one.bodies()]
         assert len(heirs) == 1
         found = await heirs[0].bodies()
@@ -128,9 +128,9 @@ async def test_when_the_owner_goes_another_goes_on_and_no_lane_is_let_go_meanwhi
 
 async def test_a_full_journal_is_told_to_whoever_hands_over(tmp_path: Path) -> None:
     async with processes(tmp_path, 2, bytes_max=1_000) as (owner, other):
-        await other.keep(A, bytes(700))
+        await other.append(A, bytes(700))
         with pytest.raises(JournalFull):
-            await other.keep(B, bytes(700))
+            await other.append(B, bytes(700))
         assert B not in other.lanes
         assert B not in owner.lanes
         assert other.journal.room() == owner.journal.room()
@@ -139,8 +139,8 @@ async def test_a_full_journal_is_told_to_whoever_hands_over(tmp_path: Path) -> N
 async def test_the_owner_knows_the_lanes_in_which_a_process_has_work_that_may_yet_be_applied(tmp_path: Path) -> None:
     async with processes(tmp_path, 3) as (owner, other, third):
         other.abandoned = {A}
-        await other.keep(A, b"1")
-        await third.keep(B, b"2")
+        await other.append(A, b"1")
+        await third.append(B, b"2")
         assert owner.journal.unsettled() == {A}, "from the moment on when the entry could be read"
         other.abandoned = set()
         await other.journal.tell()
@@ -168,7 +168,7 @@ async def test_an_operation_is_found_from_any_process_until_it_is_applied(tmp_pa
 
 async def test_a_failed_entry_is_seen_and_tried_again_from_any_process(tmp_path: Path) -> None:
     async with processes(tmp_path, 2) as (owner, other):
-        await other.keep(A, b"1")
+        await other.append(A, b"1")
         [entry] = await owner.entries()
         await owner.journal.fail(entry, "no")
         owner.lanes.let_go([A])

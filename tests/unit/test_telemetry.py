@@ -12,9 +12,9 @@ from fairlane.telemetry import QUEUES_MAX, Telemetry, VerbStats, upper_bound
 
 def test_each_latency_falls_into_the_bucket_around_it() -> None:
     for micros in [*range(300), 1023, 1024, 1025, 10**5, 10**6, 3 * 10**9]:
-        operation = VerbStats()
-        operation.record(micros / 1e6 + 1e-10, 1)
-        [bucket] = [index for index, count in enumerate(operation.buckets) if count]
+        verb = VerbStats()
+        verb.record(micros / 1e6 + 1e-10, 1)
+        [bucket] = [index for index, count in enumerate(verb.buckets) if count]
         assert micros / 1e6 < upper_bound(bucket), micros
         if bucket:
             assert micros / 1e6 >= upper_bound(bucket - 1) - 1e-12, micros
@@ -27,21 +27,21 @@ def test_bounds_rise_and_are_at_most_a_quarter_apart() -> None:
 
 
 def test_percentiles_are_as_near_as_the_buckets_tell() -> None:
-    operation = VerbStats()
+    verb = VerbStats()
     for millisecond in range(1, 1001):
-        operation.record(millisecond / 1000, 2)
-    assert (operation.count, operation.items) == (1000, 2000)
-    assert operation.mean_ms() == pytest.approx(500.5)
-    assert 500 <= operation.percentile_ms(0.5) <= 500 * 1.25
-    assert 990 <= operation.percentile_ms(0.99) <= 990 * 1.25
+        verb.record(millisecond / 1000, 2)
+    assert (verb.count, verb.items) == (1000, 2000)
+    assert verb.mean_ms() == pytest.approx(500.5)
+    assert 500 <= verb.percentile_ms(0.5) <= 500 * 1.25
+    assert 990 <= verb.percentile_ms(0.99) <= 990 * 1.25
     assert VerbStats().percentile_ms(0.99) == 0.0
 
 
 def test_a_histogram_counts_everything_below_each_bound() -> None:
-    operation = VerbStats()
+    verb = VerbStats()
     for seconds in (0.000_001, 0.0001, 0.01, 1.0, 200.0):
-        operation.record(seconds, 1)
-    found = dict(operation.histogram())
+        verb.record(seconds, 1)
+    found = dict(verb.histogram())
     assert list(found) == sorted(found)
     assert found[0.000128] == 2
     assert max(found.values()) == 4, "what took longer than the last bound is only in the count"

@@ -26,7 +26,7 @@ class Span(NamedTuple):
 class Bucket:
     """What happened from `at` on, for `seconds`."""
 
-    __slots__ = ("at", "cpu_seconds", "operations", "queues", "resident_bytes", "seconds")
+    __slots__ = ("at", "cpu_seconds", "queues", "resident_bytes", "seconds", "verbs")
 
     def __init__(self, at: int) -> None:
         self.at = at
