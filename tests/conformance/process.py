@@ -62,30 +62,30 @@ async def hold(broker: Broker, queue: str, seconds: str) -> None:
 
 
 class Doomed:
-    """The operations of a store, and the end of this process at one point: behind the commit that keeps the last push,
-    behind the claim, in the transaction that applies it, and behind that one's commit."""
+    """The operations of a store, and the end of this process at one point: after the commit that enqueues the last
+    push, after the claim, in the transaction that applies it, and after that one's commit."""
 
-    def __init__(self, behind: Operations, point: str) -> None:
-        self._behind = behind
+    def __init__(self, operations: Operations, point: str) -> None:
+        self._operations = operations
         self._point = point
         self._left = 3
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._behind, name)
+        return getattr(self._operations, name)
 
     def _reached(self, point: str) -> None:
         if point == self._point:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        results = await self._behind.enqueue(operations)
+        results = await self._operations.enqueue(operations)
         self._left -= 1
         if not self._left:
-            self._reached("kept")
+            self._reached("enqueued")
         return results
 
     async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
-        claimed = await self._behind.claim(worker, lanes=lanes, token=token)
+        claimed = await self._operations.claim(worker, lanes=lanes, token=token)
         if claimed:
             self._reached("claimed")
         return claimed
@@ -93,7 +93,7 @@ class Doomed:
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
         for one in work:
             one.results = partial(self._dying, one.results)
-        results = await self._behind.apply(work)
+        results = await self._operations.apply(work)
         self._reached("applied")
         return results
 

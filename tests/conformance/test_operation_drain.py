@@ -245,14 +245,14 @@ async def test_a_broker_that_dies_at_any_point_of_an_operation_leaves_each_effec
     """Killed with its operations kept, claimed, half applied and applied. What is stored is looked at by SQL alone."""
     queue = await harness.queue()
     await harness.store.close()
-    points = ("kept", "claimed", "applying", "applied")
+    points = ("enqueued", "claimed", "applying", "applied")
     answered: dict[str, list[int]] = {}
     for turn, point in enumerate(points):  # each a minute later than the one before, whose claims have run out by then
         async with process(harness, "crash", queue.name, point, ahead=60 * turn) as broker:
             told = await broker.lines()
         assert told[0] == "open"
         answered[point] = [n for n, status in told[1:] if status == "buffered"]
-    assert answered == {"kept": [0, 1], "claimed": [0, 1, 2], "applying": [0, 1, 2], "applied": [0, 1, 2]}
+    assert answered == {"enqueued": [0, 1], "claimed": [0, 1, 2], "applying": [0, 1, 2], "applied": [0, 1, 2]}
     await harness.reopen()
     harness.clock.advance(60 * len(points))  # whatever the dead had claimed is anybody's
     heir = harness.broker

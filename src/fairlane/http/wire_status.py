@@ -224,7 +224,7 @@ class Connections(msgspec.Struct, kw_only=True):
     busy: int
 
 
-class Work(msgspec.Struct, kw_only=True):
+class RequestCounts(msgspec.Struct, kw_only=True):
     pending: int
     """Requests handed over and not answered yet."""
     completed: int
@@ -244,7 +244,7 @@ class VerbStatus(msgspec.Struct, kw_only=True):
 class EngineStatus(msgspec.Struct, kw_only=True):
     connections: Connections
     """To the database."""
-    queue: Work
+    queue: RequestCounts
     operations: dict[str, VerbStatus]
     admission: AdmissionStatus
     uptime_seconds: float

@@ -25,6 +25,7 @@ from fairlane.http.wire_status import (
     JournalStatus,
     LeaseCounts,
     Point,
+    RequestCounts,
     Requests,
     SpanQuery,
     Status,
@@ -32,7 +33,6 @@ from fairlane.http.wire_status import (
     StatusQueue,
     TimeRange,
     VerbStatus,
-    Work,
     WorkerEntry,
 )
 from fairlane.model.queue import Queue
@@ -228,7 +228,7 @@ def engine_status(app: App) -> EngineStatus:
     total, busy = app.engine.store.connections()
     return EngineStatus(
         connections=Connections(total=total, busy=busy),
-        queue=Work(
+        queue=RequestCounts(
             pending=app.engine.pending,
             completed=sum(verb.count for verb in telemetry.verbs.values()),
             parked=len(app.engine.waiters),
