@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-from importlib.resources import files
 from typing import Final
 
 import apsw
@@ -12,7 +10,7 @@ import apsw
 from fairlane.errors import StoreUnavailable, StoreUnsafe
 from fairlane.runtime.lock_file import LockFile
 from fairlane.runtime.private_file import make_private, warning_of
-from fairlane.store.sqlite import rows
+from fairlane.store.sqlite.migrate import migrate
 
 MEMORY: Final = ":memory:"
 BUSY_MS: Final = 5_000
@@ -20,7 +18,6 @@ CHECKPOINT_PAGES: Final = 10_000  # 40 MB of log: a checkpoint writes each chang
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 STATEMENTS_CACHED: Final = 256  # more than there are, so that none is prepared twice
 SAFE_VERSION: Final = (3, 51, 3)  # earlier ones can damage a file when a checkpoint and a write meet
-_MIGRATION = re.compile(r"(\d{4})_(\w+)\.sql")
 _log = logging.getLogger(__name__)
 
 
@@ -93,48 +90,3 @@ def check_durable(db: apsw.Connection) -> None:
             raise StoreUnsafe(
                 f"SQLite runs {db.filename} with {name} {found!r} where {wanted!r} is needed to be durable"
             )
-
-
-def migrations() -> list[tuple[int, str, str]]:
-    """(version, name, text) of every migration, in order."""
-    found = []
-    for file in files(__package__).joinpath("migrations").iterdir():
-        if match := _MIGRATION.fullmatch(file.name):
-            found.append((int(match[1]), match[2], file.read_text(encoding="utf-8")))
-    return sorted(found)
-
-
-def migrate(db: apsw.Connection) -> None:
-    """Bring the schema up to what this code knows, in one transaction; StoreUnsafe if it is past that."""
-    known = migrations()
-    db.execute("begin immediate")
-    try:
-        applied = _applied(db)
-        if applied > known[-1][0]:
-            raise StoreUnsafe(
-                f"{db.filename} has schema {applied}, but this version of Fairlane knows only {known[-1][0]}"
-            )
-        for version, name, text in known:
-            if version > applied:
-                db.execute(text)
-                db.execute(
-                    "insert into migrations (version, name, applied_at)"
-                    " values (?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
-                    (version, name),
-                )
-    except BaseException:
-        db.execute("rollback")
-        raise
-    db.execute("commit")
-
-
-def _applied(db: apsw.Connection) -> int:
-    """The newest version applied, 0 in an empty file."""
-    tables = {name for (name,) in rows.rows(db, "select name from sqlite_schema where type = 'table'")}
-    if tables and "migrations" not in tables:
-        raise StoreUnsafe(f"{db.filename} is the database of another program")
-    db.execute(
-        "create table if not exists migrations"
-        " (version integer primary key, name text not null, applied_at text not null) strict"
-    )
-    return int(rows.value(db, "select coalesce(max(version), 0) from migrations"))

@@ -240,17 +240,6 @@ BEGIN
     END LOOP;
 END $$;
 
--- The queues with a max_size among those of some partitions, by id.
-CREATE OR REPLACE FUNCTION fairlane.limited_queues(p_shard int, p_partitions bigint[]) RETURNS bigint[]
-LANGUAGE sql AS $$
-    SELECT coalesce(array_agg(q.id ORDER BY q.id), '{}')
-    FROM fairlane.queues q
-    WHERE (q.options ->> 'max_size')::bigint > 0
-      AND q.id IN (SELECT p.queue_id FROM unnest(p_partitions) i(id) CROSS JOIN LATERAL (
-                       SELECT x.queue_id FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = i.id
-                       ORDER BY x.epoch DESC LIMIT 1) p);
-$$;
-
 -- What a settlement finishes, as ranges: from the first to below the second.
 CREATE OR REPLACE FUNCTION fairlane.spans(
     p_lane int, p_first bigint[], p_upto bigint[], p_ahead_lane int[], p_ahead_first bigint[], p_ahead_upto bigint[]

@@ -67,7 +67,7 @@ DECLARE
     v_failing boolean;
     v_attempts int;
     v_dead int;
-    l_claim int[] := '{}';       -- lanes taken
+    l_claim int[] := '{}';         -- lanes taken
     l_partition bigint[] := '{}';
     l_name text[] := '{}';
     l_first bigint[] := '{}';
@@ -75,23 +75,17 @@ DECLARE
     l_attempts int[] := '{}';
     l_probe bigint[] := '{}';
     l_failing boolean[] := '{}';
-    l_dead int[] := '{}';
-    l_dropped bigint[] := '{}';
-    l_epoch bigint[] := '{}';
+    l_dead int[] := '{}'; l_dropped bigint[] := '{}'; l_epoch bigint[] := '{}';
     d_partition bigint[] := '{}';  -- lanes that may be read later
     d_at timestamptz[] := '{}';
     d_first bigint[] := '{}';
     d_probe bigint[] := '{}';
     d_failing boolean[] := '{}';
     d_park boolean[] := '{}';
-    d_dead int[] := '{}';
-    d_dropped bigint[] := '{}';
-    d_epoch bigint[] := '{}';
+    d_dead int[] := '{}'; d_dropped bigint[] := '{}'; d_epoch bigint[] := '{}';
     e_partition bigint[] := '{}';  -- lanes with nothing to read, now that we looked
     e_first bigint[] := '{}';
-    e_dead int[] := '{}';
-    e_dropped bigint[] := '{}';
-    e_epoch bigint[] := '{}';
+    e_dead int[] := '{}'; e_dropped bigint[] := '{}'; e_epoch bigint[] := '{}';
     v_halted bigint[] := '{}';     -- lanes put off because their partition is paused
     v_held bigint[] := '{}';
     v_moved bigint[] := '{}';
@@ -103,13 +97,8 @@ BEGIN
     SELECT q.options, coalesce(q.paused_at, g.paused_at) IS NOT NULL, g.conflation INTO o, v_paused, v_conflating
     FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
     WHERE q.id = p_queue AND g.id = p_group;
-    IF o IS NULL THEN
-        RETURN QUERY SELECT 0, 0::bigint, NULL::text, 1::bigint, 0::bigint, 0, NULL::bytea, 0::bigint,
-                            NULL::bytea, 0::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz;
-        RETURN;
-    END IF;
-    IF v_paused THEN
-        RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, 0::bigint, 0, NULL::bytea, 0::bigint,
+    IF o IS NULL OR v_paused THEN
+        RETURN QUERY SELECT 0, 0::bigint, NULL::text, (o IS NULL)::int::bigint, 0::bigint, 0, NULL::bytea, 0::bigint,
                             NULL::bytea, 0::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz;
         RETURN;
     END IF;

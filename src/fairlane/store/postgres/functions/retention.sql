@@ -225,3 +225,89 @@ BEGIN
     ON CONFLICT (shard, partition_id) DO UPDATE SET due_at = excluded.due_at;
     RETURN v_last;
 END $$;
+
+-- Removes up to p_limit segments of these partitions that lie below the start, and ids that a clear forgets; how many rows. The ids of a
+-- segment are kept while their queue's window lasts. The stored form of a message begins with its ids, each in its place: the
+-- message's at 8, the transactionId's at 63 if it has the 36 characters of a UUID.
+CREATE OR REPLACE FUNCTION fairlane.trim_log(p_shard int, p_ids bigint[], p_limit int, p_now timestamptz) RETURNS bigint
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
+    v_segments bigint;
+    v_ids bigint;
+BEGIN
+    -- No push waits for the disk because of this; what a crash takes back is done again.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    WITH gone AS (
+        DELETE FROM fairlane.segments s
+        USING (SELECT x.partition_id, x.first_pos, p.seconds, p.cleared
+               FROM (SELECT y.id, y.start, (q.options ->> 'dedup_seconds')::bigint AS seconds, coalesce(c.cleared, 0) AS cleared
+                     FROM fairlane.partitions y JOIN fairlane.queues q ON q.id = y.queue_id
+                     LEFT JOIN fairlane.trims c ON c.shard = p_shard AND c.partition_id = y.id
+                     WHERE y.shard = p_shard AND y.id = ANY (p_ids) OFFSET 0) p
+               JOIN fairlane.segments x ON x.shard = p_shard AND x.partition_id = p.id
+               WHERE x.first_pos < p.start AND x.first_pos + x.n <= p.start LIMIT p_limit) d
+        WHERE s.shard = p_shard AND s.partition_id = d.partition_id AND s.first_pos = d.first_pos
+        RETURNING s.partition_id, s.first_pos, s.created_at, s.keys, s.ends, s.body,
+                  s.created_at + make_interval(secs => d.seconds) AS forget_at,
+                  s.created_at + make_interval(secs => d.seconds) > t AND s.first_pos >= d.cleared AS known),
+    ids AS (
+        SELECT g.partition_id, g.first_pos, g.created_at, g.forget_at, g.keys, i.message_ids,
+               CASE WHEN i.transaction_ids <> i.message_ids THEN fairlane.uuids_in(g.ends, g.body) END AS transaction_ids
+        FROM gone g
+        CROSS JOIN LATERAL (
+            SELECT string_agg(substring(g.body FROM e.low + 8 FOR 36), '') AS message_ids,
+                   string_agg(substring(g.body FROM e.low + 63 FOR 36), '') AS transaction_ids
+            FROM unnest(0 || g.ends[: cardinality(g.ends) - 1]) e(low)) i
+        WHERE g.known),
+    -- Segments that follow each other and were written in one second leave one row together: a row costs more than the ids in it.
+    kept AS (
+        INSERT INTO fairlane.deleted_ids (shard, partition_id, created_at, first_pos, forget_at, keys, message_ids, transaction_ids)
+        SELECT p_shard, i.partition_id, max(i.created_at), min(i.first_pos), max(i.forget_at),
+               fairlane.join_arrays(i.keys ORDER BY i.first_pos),
+               decode(replace(encode(string_agg(i.message_ids, '' ORDER BY i.first_pos), 'escape'), '-', ''), 'hex'),
+               fairlane.join_arrays(i.transaction_ids ORDER BY i.first_pos)
+        FROM (SELECT i.*, i.transaction_ids IS NULL AS same, date_trunc('second', i.created_at) AS second,
+                     sum(cardinality(i.keys)) OVER (
+                         PARTITION BY i.partition_id, i.transaction_ids IS NULL, date_trunc('second', i.created_at)
+                         ORDER BY i.first_pos) AS upto
+              FROM ids i) i
+        GROUP BY i.partition_id, i.same, i.second, i.first_pos + cardinality(i.keys) - i.upto, i.upto / 1024),
+    forgotten AS (
+        DELETE FROM fairlane.message_keys k
+        USING (SELECT g.partition_id, g.first_pos, unnest(g.keys) AS key, cardinality(g.keys) AS n FROM gone g
+               WHERE NOT g.known AND fairlane.has_keys(p_shard, g.partition_id)) f
+        WHERE k.shard = p_shard AND k.partition_id = f.partition_id AND k.key = f.key
+          AND k.position >= f.first_pos AND k.position < f.first_pos + f.n)
+    SELECT count(*) INTO v_segments FROM gone;
+
+    SELECT fairlane.forget(p_shard, array_agg(x.partition_id), array_agg(x.created_at), array_agg(x.first_pos)) INTO v_ids
+    FROM (SELECT d.partition_id, d.created_at, d.first_pos FROM fairlane.trims c
+          JOIN fairlane.deleted_ids d ON d.shard = p_shard AND d.partition_id = c.partition_id AND d.first_pos < c.cleared
+          WHERE c.shard = p_shard AND c.partition_id = ANY (p_ids) AND c.cleared > 0 LIMIT p_limit) x;
+    RETURN v_segments + v_ids;
+END $$;
+
+-- Removes results, and marks of messages that were taken out, of which neither message nor id is left.
+CREATE OR REPLACE FUNCTION fairlane.trim_beside(p_shard int, p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    v record;
+BEGIN
+    SELECT array_agg(p.id) AS ids, array_agg(least(
+               p.start,
+               (SELECT s.first_pos FROM fairlane.segments s WHERE s.shard = p_shard AND s.partition_id = p.id
+                ORDER BY s.first_pos LIMIT 1),
+               (SELECT d.first_pos FROM fairlane.deleted_ids d WHERE d.shard = p_shard AND d.partition_id = p.id
+                ORDER BY d.created_at, d.first_pos LIMIT 1))) AS first INTO v
+    FROM fairlane.partitions p
+    WHERE p.shard = p_shard AND p.id = ANY (p_ids)
+      AND (EXISTS (SELECT 1 FROM fairlane.results r WHERE r.shard = p_shard AND r.partition_id = p.id AND r.position < p.start)
+           OR EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p.id AND x.position < p.start));
+    DELETE FROM fairlane.results r USING unnest(v.ids, v.first) u(id, first)
+    WHERE r.shard = p_shard AND r.partition_id = u.id AND r.position < u.first;
+    DELETE FROM fairlane.skips x USING unnest(v.ids, v.first) u(id, first)
+    WHERE x.shard = p_shard AND x.partition_id = u.id AND x.position < u.first;
+END $$;

@@ -1,0 +1,77 @@
+-- Reads partitions of one shard backward, each from below a time and a position: up to p_limit messages of each that were
+-- created at or after p_since, with the beginning of their stored form. `item` is the partition's index.
+CREATE OR REPLACE FUNCTION fairlane.back(
+    p_shard int, p_ids bigint[], p_until timestamptz[], p_below bigint[], p_since timestamptz, p_limit int, p_bytes int
+) RETURNS TABLE (item int, pos bigint, at timestamptz, head bytea)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_start bigint;
+    v_below bigint;
+    v_left bigint;
+    v_got bigint;
+    s record;
+BEGIN
+    FOR i IN 1 .. cardinality(p_ids) LOOP
+        SELECT p.start INTO v_start FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_ids[i];
+        CONTINUE WHEN NOT FOUND;
+        v_below := least(p_below[i], fairlane.position_at(p_shard, p_ids[i], p_until[i]));
+        v_left := p_limit;
+        FOR s IN
+            SELECT x.first_pos, x.n, x.created_at FROM fairlane.segments x
+            WHERE x.shard = p_shard AND x.partition_id = p_ids[i] AND x.first_pos < v_below ORDER BY x.first_pos DESC
+        LOOP
+            EXIT WHEN v_left <= 0 OR s.created_at < p_since OR least(v_below, s.first_pos + s.n) <= v_start;
+            RETURN QUERY
+            SELECT i, g.pos, s.created_at,
+                   substring(b.body FROM coalesce(b.ends[(g.pos - s.first_pos)::int], 0) + 1
+                             FOR least(p_bytes, b.ends[(g.pos - s.first_pos)::int + 1]
+                                                - coalesce(b.ends[(g.pos - s.first_pos)::int], 0)))
+            FROM (SELECT h AS pos
+                  FROM generate_series(least(v_below, s.first_pos + s.n) - 1, greatest(v_start, s.first_pos), -1) h
+                  WHERE NOT EXISTS (SELECT 1 FROM fairlane.skips k WHERE k.shard = p_shard AND k.partition_id = p_ids[i]
+                                    AND k.position = h AND k.group_id = 0)
+                  LIMIT v_left) g
+            CROSS JOIN fairlane.segments b
+            WHERE b.shard = p_shard AND b.partition_id = p_ids[i] AND b.first_pos = s.first_pos
+            ORDER BY g.pos DESC;
+            GET DIAGNOSTICS v_got = ROW_COUNT;
+            v_left := v_left - v_got;
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- Takes a message out for every group, with all that is known of it; false if it is not there.
+CREATE OR REPLACE FUNCTION fairlane.delete_message(
+    p_shard int, p_partition bigint, p_position bigint, p_transaction_id text, p_now timestamptz
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_queue bigint := fairlane.hold(p_shard, p_partition);
+BEGIN
+    IF v_queue IS NULL OR NOT fairlane.is_there(p_shard, p_partition, p_position) THEN
+        RETURN false;
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+    UPDATE fairlane.queues q SET depth = q.depth - 1
+    WHERE q.id = v_queue AND (q.options ->> 'max_size')::bigint > 0
+      AND fairlane.is_open(p_shard, p_partition, p_position);
+    PERFORM fairlane.take(p_shard, p_partition, k.group_id, NULL, p_position, p_position + 1, t) FROM fairlane.cursors k
+    WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.claimed > 0;
+    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position = p_position;
+    DELETE FROM fairlane.failures x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position = p_position;
+    DELETE FROM fairlane.dead_letters x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position = p_position;
+    DELETE FROM fairlane.results x WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position = p_position;
+    DELETE FROM fairlane.traces x
+    WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.transaction_id = p_transaction_id;
+    DELETE FROM fairlane.trace_names x
+    WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.transaction_id = p_transaction_id;
+    INSERT INTO fairlane.skips (shard, partition_id, position, group_id, created_at)
+    VALUES (p_shard, p_partition, p_position, 0, t);
+    PERFORM fairlane.step_over(p_shard, v_queue, p_partition, 0, t);
+    UPDATE fairlane.cursors k SET committed = fairlane.watermark(p_shard, p_partition, k.group_id, k.committed, k.claimed)
+    WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.claimed > k.committed;
+    RETURN true;
+END $$;

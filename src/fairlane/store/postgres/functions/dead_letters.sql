@@ -1,0 +1,103 @@
+-- The earlier failures of a message, with one more; of many the oldest are forgotten.
+CREATE OR REPLACE FUNCTION fairlane.earlier(p_history jsonb, p_error text, p_at timestamptz) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_array_length(p_history) >= 9 THEN p_history - 0 ELSE p_history END
+        || jsonb_build_array(jsonb_build_object('at', (extract(epoch FROM p_at) * 1000000)::bigint, 'error', p_error));
+$$;
+
+-- Keeps a message that is given up on, whole. A message that failed, was sought back to and failed again replaces its letter.
+-- Without p_error the error of its last failure is kept.
+CREATE OR REPLACE FUNCTION fairlane.bury(
+    p_shard int, p_queue bigint, p_partition bigint, p_group bigint, p_position bigint, p_error text, p_now timestamptz,
+    p_charge int DEFAULT 0  -- 1: this delivery failed too, and was not counted yet; NULL: it may never have been delivered
+) RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    f record;
+    s record;
+    lo int;
+BEGIN
+    SELECT x.attempts, x.first_failed_at, x.failed_at, x.error, x.history INTO f FROM fairlane.failures x
+    WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.group_id = p_group AND x.position = p_position;
+    SELECT x.first_pos, x.created_at, x.ends, x.body INTO s FROM fairlane.segments x
+    WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.first_pos <= p_position
+    ORDER BY x.first_pos DESC LIMIT 1;
+    lo := coalesce(s.ends[p_position - s.first_pos], 0);
+    INSERT INTO fairlane.dead_letters AS d
+           (shard, partition_id, group_id, position, queue_id, message, message_created_at, error, attempts,
+            first_failed_at, failed_at, history, forward_at)
+    VALUES (p_shard, p_partition, p_group, p_position, p_queue,
+            substring(s.body FROM lo + 1 FOR s.ends[p_position - s.first_pos + 1] - lo), s.created_at, coalesce(p_error, f.error),
+            CASE WHEN p_charge IS NULL THEN coalesce(f.attempts, 0) ELSE greatest(f.attempts + p_charge, 1) END, least(f.first_failed_at, p_now), p_now,
+            CASE WHEN f.attempts > 0 AND p_error IS NOT NULL AND f.failed_at < p_now
+                 THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE coalesce(f.history, '[]') END,
+            (SELECT p_now FROM fairlane.queues q
+             WHERE q.id = p_queue AND jsonb_typeof(q.options -> 'dead_letter_queue') = 'string'))
+    ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+    SET error = excluded.error, attempts = excluded.attempts, first_failed_at = excluded.first_failed_at,
+        failed_at = excluded.failed_at, history = excluded.history, forward_at = excluded.forward_at,
+        replayed_at = NULL, replayed_as = NULL;
+    DELETE FROM fairlane.failures x
+    WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.group_id = p_group AND x.position = p_position;
+END $$;
+
+-- Dead-letters a message for one group wherever its cursor stands before it: d dead, f finished, g gone.
+CREATE OR REPLACE FUNCTION fairlane.bury_message(
+    p_shard int, p_partition bigint, p_group bigint, p_position bigint, p_error text, p_now timestamptz
+) RETURNS "char"
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_queue bigint := fairlane.hold(p_shard, p_partition);
+    v_committed bigint := (SELECT k.committed FROM fairlane.cursors k
+                           WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.group_id = p_group);
+BEGIN
+    IF v_queue IS NULL OR v_committed IS NULL OR NOT fairlane.is_there(p_shard, p_partition, p_position) THEN
+        RETURN 'g';
+    END IF;
+    IF p_position < v_committed OR fairlane.next_skip(p_shard, p_partition, p_group, p_position) = p_position THEN
+        RETURN 'f';
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+    IF p_position < (SELECT k.claimed FROM fairlane.cursors k
+                     WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.group_id = p_group) THEN
+        RETURN (SELECT CASE WHEN s.died = '{}' THEN 'f' ELSE 'd' END
+                FROM fairlane.settle(p_shard, ARRAY[p_partition], ARRAY[p_group], ARRAY[NULL]::uuid[], ARRAY[false], ARRAY[1],
+                                     ARRAY['b'], ARRAY[p_position], ARRAY[p_position + 1], ARRAY[-1]::bigint[], ARRAY[p_error],
+                                     '{}', '{}', '{}', t) s);
+    END IF;
+    PERFORM fairlane.bury(p_shard, v_queue, p_partition, p_group, p_position, p_error, t);
+    UPDATE fairlane.cursors k SET dead = k.dead + 1
+    WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.group_id = p_group;
+    INSERT INTO fairlane.skips (shard, partition_id, position, group_id, created_at)
+    VALUES (p_shard, p_partition, p_position, p_group, t);
+    PERFORM fairlane.step_over(p_shard, v_queue, p_partition, p_group, t);
+    RETURN 'd';
+END $$;
+
+-- The dead letters of a queue in one shard that match; NULL matches any.
+CREATE OR REPLACE FUNCTION fairlane.dead_letters_where(
+    p_shard int, p_queue bigint, p_group text, p_partition bigint, p_ids text[], p_failed_from timestamptz,
+    p_failed_until timestamptz, p_replayed boolean, p_error text
+) RETURNS TABLE (id text, shard int, partition_id bigint, group_id bigint, "position" bigint, queue text, partition_name text,
+                 "group" text, message bytea, message_created_at timestamptz, error text, attempts int,
+                 first_failed_at timestamptz, failed_at timestamptz, replayed_at timestamptz, replayed_as text,
+                 history jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) COLLATE "C", d.shard, d.partition_id, d.group_id,
+           d.position, q.name, p.name::text, g.name, d.message, d.message_created_at, d.error, d.attempts, d.first_failed_at,
+           d.failed_at, d.replayed_at, d.replayed_as, d.history
+    FROM fairlane.dead_letters d
+    JOIN fairlane.queues q ON q.id = d.queue_id
+    JOIN fairlane.groups g ON g.id = d.group_id
+    JOIN fairlane.partitions p ON p.shard = d.shard AND p.id = d.partition_id
+    WHERE d.shard = p_shard AND d.queue_id = p_queue
+      AND (p_group IS NULL OR g.name = p_group)
+      AND (p_partition IS NULL OR d.partition_id = p_partition)
+      AND (p_ids IS NULL OR concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) = ANY (p_ids))
+      AND (p_failed_from IS NULL OR d.failed_at >= p_failed_from)
+      AND (p_failed_until IS NULL OR d.failed_at < p_failed_until)
+      AND (p_replayed IS NULL OR (d.replayed_at IS NOT NULL) = p_replayed)
+      AND (p_error IS NULL OR strpos(d.error, p_error) > 0);
+$$;

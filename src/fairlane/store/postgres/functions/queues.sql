@@ -1,0 +1,159 @@
+-- The named queues of a tenant, with p_make made where they are missing. What somebody else deletes or makes meanwhile may be left out.
+CREATE OR REPLACE FUNCTION fairlane.ensure(
+    p_tenant text, p_names text[], p_namespaces text[], p_tasks text[], p_options text, p_make boolean, p_now timestamptz
+) RETURNS TABLE (id bigint, tenant text, name text, namespace text, task text, options jsonb, created_at timestamptz)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
+#variable_conflict use_column
+DECLARE
+    v_tenant int;
+BEGIN
+    SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant;
+    IF p_make THEN
+        INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
+        SELECT v_tenant, w.name, w.namespace, w.task, p_options::jsonb, coalesce(p_now, clock_timestamp())
+        FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
+        LEFT JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x ON true
+        WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, whoever else makes them
+        ON CONFLICT (tenant_id, name) DO NOTHING;
+    END IF;
+    RETURN QUERY
+    SELECT x.id, p_tenant, x.name, x.namespace, x.task, x.options, x.created_at
+    FROM unnest(p_names) w(name)
+    CROSS JOIN LATERAL (SELECT q.* FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x;
+END $$;
+
+-- The named partitions of one shard, each with its queue; with p_make made where they are missing, each with a cursor for every group
+-- of its queue. They are made under the queue's row lock, as is the birth of a group: otherwise a lane could be born without a
+-- reader. Of a queue that is gone nothing is returned.
+CREATE OR REPLACE FUNCTION fairlane.born(p_shard int, p_queues bigint[], p_names text[], p_make boolean, p_now timestamptz)
+RETURNS TABLE (id bigint, queue_id bigint, name text)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_missing bigint[];
+    v_new bigint[];
+    v_homes bigint[];
+BEGIN
+    IF p_make THEN
+        SELECT array_agg(DISTINCT w.queue_id) INTO v_missing
+        FROM unnest(p_queues, p_names) w(queue_id, name)
+        LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
+                           WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
+        WHERE x.id IS NULL;
+    END IF;
+    IF v_missing IS NOT NULL THEN
+        PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_missing) ORDER BY q.id FOR UPDATE;
+        t := coalesce(p_now, clock_timestamp());
+        WITH made AS (
+            INSERT INTO fairlane.partitions AS p (shard, queue_id, name, created_at, last_at)
+            SELECT DISTINCT p_shard, w.queue_id, w.name, t, t
+            FROM unnest(p_queues, p_names) w(queue_id, name)
+            CROSS JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.id = w.queue_id LIMIT 1) home
+            LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
+                               WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
+            WHERE x.id IS NULL
+            RETURNING p.id, p.queue_id)
+        SELECT array_agg(made.id), array_agg(made.queue_id) INTO v_new, v_homes FROM made;
+        INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)
+        SELECT p_shard, n.id, g.id, 0 FROM unnest(v_new, v_homes) n(id, queue_id) JOIN fairlane.groups g ON g.queue_id = n.queue_id;
+    END IF;
+    RETURN QUERY
+    SELECT x.id, w.queue_id, w.name
+    FROM unnest(p_queues, p_names) w(queue_id, name)
+    CROSS JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
+                        WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x;
+END $$;
+
+-- Lets the lanes of a partition count as if they had waited so much longer, also those that are ready now.
+CREATE OR REPLACE FUNCTION fairlane.rank(p_shard int, p_partition bigint, p_boost interval, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_before interval;
+BEGIN
+    SELECT p.boost INTO v_before FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition FOR NO KEY UPDATE;
+    IF v_before IS DISTINCT FROM p_boost AND v_before IS NOT NULL THEN
+        UPDATE fairlane.partitions p SET boost = p_boost WHERE p.shard = p_shard AND p.id = p_partition;
+        PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition ORDER BY k.group_id FOR UPDATE;
+        UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_boost
+        WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.lease IS NULL
+          AND k.ready_at <= least(coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()) - v_before + p_boost);
+    END IF;
+    RETURN v_before IS NOT NULL;
+END $$;
+
+-- Messages of a queue in one shard that some group that counts has not finished, all retained ones while it has no group; and those that
+-- wait in open operations, whose places are taken.
+CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
+LANGUAGE sql AS $$
+    SELECT coalesce(sum(p.head - m.done - h.holes
+                        + CASE WHEN m.shared THEN fairlane.in_flight(p_shard, p.id, m.done) ELSE 0 END), 0)::bigint
+         + (SELECT coalesce(sum(l.messages), 0)::bigint FROM fairlane.operation_lanes l
+            WHERE l.shard = p_shard AND l.queue_id = p_queue)
+    FROM fairlane.partitions p
+    CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS shared
+                        FROM fairlane.counting c
+                        WHERE c.shard = p_shard AND c.partition_id = p.id) m
+    CROSS JOIN LATERAL (SELECT count(*) AS holes FROM fairlane.skips s
+                        WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= m.done AND s.group_id = 0) h
+    WHERE p.shard = p_shard AND p.queue_id = p_queue;
+$$;
+
+-- Lanes of queues in one shard are ready at once if they are halted, or sleep no longer than the delay and window that their queue
+-- had so far could let them: the pop that meets them decides by what holds now. Longer sleeps are those that a failure asked for.
+-- The caller holds the cursors, since before this statement: a pop in flight that puts a lane off is over, and seen here.
+CREATE OR REPLACE FUNCTION fairlane.wake(p_shard int, p_queues bigint[], p_delays int[], p_windows int[], p_now timestamptz) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE fairlane.cursors k SET ready_at = t.now
+    FROM (SELECT coalesce(p_now, clock_timestamp()) AS now) t, fairlane.partitions p
+    JOIN unnest(p_queues, p_delays, p_windows) u(queue_id, delay, quiet) ON u.queue_id = p.queue_id
+    WHERE p.shard = p_shard AND k.shard = p_shard AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t.now
+      AND (k.ready_at = fairlane.never()
+           OR k.ready_at <= greatest(p.last_at + make_interval(secs => u.quiet),
+                                     fairlane.due_at(p_shard, p.id, k.committed, make_interval(secs => u.delay))));
+$$;
+
+-- Takes out all messages of a queue's partitions in one shard, and forgets their ids; how many. p_partition 0 means all partitions.
+-- The caller holds their bundles, then the queue, and counts its depth anew.
+CREATE OR REPLACE FUNCTION fairlane.clear(p_shard int, p_queue bigint, p_partition bigint) RETURNS bigint
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_cleared bigint;
+BEGIN
+    SELECT array_agg(x.id), sum(x.head - x.start) INTO v_ids, v_cleared
+    FROM (SELECT p.id, p.head, p.start FROM fairlane.partitions p
+          WHERE p.shard = p_shard AND p.queue_id = p_queue AND (p_partition = 0 OR p.id = p_partition)
+          ORDER BY p.id FOR NO KEY UPDATE) x;
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids)
+    ORDER BY k.partition_id, k.group_id FOR UPDATE;
+    UPDATE fairlane.cursors k
+    SET committed = p.head, claimed = 0, ready_at = NULL, lease = NULL, last_lease = NULL, probe_until = 0, failing = false
+    FROM fairlane.partitions p
+    WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND p.shard = p_shard AND p.id = k.partition_id;
+    DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = ANY (v_ids);
+    v_cleared := v_cleared - (
+        SELECT count(*) FROM fairlane.skips x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+        WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = 0 AND x.position >= p.start);
+    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    PERFORM fairlane.clear_scheduled(p_shard, v_ids);
+    INSERT INTO fairlane.trims (shard, partition_id, cleared)
+    SELECT p.shard, p.id, p.head FROM fairlane.partitions p
+    WHERE p.shard = p_shard AND p.id = ANY (v_ids)
+      AND (p.start < p.head
+           OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.shard = p_shard AND d.partition_id = p.id))
+    ON CONFLICT (shard, partition_id) DO UPDATE SET cleared = excluded.cleared;
+    UPDATE fairlane.partitions p SET start = p.head WHERE p.shard = p_shard AND p.id = ANY (v_ids) AND p.start < p.head;
+    -- When nobody uses them any more they go.
+    INSERT INTO fairlane.expiries (shard, partition_id, queue_id, due_at)
+    SELECT p.shard, p.id, p.queue_id, p.last_at + interval '30 days' FROM fairlane.partitions p
+    WHERE p.shard = p_shard AND p.id = ANY (v_ids)
+    ON CONFLICT DO NOTHING;
+    RETURN v_cleared;
+END $$;

@@ -1,2 +1,0 @@
--- The function of 5 arguments takes its place.
-DROP FUNCTION IF EXISTS fairlane.wake(int, bigint, timestamptz);

@@ -1,2 +1,0 @@
--- The function that takes many queues takes its place.
-DROP FUNCTION IF EXISTS fairlane.born(int, bigint, text[], timestamptz);

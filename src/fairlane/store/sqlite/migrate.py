@@ -1,0 +1,56 @@
+"""Brings the schema to the version of this code: forward only, in one transaction."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import apsw
+
+from fairlane.errors import StoreUnsafe
+from fairlane.store import schema
+from fairlane.store.sqlite import rows
+from fairlane.store.statements import read
+
+_PACKAGE: Final = "fairlane.store.sqlite"
+_APPLIED: Final = (
+    "insert into migrations (version, name, hash, applied_at) values (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))"
+)
+
+
+def migrate(db: apsw.Connection) -> None:
+    """Apply what is missing; StoreUnsafe if the schema is not one that this code can bring up to date."""
+    known = schema.load(_PACKAGE)
+    db.execute("begin immediate")
+    try:
+        tables = {name for (name,) in rows.rows(db, "select name from sqlite_schema where type = 'table'")}
+        if tables and "migrations" not in tables:
+            raise StoreUnsafe(f"{db.filename} is the database of another program")
+        if not tables:
+            db.execute(known.text)
+            db.execute(_APPLIED, (known.version, "schema", known.hash))
+        for migration in known.missing(_applied(db), db.filename):
+            db.execute(migration.text)
+            db.execute(_APPLIED, (migration.version, migration.name, None))
+        _install_views(db)
+    except BaseException:
+        db.execute("rollback")
+        raise
+    db.execute("commit")
+
+
+def _applied(db: apsw.Connection) -> list[tuple[int, str | None]]:
+    columns = {name for (name,) in rows.rows(db, "select name from pragma_table_info('migrations')")}
+    # The table of an unreleased version may have no hash.
+    sql = f"select version, {'hash' if 'hash' in columns else 'null'} from migrations order by version"  # noqa: S608
+    return [(version, text_hash) for version, text_hash in rows.rows(db, sql)]
+
+
+def _install_views(db: apsw.Connection) -> None:
+    """Make those views anew whose text is not the installed one."""
+    installed = dict(rows.rows(db, "select name, sql from sqlite_schema where type = 'view'"))
+    for text in re.findall(r"^create view .*?;$", read(_PACKAGE, "views.sql"), re.MULTILINE | re.DOTALL):
+        name = text.split()[2]
+        if installed.get(name, "").lower() != text.removesuffix(";").lower():
+            db.execute(f"drop view if exists {name}")
+            db.execute(text)

@@ -1,1 +1,0 @@
--- Only functions of PostgreSQL changed; the numbers of both stores go together.

@@ -1,0 +1,443 @@
+-- All tables, as a new file gets them: the same as on PostgreSQL, without `shard` and epochs, which one writer does not need. A table
+-- begins with the columns of its key, on one line.
+--
+-- Times are microseconds since 1970. Ids come from AUTOINCREMENT, so that an id kept by a client never names something made later.
+
+-- Versions of the schema that were applied. `hash` is that of this file, where the tables were made by it.
+create table migrations (
+    version integer primary key,
+    name text not null, hash text, applied_at text not null
+) strict;
+
+-- Numbers that outlive the process, as the last time that was stored.
+create table meta (
+    key text primary key,
+    value integer not null
+) without rowid, strict;
+
+-- The catalogue: tenants, queues, groups.
+
+-- Whose queues they are.
+create table tenants (
+    id integer primary key autoincrement,
+    name text not null unique
+) strict;
+
+-- Queues, each with its options.
+create table queues (
+    id integer primary key autoincrement,
+    tenant_id integer not null, name text not null, namespace text not null, task text not null,
+    options text not null,
+    -- Messages not yet finished by every group; kept only while options.max_size > 0.
+    depth integer not null default 0,
+    created_at integer not null,
+    -- Set while an operator keeps it from being read.
+    paused_at integer,
+    -- A queue by its name; those of a tenant.
+    unique (tenant_id, name)
+) strict;
+
+-- Groups of consumers: each reads all of its queue.
+create table groups (
+    id integer primary key autoincrement,
+    queue_id integer not null, name text not null, mode text not null, from_at integer,
+    -- Whether it gets of each partition only the newest message.
+    conflation integer not null default 0,
+    -- Made by a person's look, and not popped for by a consumer since.
+    look integer not null default 0,
+    -- What it has not finished takes a place in a limited queue.
+    counts integer not null default 1,
+    created_at integer not null,
+    -- Set while an operator keeps it from reading.
+    paused_at integer,
+    -- The partition id from which cursors may still be missing; 0 when none is.
+    seeding integer not null,
+    -- A group by its name; those of a queue.
+    unique (queue_id, name)
+) strict;
+
+-- Deleted queues whose rows still have to go.
+create table purges (
+    queue_id integer primary key
+) strict;
+
+-- Which queues changed, for what brokers remember of them.
+create table catalogue_changes (
+    version integer primary key autoincrement,
+    queue_id integer not null
+) strict;
+
+-- The log: partitions, and the messages in them.
+
+-- Ordered streams of a queue.
+create table partitions (
+    id integer primary key autoincrement,
+    queue_id integer not null, name text not null,
+    -- The next position, and the first one that is retained.
+    head integer not null default 0, start integer not null default 0,
+    -- The latest time inside any UUIDv7 transactionId stored here: a later id cannot be a duplicate.
+    newest_id_at integer not null default 0,
+    -- The latest time of an id that lay ahead of the clock and is therefore in message_keys.
+    keyed_until integer not null default 0,
+    -- Up to this time ids were pushed that may have been pushed before, so that a call which comes late may be a repeat of them.
+    doubted_until integer not null default 0,
+    -- Pushes that were accepted and are not applied yet: while there are any, others must wait too. Operations are numbered in their
+    -- partition, so that their order is no clock's.
+    open_operations integer not null default 0, next_operation integer not null default 0,
+    -- A lane that becomes ready counts as if it had waited this much longer, in microseconds: its priority.
+    boost integer not null default 0,
+    created_at integer not null, last_at integer not null default 0,
+    -- Set while an operator keeps it from being read.
+    paused_at integer,
+    -- A partition by its name.
+    unique (queue_id, name)
+) strict;
+-- Seeding a group and purging a queue: partitions by id, in bounded steps.
+create index partitions_queue on partitions (queue_id);
+
+-- Messages, many in a row. A rowid table: new rows of all partitions go to the same last pages.
+create table segments (
+    partition_id integer not null, first_pos integer not null,
+    n integer not null, created_at integer not null, checksum integer not null, ends text not null,
+    keys blob not null, body blob not null,
+    primary key (partition_id, first_pos)
+) strict;
+
+-- Ids that are not UUIDv7, or were old when they were pushed: the segments written at their time would not give them away.
+create table message_keys (
+    partition_id integer not null, key integer not null,
+    transaction_id text not null, message_id text not null, position integer not null, created_at integer not null,
+    primary key (partition_id, key)
+) without rowid, strict;
+
+-- Ids of messages that went before the window of their queue had passed, as the segment that held them. Ids are 16 bytes each.
+create table deleted_ids (
+    partition_id integer not null, created_at integer not null, first_pos integer not null,
+    forget_at integer not null, keys blob not null, message_ids blob not null,
+    -- Null: the same as the messages', as where the broker made them. Zeros where message_keys has the id.
+    transaction_ids blob,
+    primary key (partition_id, created_at, first_pos)
+) strict;
+-- Retention: those whose window has passed.
+create index deleted_ids_forget on deleted_ids (forget_at);
+
+-- Messages that pops step over: deleted ones have the group 0, those that a group finished or gave up on ahead of its cursor have that
+-- group. A cursor with one of its own ahead is marked as failing, as with a row of `failures`.
+create table skips (
+    partition_id integer not null, position integer not null, group_id integer not null,
+    created_at integer not null,
+    primary key (partition_id, position, group_id)
+) without rowid, strict;
+
+-- Partitions whose log below `start` still has to go.
+create table trims (
+    partition_id integer primary key,
+    -- Of what lies below this position nothing is remembered.
+    cleared integer not null default 0
+) strict;
+
+-- Lanes: a partition as one group sees it.
+
+-- How far a group is in a partition, and who holds the lane until when.
+create table cursors (
+    partition_id integer not null, group_id integer not null,
+    -- Everything below is finished.
+    committed integer not null,
+    -- Unordered queues: positions below were handed out.
+    claimed integer not null default 0,
+    -- Null: nothing to read. Past: may be claimed. Future: leased, or sleeping after a failure.
+    ready_at integer,
+    lease blob, lease_start integer, lease_end integer, leased_at integer,
+    -- The lease that its holder finished last: a repeated ack is told apart from a stale one.
+    last_lease blob,
+    -- After a lost lease messages below are delivered one at a time, so that the poison is found alone.
+    probe_until integer not null default 0,
+    -- Whether `failures` or `skips` has rows of this lane.
+    failing integer not null default 0,
+    -- The lane was set aside, by an operator or with a message whose attempts are used up, until it is resumed.
+    parked integer not null default 0,
+    dead integer not null default 0,
+    -- Messages dropped because they were too old; those that were dead-lettered for it count as dead.
+    expired integer not null default 0,
+    primary key (partition_id, group_id)
+) without rowid, strict;
+-- pop: the lanes of a group that are ready, longest first. renew, release: the live leases of a group.
+create index cursors_ready on cursors (group_id, ready_at) where ready_at is not null;
+
+-- Unordered queues: ranges of positions that consumers hold and have not finished. A whole batch is one row.
+create table claims (
+    partition_id integer not null, group_id integer not null, first_pos integer not null,
+    upto integer not null, token blob not null, ends_at integer not null,
+    primary key (partition_id, group_id, first_pos)
+) without rowid, strict;
+-- pop: claims that ran out. renew, release: the live ones of a group.
+create index claims_ends on claims (group_id, ends_at);
+
+-- Messages that failed and were not passed yet; the happy path has none.
+create table failures (
+    partition_id integer not null, group_id integer not null, position integer not null,
+    attempts integer not null, first_failed_at integer not null, failed_at integer not null,
+    -- A message of an unordered queue that comes again has `due_at`. With `token` it is out again until then. `alone`: it was in a
+    -- batch that was lost, and is handed out by itself, so that the poison is found.
+    due_at integer, token blob, alone integer not null default 0,
+    error text not null,
+    -- Earlier failures, oldest first, as [{"at": microseconds, "error": text}]; the last one has columns of its own.
+    history text not null default '[]',
+    primary key (partition_id, group_id, position)
+) strict;
+-- pop: which lanes have messages that are due, without a look at each of them.
+create index failures_due on failures (group_id, due_at, partition_id) where due_at is not null;
+-- settle: messages of a lane that came again and are held by a consumer, however many others wait for their time.
+create index failures_out on failures (partition_id, group_id, token) where token is not null;
+
+-- Messages given up on, whole.
+create table dead_letters (
+    partition_id integer not null, group_id integer not null, position integer not null,
+    queue_id integer not null, message_created_at integer not null, attempts integer not null,
+    first_failed_at integer not null, failed_at integer not null, replayed_at integer, replayed_as text,
+    -- When to append the letter to the queue that its queue names for that; null: it was, or no queue is named.
+    forward_at integer,
+    error text not null,
+    -- As that of `failures`.
+    history text not null default '[]',
+    message blob not null,
+    primary key (partition_id, group_id, position)
+) strict;
+-- Lists, replays and purges the dead letters of a queue by time.
+create index dead_letters_failed on dead_letters (queue_id, failed_at);
+-- forward: letters that wait for it.
+create index dead_letters_forward on dead_letters (forward_at) where forward_at is not null;
+
+-- What an ack carried as its result.
+create table results (
+    partition_id integer not null, group_id integer not null, position integer not null,
+    created_at integer not null, result blob not null,
+    primary key (partition_id, group_id, position)
+) strict;
+
+-- Scheduled messages, and schedules.
+
+-- Messages that wait for their time, as they were scheduled: those of one call and partition are a bundle, in the order in which
+-- they are due. They get their positions when they are due; a row for each would cost ten times as much.
+create table bundles (
+    id integer primary key,
+    partition_id integer not null, queue_id integer not null, partition_name text not null, created_at integer not null,
+    -- When its first message is due, or is tried again while its queue is full.
+    next_at integer not null,
+    -- When its last message is due.
+    last_at integer not null,
+    n integer not null,
+    -- How many of them, from the first, were appended already.
+    taken integer not null,
+    -- Whether ids of it are in `bundle_keys`.
+    keyed integer not null
+) strict;
+-- due: what is due, oldest first.
+create index bundles_due on bundles (next_at, id);
+-- waiting: a message by its id, which says when it was scheduled; purging a partition.
+create index bundles_lane on bundles (partition_id, created_at);
+
+-- The messages of a bundle, apart from the row that changes when some of them are due.
+create table bundle_messages (
+    id integer primary key,
+    due text not null, ends text not null, keys text not null, body blob not null
+) strict;
+
+-- Ids that do not say when they were scheduled.
+create table bundle_keys (
+    partition_id integer not null, key integer not null,
+    bundle_id integer not null,
+    primary key (partition_id, key)
+) without rowid, strict;
+
+-- Schedules: what is pushed at every tick.
+create table recurring (
+    tenant text not null, name text not null,
+    definition text not null, revision text not null,
+    -- Null while it is paused.
+    next_at integer,
+    paused_at integer,
+    primary key (tenant, name)
+) without rowid, strict;
+-- due and next_in: the first to tick.
+create index recurring_next on recurring (next_at) where next_at is not null;
+
+-- Operations: pushes and acks that were accepted and are not applied yet.
+
+-- One push or ack each.
+create table operations (
+    partition_id integer not null, group_id integer not null, sequence integer not null,  -- group 0 for pushes
+    id blob not null unique,
+    type text not null, priority integer not null, tenant text not null, queue text not null, partition_name text not null,
+    "group" text not null, queue_id integer not null, payload blob not null, size integer not null, messages integer not null,
+    status text not null default 'pending', created_at integer not null, started_at integer, processed_at integer,
+    failed_at integer, worker text, timeout_seconds integer not null default 30, retries integer not null default 0,
+    error text, result blob,
+    primary key (partition_id, group_id, sequence)
+) strict;
+-- Operations that failed: listed, counted and removed without a look at the others.
+create index operations_failed on operations (id) where failed_at is not null;
+
+-- Lanes that have open operations. `ready_at`: past, may be claimed; future, held by a worker or waiting for a retry.
+create table operation_lanes (
+    partition_id integer not null, group_id integer not null,
+    queue_id integer not null, tenant text not null, queue text not null, partition_name text not null,
+    "group" text not null, priority integer not null, open integer not null,
+    -- Of the open operations in all: the places that they hold in their queue.
+    messages integer not null,
+    -- Nothing below is open.
+    next_sequence integer not null,
+    ready_at integer not null,
+    -- When the lane was made, or an operation of it ended last.
+    moved_at integer not null,
+    claim blob,
+    primary key (partition_id, group_id)
+) without rowid, strict;
+-- claim: lanes that are ready, best priority first, longest-ready first.
+create index operation_lanes_ready on operation_lanes (priority, ready_at);
+-- Counting the depth of a queue anew.
+create index operation_lanes_queue on operation_lanes (queue_id);
+
+-- Retention.
+
+-- When retention looks at a partition next. Every partition of a retained queue that holds messages has a row.
+create table expiries (
+    partition_id integer primary key,
+    due_at integer not null
+) strict;
+-- Retention: the partitions that are due, longest first.
+create index expiries_due on expiries (due_at);
+
+-- The rules that the rows of `expiries` were made by. Partitions of a queue whose rules changed get theirs in bounded steps: from
+-- this id on; null when all have one.
+create table retention_rules (
+    queue_id integer primary key,
+    rules text not null, seed_from integer
+) strict;
+
+-- What went, by queue, minute and rule.
+create table retention_history (
+    queue_id integer not null, at integer not null, rule text not null,
+    messages integer not null, unread integer not null,
+    primary key (queue_id, at, rule)
+) without rowid, strict;
+-- Forgetting history that is too old.
+create index retention_history_at on retention_history (at);
+
+-- Traces and streams.
+
+-- Events that consumers told of a message.
+create table traces (
+    partition_id integer not null, transaction_id text not null, id text not null,
+    created_at integer not null, group_name text not null, event_type text not null, data blob not null, names text not null,
+    primary key (partition_id, transaction_id, id)
+) strict;
+
+-- The names that an event was told under, newest last.
+create table trace_names (
+    tenant_id integer not null, name text not null, created_at integer not null, trace_id text not null,
+    partition_id integer not null, transaction_id text not null,
+    primary key (tenant_id, name, created_at, trace_id)
+) without rowid, strict;
+-- Purging a partition and deleting a message: the names of its traces.
+create index trace_names_message on trace_names (partition_id, transaction_id);
+
+-- Where the messages are that carry a traceId; others have no row.
+create table traced (
+    trace_id text not null, partition_id integer not null, position integer not null,
+    primary key (trace_id, partition_id, position)
+) without rowid, strict;
+-- Forgets the messages of a partition that are gone.
+create index traced_place on traced (partition_id, position);
+
+-- Streams that were registered.
+create table stream_queries (
+    id blob primary key,
+    tenant_id integer not null, name text not null, source_queue text not null, sink_queue text,
+    config_hash text not null, updated_at integer not null,
+    -- A stream by its name.
+    unique (tenant_id, name)
+) strict;
+
+-- What a stream keeps of a partition, by key.
+create table stream_state (
+    partition_id integer not null, query_id blob not null, key text not null,
+    window_end real, updated_at integer not null, value blob not null,
+    primary key (partition_id, query_id, key)
+) strict;
+-- Dropping all state of a query.
+create index stream_state_query on stream_state (query_id);
+
+-- Sources, specs, workers, and what brokers share.
+
+-- Sources: how far the records of somebody's API were read, and who reads them.
+create table sources (
+    id integer primary key autoincrement,
+    tenant text not null, name text not null, revision text not null default '', cursor text,
+    token integer not null default 1, leased_until integer, created_at integer not null, sweep integer not null default 0,
+    sweeping integer not null default 0, sweep_cursor text, swept_at integer, committed_at integer,
+    records integer not null default 0,
+    -- A source by its name.
+    unique (tenant, name)
+) strict;
+
+-- What is known of each record: the hash of its content, and the last sweep that saw it.
+create table shadow_records (
+    source_id integer not null, key text not null,
+    hash text not null, sweep integer not null,
+    primary key (source_id, key)
+) without rowid, strict;
+-- unseen: records that a sweep did not see.
+create index shadow_records_sweep on shadow_records (source_id, sweep);
+
+-- Specs that were applied, every version of each.
+create table specs (
+    tenant text not null, version integer not null,
+    app text not null, hash text not null, applied_by text not null, applied_at integer not null,
+    source text not null, document text not null,
+    primary key (tenant, version)
+) strict;
+-- in_force and versions: the latest of an app.
+create index specs_app on specs (tenant, app, version);
+
+-- What handlers did once for a message, so that another attempt need not do it again.
+create table effects (
+    tenant text not null, key text not null,
+    value blob not null, kept_until integer not null,
+    primary key (tenant, key)
+) without rowid, strict;
+-- keep: those whose time is over.
+create index effects_kept_until on effects (kept_until);
+
+-- Workers that told of themselves, each with what it said last.
+create table workers (
+    tenant text not null, id text not null,
+    facts text not null, seen_at integer not null,
+    primary key (tenant, id)
+) without rowid, strict;
+
+-- Keys of encrypted queues, each sealed by a key that the operator holds.
+create table data_keys (
+    id blob primary key,
+    queue_id integer not null, kek text not null, wrapped blob not null, created_at integer not null
+) without rowid, strict;
+-- All keys of a queue: for a replay, and to delete them with it.
+create index data_keys_queue on data_keys (queue_id);
+
+-- What operators switched on or off.
+create table switches (
+    name text primary key,
+    enabled integer not null, changed_at integer not null
+) without rowid, strict;
+
+-- Work that is done now and then. A token names one time of leading, and is never used again.
+create table services (
+    name text primary key,
+    token integer not null, leads_until integer not null, rests_until integer not null
+) without rowid, strict;
+
+-- Cursors of the groups that count for the depth of a limited queue.
+create view counting as
+select c.partition_id, c.group_id, c.committed, c.claimed
+from cursors c join groups g on g.id = c.group_id
+where g.counts;

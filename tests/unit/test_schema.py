@@ -1,0 +1,162 @@
+"""The schema of both dialects: what a new database gets, what an older one is brought to, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import asyncpg
+import pytest
+
+from fairlane.errors import StoreUnsafe
+from fairlane.store import schema
+from fairlane.store.postgres.migrate import migrate as migrate_postgres
+from fairlane.store.schema import FIRST, Migration, Schema
+from fairlane.store.sqlite.migrate import migrate as migrate_sqlite
+from tests.catalogue import postgres_schema, sqlite_schema
+from tests.conftest import FreshDatabase
+from tests.postgres import PostgresServer
+
+DIALECTS = ("sqlite", "postgres")
+RELEASED = Path(__file__).parent.parent / "released"
+"""The schema.sql of each release that has tables of its own, as <dialect>/<version>.sql."""
+
+
+class Sqlite:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def run(self, *statements: str) -> None:
+        with contextlib.closing(apsw.Connection(str(self._path))) as db:
+            for statement in statements:
+                db.execute(statement.replace("fairlane.", ""))
+
+    async def migrate(self) -> dict[str, Any]:
+        with contextlib.closing(apsw.Connection(str(self._path))) as db:
+            migrate_sqlite(db)
+            return sqlite_schema(db)
+
+
+class Postgres:
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def run(self, *statements: str) -> None:
+        connection = await asyncpg.connect(self._url)
+        try:
+            for statement in statements:
+                await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    async def migrate(self) -> dict[str, Any]:
+        connection = await asyncpg.connect(self._url)
+        try:
+            await migrate_postgres(connection, shards=1)
+            return await postgres_schema(connection)
+        finally:
+            await connection.close()
+
+
+Made = Sqlite | Postgres
+Make = Callable[[], Awaitable[Made]]
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def known(dialect: str) -> Schema:
+    return schema.load(f"fairlane.store.{dialect}")
+
+
+@pytest.fixture
+def make(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) -> Make:
+    """Makes an empty database of the dialect."""
+    if dialect == "sqlite":
+        paths = (tmp_path / f"{n}.db" for n in range(10))
+
+        async def make_file() -> Made:
+            return Sqlite(next(paths))
+
+        return make_file
+    server: PostgresServer = request.getfixturevalue("postgres18")
+    fresh: FreshDatabase = request.getfixturevalue("fresh_database")
+
+    async def make_database() -> Made:
+        return Postgres(await fresh(server))
+
+    return make_database
+
+
+def as_released(text: str, version: int) -> tuple[str, str]:
+    """What an earlier release did to make its tables."""
+    return text, (
+        "INSERT INTO fairlane.migrations (version, name, hash, applied_at)"
+        f" VALUES ({version}, 'schema', '{Schema(text).hash}', '2026-01-01')"
+    )
+
+
+async def test_a_migrated_database_is_as_a_fresh_one(dialect: str, known: Schema, make: Make) -> None:
+    releases = {int(file.stem): file.read_text() for file in RELEASED.glob(f"{dialect}/*.sql")}
+    assert releases or not known.migrations, (
+        "a migration is made from a release, whose schema is kept in tests/released"
+    )
+    fresh = await (await make()).migrate()
+    for version, text in (releases or {FIRST: known.text}).items():
+        database = await make()
+        await database.run(*as_released(text, version))
+        assert await database.migrate() == fresh
+
+
+async def test_a_release_behind_is_migrated(
+    dialect: str, known: Schema, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, notes = await make(), "CREATE TABLE fairlane.notes (id integer PRIMARY KEY);"
+    await database.migrate()
+    await database.run("DROP VIEW fairlane.messages")
+    text = known.text + (notes if dialect == "postgres" else notes.replace("fairlane.", ""))
+    later = Schema(text, (*known.migrations, Migration(known.version + 1, "notes", text[len(known.text) :])))
+    monkeypatch.setattr(schema, "load", lambda package: later)
+    migrated = await database.migrate()
+    assert migrated == await (await make()).migrate()
+    assert migrated == await database.migrate(), "and again, which changes nothing"
+    assert any("notes" in row for row in migrated["tables"])
+    monkeypatch.undo()
+    with pytest.raises(StoreUnsafe, match="upgrade Fairlane"):
+        await database.migrate()
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["ALTER TABLE fairlane.migrations DROP COLUMN hash", "UPDATE fairlane.migrations SET hash = 'other'"],
+    ids=["long ago", "of another text"],
+)
+async def test_the_database_of_an_unreleased_version_is_refused(make: Make, made: str) -> None:
+    database = await make()
+    await database.migrate()
+    await database.run(made)
+    with pytest.raises(StoreUnsafe, match="open an empty database instead"):
+        await database.migrate()
+
+
+def test_comments_do_not_make_another_schema() -> None:
+    assert Schema("create table a (\n  b text -- c\n);").hash == Schema("-- A.\ncreate table a ( b text );").hash
+    assert Schema("create table a (b text);").hash != Schema("create table a (c text);").hash
+
+
+def test_every_migration_has_its_own_number(known: Schema) -> None:
+    assert [one.version for one in known.migrations] == list(range(FIRST + 1, known.version + 1))
+
+
+def test_every_table_view_and_index_says_what_it_is_for(known: Schema) -> None:
+    lines = known.text.splitlines()
+    made = [n for n, line in enumerate(lines) if re.match(r"create( unique)? (table|index|view)", line, re.IGNORECASE)]
+    assert len(made) > 60
+    assert [lines[n] for n in made if not lines[n - 1].startswith("-- ")] == []
