@@ -141,7 +141,7 @@ async def test_a_key_follows_another_without_a_pause(harness: Harness) -> None:
     await opened(harness, NEW)
     await harness.push(queue, [4])
     assert await harness.drain(queue) == [1, 2, 3, 4]
-    keks = {key.kek for key in await harness.store.data_keys.of_queue(queue.id)}
+    keks = {key.kek for key in await harness.store.keys.of_queue(queue.id)}
     assert keks == {Keyring([NEW]).active}, "rotation wraps the data keys anew, not the messages"
 
 
@@ -155,12 +155,12 @@ async def test_brokers_read_what_others_sealed_and_data_keys_do_not_serve_for_ev
         await install(second, Keyring([OLD]))
     await harness.push(queue, [1])
     await harness.push(queue, [2], store=second)
-    before = len(await harness.store.data_keys.of_queue(queue.id))
+    before = len(await harness.store.keys.of_queue(queue.id))
     harness.clock.advance(vault.KEY_SECONDS)
     await harness.push(queue, [3])
     monkeypatch.setattr(vault, "KEY_USES", 1)
     await harness.push(queue, [4])
-    assert len(await harness.store.data_keys.of_queue(queue.id)) == before + 2
+    assert len(await harness.store.keys.of_queue(queue.id)) == before + 2
     assert (await harness.pop(queue, store=second)).data == [1, 2, 3, 4]
 
 
@@ -247,9 +247,9 @@ async def test_keys_go_with_their_queue(harness: Harness) -> None:
     await opened(harness, OLD)
     queue = await sealed_queue(harness)
     await harness.push(queue, [1])
-    assert await harness.store.data_keys.of_queue(queue.id) != []
+    assert await harness.store.keys.of_queue(queue.id) != []
     await harness.store.queues.delete(queue.tenant, queue.name)
-    assert await harness.store.data_keys.of_queue(queue.id) == []
+    assert await harness.store.keys.of_queue(queue.id) == []
 
 
 async def test_transactions_seal_what_they_push(harness: Harness) -> None:

@@ -18,7 +18,7 @@ DAY = 86_400
 
 async def run(harness: Harness) -> list[Expired]:
     """One pass of the service, as the engine makes it; what went, of the queues of this test alone."""
-    token = await harness.store.services.lead(RETENTION, seconds=DAY, early=True)
+    token = await harness.store.leadership.lead(RETENTION, seconds=DAY, early=True)
     assert token is not None
     expired: list[Expired] = []
     more = True
@@ -26,7 +26,7 @@ async def run(harness: Harness) -> list[Expired]:
         step = await harness.store.retention.step(token)
         expired += step.expired
         more = step.more
-    await harness.store.services.rest(RETENTION, token, seconds=0)
+    await harness.store.leadership.rest(RETENTION, token, seconds=0)
     return expired
 
 
@@ -229,7 +229,7 @@ async def test_one_step_is_bounded_and_a_pass_goes_on_until_all_is_done(harness:
     partitions = await harness.store.queues.born(queue.id, names)
     await harness.store.messages.push([harness.slice(queue, one, [1, 2]) for one in partitions])
     harness.clock.advance(60)
-    token = await harness.store.services.lead(RETENTION, seconds=60, early=True)
+    token = await harness.store.leadership.lead(RETENTION, seconds=60, early=True)
     assert token is not None
     steps = 0
     gone = 0
@@ -241,45 +241,45 @@ async def test_one_step_is_bounded_and_a_pass_goes_on_until_all_is_done(harness:
             break
     assert gone == 240
     assert steps > 1
-    await harness.store.services.rest(RETENTION, token, seconds=0)
+    await harness.store.leadership.rest(RETENTION, token, seconds=0)
 
 
 async def test_only_the_leader_may_delete(harness: Harness) -> None:
     queue = await harness.queue(retention_enabled=True, retention_seconds=60)
     await harness.push(queue, [1])
     harness.clock.advance(60)
-    services = harness.store.services
-    old = await services.lead(RETENTION, seconds=60, early=True)
+    leadership = harness.store.leadership
+    old = await leadership.lead(RETENTION, seconds=60, early=True)
     assert old is not None
-    assert await (await harness.open_second()).services.lead(RETENTION, seconds=60, early=True) is None
+    assert await (await harness.open_second()).leadership.lead(RETENTION, seconds=60, early=True) is None
     harness.clock.advance(60)
-    new = await services.lead(RETENTION, seconds=60, early=True)
+    new = await leadership.lead(RETENTION, seconds=60, early=True)
     assert new is not None
     assert new > old
     with pytest.raises(LeaseLost):
         await harness.store.retention.step(old)
-    assert not await services.keep(RETENTION, old, seconds=60)
-    await services.rest(RETENTION, old, seconds=3600)
-    assert await services.keep(RETENTION, new, seconds=60)
+    assert not await leadership.keep(RETENTION, old, seconds=60)
+    await leadership.rest(RETENTION, old, seconds=3600)
+    assert await leadership.keep(RETENTION, new, seconds=60)
     assert total((await harness.store.retention.step(new)).expired, queue, "retention") == 1
-    await services.rest(RETENTION, new, seconds=0)
+    await leadership.rest(RETENTION, new, seconds=0)
     with pytest.raises(LeaseLost):
         await harness.store.retention.step(new)
 
 
 async def test_a_service_rests_for_all_brokers_unless_somebody_asks(harness: Harness) -> None:
     name = harness.name("service")
-    services, second = harness.store.services, (await harness.open_second()).services
-    token = await services.lead(name, seconds=60)
+    leadership, second = harness.store.leadership, (await harness.open_second()).leadership
+    token = await leadership.lead(name, seconds=60)
     assert token is not None
-    await services.rest(name, token, seconds=300)
+    await leadership.rest(name, token, seconds=300)
     assert await second.lead(name, seconds=60) is None
     early = await second.lead(name, seconds=60, early=True)
     assert early is not None
     assert early > token
     await second.rest(name, early, seconds=300)
     harness.clock.advance(300)
-    assert await services.lead(name, seconds=60) is not None
+    assert await leadership.lead(name, seconds=60) is not None
 
 
 async def test_what_went_is_kept_as_history(harness: Harness) -> None:

@@ -53,7 +53,7 @@ async def test_every_message_is_finished_waiting_expired_or_deleted_whatever_hap
     fast, slow, seeker = [await harness.group(queue, name) for name in ("fast", "slow", "seeker")]
     load = Load(harness, queue)
     for number in range(ROUNDS):
-        token = await harness.store.services.lead(RETENTION, seconds=3600, early=True)
+        token = await harness.store.leadership.lead(RETENTION, seconds=3600, early=True)
         assert token is not None
         await asyncio.gather(
             *(load.produce(lane) for lane in LANES),
@@ -64,7 +64,7 @@ async def test_every_message_is_finished_waiting_expired_or_deleted_whatever_hap
             load.delete(LANES[number % 3], number * 6 + 5),
             load.retain(token),
         )
-        await harness.store.services.rest(RETENTION, token, seconds=0)
+        await harness.store.leadership.rest(RETENTION, token, seconds=0)
         harness.clock.advance(4)
     heads = {state.name: state.head for state in await harness.store.queues.partitions(queue.id)}
     assert heads == dict.fromkeys(LANES, ROUNDS * 6)

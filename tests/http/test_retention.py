@@ -45,15 +45,15 @@ async def test_a_run_says_when_another_broker_is_at_it(wire: Wire) -> None:
     from fairlane.engine import retention
     from fairlane.model.retention import RETENTION
 
-    services = wire.app.engine.store.services
-    token = await services.lead(RETENTION, seconds=60, early=True)
+    leadership = wire.app.engine.store.leadership
+    token = await leadership.lead(RETENTION, seconds=60, early=True)
     assert token is not None
     waited, retention._WAIT_SECONDS = retention._WAIT_SECONDS, 0.2
     try:
         (await wire.post("/api/v1/retention/run")).refused(409, "conflict")
     finally:
         retention._WAIT_SECONDS = waited
-    await services.rest(RETENTION, token, seconds=0)
+    await leadership.rest(RETENTION, token, seconds=0)
     (await wire.post("/api/v1/retention/run")).ok()
 
 

@@ -56,8 +56,8 @@ class RetentionService:
 
     async def _pass(self, *, rest_seconds: int, early: bool) -> list[Expired] | None:
         """Lead until nothing is due; None if another leads."""
-        services = self._store.services
-        token = await services.lead(RETENTION, seconds=LEAD_SECONDS, early=early)
+        leadership = self._store.leadership
+        token = await leadership.lead(RETENTION, seconds=LEAD_SECONDS, early=early)
         if token is None:
             return None
         expired: list[Expired] = []
@@ -66,11 +66,11 @@ class RetentionService:
             while more and not self._stopping:
                 step = await self._store.retention.step(token)
                 expired += step.expired
-                more = step.more and await services.keep(RETENTION, token, seconds=LEAD_SECONDS)
+                more = step.more and await leadership.keep(RETENTION, token, seconds=LEAD_SECONDS)
         except LeaseLost:
             log.warning("another broker took retention over, and goes on with it")
         finally:
-            await services.rest(RETENTION, token, seconds=rest_seconds)
+            await leadership.rest(RETENTION, token, seconds=rest_seconds)
         gone = sum(one.messages for one in expired if one.rule in ("retention", "completed"))
         if gone:
             log.info("retention deleted %d messages, %d of them unread", gone, sum(one.unread for one in expired))

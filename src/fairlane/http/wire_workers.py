@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from fairlane.http.wire import timestamp
-from fairlane.store.programs import Seen
+from fairlane.store.families.workers import Seen
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 

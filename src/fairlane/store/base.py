@@ -18,12 +18,17 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
+from fairlane.store.families.effects import Effects
+from fairlane.store.families.keys import Keys
+from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.sources import Sources
+from fairlane.store.families.workers import Workers
 from fairlane.store.operations import Operations
-from fairlane.store.programs import Effects, Sources, Streams, Workers
+from fairlane.store.programs import Streams
 from fairlane.store.reading import Contents, Statistics, Traces
 from fairlane.store.specs import Specs
 from fairlane.store.timed import Recurring, Schedules
-from fairlane.store.upkeep import DataKeys, Halts, Retention, Services, Switches
+from fairlane.store.upkeep import Halts, Retention, Switches
 from fairlane.store.values import (
     DeadFilter,
     Fired,
@@ -295,7 +300,7 @@ class DeadLetters(Protocol):
 
 class Store(Protocol):
     """A store, open. `queues`, `messages`, `groups`, `dead_letters` are its families, and those that the modules
-    `reading`, `upkeep`, `timed` and `programs` describe."""
+    `reading`, `upkeep`, `timed` and `programs` describe, and those in `families`, which are written once."""
 
     kind: str
     """`sqlite` or `postgresql`."""
@@ -325,11 +330,11 @@ class Store(Protocol):
     @property
     def schedules(self) -> Schedules: ...
     @property
-    def services(self) -> Services: ...
+    def leadership(self) -> Leadership: ...
     @property
     def retention(self) -> Retention: ...
     @property
-    def data_keys(self) -> DataKeys: ...
+    def keys(self) -> Keys: ...
     @property
     def recurring(self) -> Recurring: ...
     @property

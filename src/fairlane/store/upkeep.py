@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builtins import list as List  # a family has a verb of that name
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Paused
@@ -42,50 +42,6 @@ class Halts(Protocol):
 
     async def paused(self, queue_id: int) -> Paused:
         """What is paused of a queue; of its partitions the first thousand of each shard."""
-        ...
-
-
-class WrappedKey(NamedTuple):
-    """A key that seals messages of one queue, itself sealed by a key that the operator holds and `kek` names."""
-
-    id: bytes
-    queue_id: int
-    kek: str
-    wrapped: bytes
-
-
-class DataKeys(Protocol):
-    """Keys of encrypted queues, wrapped. They go with their queue."""
-
-    async def add(self, key: WrappedKey) -> None: ...
-
-    async def get(self, ids: Sequence[bytes]) -> List[WrappedKey]: ...
-
-    async def of_queue(self, queue_id: int) -> List[WrappedKey]: ...
-
-    async def under_others(self, kek: str, *, after: bytes, limit: int) -> List[WrappedKey]:
-        """Keys that another key than this one wraps, by id after `after`."""
-        ...
-
-    async def rewrap(self, key: WrappedKey, *, under: str) -> bool:
-        """Replace a key's wrapping, unless another than `under` wraps it by now."""
-        ...
-
-
-class Services(Protocol):
-    """Work that one broker at a time does for all. Who leads has a token, greater than every token before it."""
-
-    async def lead(self, name: str, *, seconds: int, early: bool = False) -> int | None:
-        """Take the service for so long; the token. None while another leads it, or it rests and this is not
-        `early`."""
-        ...
-
-    async def keep(self, name: str, token: int, *, seconds: int) -> bool:
-        """Lead for so long from now; False if the token is not the leader's (any more)."""
-        ...
-
-    async def rest(self, name: str, token: int, *, seconds: int) -> None:
-        """Give the service back; nobody takes it for so long, unless early. Nothing happens if another leads."""
         ...
 
 

@@ -11,30 +11,31 @@ import asyncpg
 
 from fairlane.errors import InvalidRequest, StoreUnsafe
 from fairlane.runtime.clock import Clock
+from fairlane.store.families.effects import Effects
+from fairlane.store.families.keys import Keys
+from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.sources import Sources
+from fairlane.store.families.workers import Workers
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
 from fairlane.store.postgres.contents import Contents
-from fairlane.store.postgres.data_keys import DataKeys
 from fairlane.store.postgres.dead_letters import DeadLetters
-from fairlane.store.postgres.effects import Effects
 from fairlane.store.postgres.groups import Groups
 from fairlane.store.postgres.halts import Halts
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
 from fairlane.store.postgres.operations import Operations
+from fairlane.store.postgres.port import Port
 from fairlane.store.postgres.question import Question
 from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.recurring import Recurring
 from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.schedules import Schedules
-from fairlane.store.postgres.services import Services
-from fairlane.store.postgres.sources import Sources
 from fairlane.store.postgres.specs import Specs
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.postgres.switches import Switches
 from fairlane.store.postgres.traces import Traces
-from fairlane.store.postgres.workers import Workers
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 
@@ -61,6 +62,7 @@ class PostgresStore:
         self.queues = Queues(database, shards)
         self.groups = Groups(database, shards)
         self.messages = Messages(database, shards, self._ahead.saw)
+        port = Port(database, self.messages)
         self.dead_letters = DeadLetters(database, shards, self.messages, self.queues)
         self.contents = Contents(database, shards, self.messages)
         self.statistics = Statistics(database, shards)
@@ -69,15 +71,15 @@ class PostgresStore:
         self.switches = Switches(database)
         self.operations = Operations(database, shards, self.messages)
         self.halts = Halts(database, shards)
-        self.services = Services(database)
+        self.leadership = Leadership(port)
         self.retention = Retention(database, shards, self.contents)
-        self.data_keys = DataKeys(database)
+        self.keys = Keys(port)
         self.vault: Vault | None = None
         self.schedules = Schedules(database, shards, self.messages)
         self.recurring = Recurring(database, self.messages)
-        self.workers = Workers(database)
-        self.sources = Sources(database, self.messages)
-        self.effects = Effects(database)
+        self.workers = Workers(port)
+        self.sources = Sources(port)
+        self.effects = Effects(port)
         self.specs = Specs(database, self.queues)
 
     @classmethod

@@ -19,6 +19,8 @@ from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
 from fairlane.store import base, programs, reading, timed
+from fairlane.store.families.effects import Effects
+from fairlane.store.families.sources import Sources
 from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
 from fairlane.store.values import (
     DeadFilter,
@@ -264,7 +266,7 @@ class SealedRecurring(Over):
 class SealedSources(Over):
     """Of records nothing is kept but keys and hashes; what they say is in the messages alone."""
 
-    _family: programs.Sources
+    _family: Sources
 
     async def commit(
         self, step: SourceStep, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
@@ -273,7 +275,7 @@ class SealedSources(Over):
 
 
 class SealedEffects(Over):
-    _family: programs.Effects
+    _family: Effects
 
     async def get(self, tenant: str, key: str, partition: PartitionId) -> bytes | None:
         found = await self._family.get(tenant, key, partition)

@@ -24,7 +24,7 @@ from fairlane.store.sealed.vault import Vault
 async def install(store: Store, keyring: Keyring | None) -> None:
     """Let the store seal and open messages of encrypted queues. Without a keyring it refuses to store any, and to
     deliver those that are there. Data keys that are under another key than the active one are wrapped anew."""
-    vault = Vault(store.data_keys, keyring, store.id_time)
+    vault = Vault(store.keys, keyring, store.id_time)
     opened: Any = store
     opened.vault = opened.dead_letters.vault = vault
     opened.messages = SealedMessages(store.messages, vault, store)

@@ -18,8 +18,8 @@ from typing import Final
 from fairlane.errors import SealError
 from fairlane.model.ids import PartitionId
 from fairlane.model.segment import SEALED, split_data
+from fairlane.store.families.keys import Keys, WrappedKey
 from fairlane.store.sealed.keyring import KEY_BYTES, Cipher, Keyring
-from fairlane.store.upkeep import DataKeys, WrappedKey
 from fairlane.store.values import Slice
 
 KEY_SECONDS: Final = 86_400
@@ -47,7 +47,7 @@ class NotPrepared(SealError):
 
 
 class Vault:
-    def __init__(self, keys: DataKeys, keyring: Keyring | None, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, keys: Keys, keyring: Keyring | None, clock_ms: Callable[[], int]) -> None:
         self._keys = keys
         self._keyring = keyring
         self._clock_ms = clock_ms

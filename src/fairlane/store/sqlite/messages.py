@@ -100,10 +100,12 @@ def transact(
     settlements: Sequence[Settlement | Verdicts],
     slices: Sequence[Slice],
     *,
+    begin: Callable[[], None] = lambda: None,
     also: Callable[[], None] = lambda: None,
 ) -> tuple[list[Settled], list[PushResult]]:
-    """`also` belongs to the bundle: it is done with it, or not at all."""
+    """`begin` comes before the rest and `also` after it; they are done with it, or not at all."""
     db.execute("savepoint bundle")
+    begin()
     settled = settle_all(db, now, settlements)
     pushed = push(db, now, slices)
     applied = all(map(_applied, settlements, settled)) and all(isinstance(each, Stored) for each in pushed)

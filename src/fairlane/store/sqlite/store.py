@@ -8,29 +8,30 @@ from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
 from fairlane.store import base, operations, programs, reading, specs, timed, upkeep
+from fairlane.store.families.effects import Effects
+from fairlane.store.families.keys import Keys
+from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.sources import Sources
+from fairlane.store.families.workers import Workers
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.contents import Contents
-from fairlane.store.sqlite.data_keys import DataKeys
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
-from fairlane.store.sqlite.effects import Effects
 from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.halts import Halts
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
+from fairlane.store.sqlite.port import Port
 from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.recurring import Recurring
 from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.rows import rows
 from fairlane.store.sqlite.schedules import Schedules
-from fairlane.store.sqlite.services import Services
-from fairlane.store.sqlite.sources import Sources
 from fairlane.store.sqlite.specs import Specs
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.switches import Switches
 from fairlane.store.sqlite.traces import Traces
-from fairlane.store.sqlite.workers import Workers
 from fairlane.store.sqlite.writer import SAVE_CLOCK
 
 
@@ -49,19 +50,19 @@ class SqliteStore:
     switches: upkeep.Switches
     operations: operations.Operations
     halts: upkeep.Halts
-    services: upkeep.Services
+    leadership: Leadership
     retention: upkeep.Retention
-    data_keys: upkeep.DataKeys
+    keys: Keys
     schedules: timed.Schedules
     recurring: timed.Recurring
-    workers: programs.Workers
-    sources: programs.Sources
-    effects: programs.Effects
+    workers: Workers
+    sources: Sources
+    effects: Effects
     specs: specs.Specs
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        queues, contents = Queues(database), Contents(database)
+        queues, contents, port = Queues(database), Contents(database), Port(database)
         self._purging = asyncio.create_task(_tidy(queues, contents), name="fairlane-purge")
         self.queues = queues
         self.contents = contents
@@ -74,15 +75,15 @@ class SqliteStore:
         self.switches = Switches(database)
         self.operations = Operations(database)
         self.halts = Halts(database)
-        self.services = Services(database)
+        self.leadership = Leadership(port)
         self.retention = Retention(database, contents)
-        self.data_keys = DataKeys(database)
+        self.keys = Keys(port)
         self.vault: Vault | None = None
         self.schedules = Schedules(database)
         self.recurring = Recurring(database)
-        self.workers = Workers(database)
-        self.sources = Sources(database)
-        self.effects = Effects(database)
+        self.workers = Workers(port)
+        self.sources = Sources(port)
+        self.effects = Effects(port)
         self.specs = Specs(database, queues)
 
     @classmethod

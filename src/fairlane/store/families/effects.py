@@ -1,0 +1,22 @@
+"""Effects: what handlers did once for messages of a partition, each under a key and for a time."""
+
+from __future__ import annotations
+
+from fairlane.model.ids import PartitionId
+from fairlane.store.families.port import Port, Transaction
+
+
+class Effects:
+    def __init__(self, port: Port[Transaction]) -> None:
+        self._port = port
+
+    async def get(self, tenant: str, key: str, partition: PartitionId) -> bytes | None:
+        found = await self._port.read("effects.get", tenant=tenant, key=key)
+        return bytes(found[0][0]) if found else None
+
+    async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
+        """Keep an effect, unless there is one under this key; the one that is kept. Those whose time is over go, some
+        with each call."""
+        await self._port.write("effects.forget")
+        [[kept]] = await self._port.write("effects.keep", tenant=tenant, key=key, value=effect, seconds=seconds)
+        return bytes(kept)

@@ -1,0 +1,92 @@
+"""Sources: how far their records were read, who reads them, and what is known of each record.
+
+Nothing is changed but by `commit`, which makes another revision: what was read of a source and its records is true for
+as long as it has the revision that it had then."""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlane.errors import Conflict, LeaseLost
+from fairlane.model.source import Source, SourceStep
+from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
+from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+
+
+class Sources:
+    def __init__(self, port: Port[Transaction]) -> None:
+        self._port = port
+
+    async def lease(self, tenant: str, name: str, *, seconds: int) -> Source | None:
+        """The source, made if it is not there, under a lease with a token greater than every token before it; None
+        while another has a lease."""
+        return _one(await self._port.write("sources.lease", tenant=tenant, name=name, seconds=seconds))
+
+    async def keep(self, tenant: str, name: str, token: int, *, seconds: int) -> Source | None:
+        """Let the lease end so many seconds from now; None if it ended, or there is a newer one."""
+        return _one(await self._port.write("sources.keep", tenant=tenant, name=name, token=token, seconds=seconds))
+
+    async def release(self, tenant: str, name: str, token: int) -> bool:
+        """Let the lease end now; False if it ended before."""
+        return bool(await self._port.write("sources.release", tenant=tenant, name=name, token=token))
+
+    async def get(self, tenant: str, name: str) -> Source | None:
+        return _one(await self._port.read("sources.get", tenant=tenant, name=name))
+
+    async def list(self, tenant: str) -> List[Source]:
+        """By name."""
+        return [_source(row) for row in await self._port.read("sources.list", tenant=tenant)]
+
+    async def delete(self, tenant: str, name: str) -> bool:
+        """Forget it with all that is known of its records; False if it was not there."""
+
+        async def work(transaction: Transaction) -> bool:
+            found = await transaction.run("sources.delete", tenant=tenant, name=name)
+            for (id,) in found:
+                await transaction.run("sources.delete_records", source_id=id)
+            return bool(found)
+
+        return await self._port.transact(work)
+
+    async def known(self, source_id: int, keys: Sequence[str]) -> dict[str, str]:
+        """The hashes of those of these records that are known."""
+        return dict(await self._port.read("sources.known", source_id=source_id, keys=as_json(keys)))
+
+    async def unseen(self, source_id: int, sweep: int, *, limit: int) -> List[str]:
+        """Keys of records that were last seen before this sweep."""
+        found = await self._port.read("sources.unseen", source_id=source_id, sweep=sweep, limit=limit)
+        return [key for (key,) in found]
+
+    async def commit(
+        self, step: SourceStep, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
+    ) -> tuple[List[Settled], List[PushResult]]:
+        """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the source has
+        another revision by now, LeaseLost if the token is not that of a live lease."""
+        values: dict[str, Value] = msgspec.structs.asdict(step)
+        values |= {"seen": as_json(dict(step.seen)), "gone": as_json(step.gone)}
+
+        async def begin(transaction: Transaction) -> None:
+            if not await transaction.run("sources.step", **values):
+                raise _refusal(step, _one(await transaction.run("sources.get", tenant=step.tenant, name=step.name)))
+            await transaction.run("sources.see", **values)
+            await transaction.run("sources.forget", **values)
+
+        return await self._port.transact_messages(settlements, slices, begin=begin)
+
+
+def _refusal(step: SourceStep, source: Source | None) -> Conflict:
+    if source is None or source.id != step.source_id or source.revision != step.before:
+        return Conflict(f"source {step.name!r:.80} is not at this revision any more")
+    return LeaseLost(f"the lease of source {step.name!r:.80} ended")
+
+
+def _one(found: List[Row]) -> Source | None:
+    return _source(found[0]) if found else None
+
+
+def _source(row: Row) -> Source:
+    found = struct(Source, row)
+    return msgspec.structs.replace(found, sweeping=bool(found.sweeping))

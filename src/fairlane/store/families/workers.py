@@ -1,0 +1,34 @@
+"""Workers that told of themselves."""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from typing import NamedTuple
+
+from fairlane.store.families.port import Port, Transaction
+
+
+class Seen(NamedTuple):
+    """A worker, what it said last, and when."""
+
+    id: str
+    facts: str
+    seen_at: int
+
+
+class Workers:
+    def __init__(self, port: Port[Transaction]) -> None:
+        self._port = port
+
+    async def beat(self, tenant: str, id: str, facts: str, *, keep_seconds: int) -> None:
+        """A worker is alive and does this; those that were not for so long are forgotten."""
+        await self._port.write("workers.beat", tenant=tenant, id=id, facts=facts)
+        await self._port.write("workers.forget", seconds=keep_seconds)
+
+    async def list(self, tenant: str, *, seconds: int) -> List[Seen]:
+        """Those that were alive in the last seconds, by id."""
+        return [Seen(*row) for row in await self._port.read("workers.list", tenant=tenant, seconds=seconds)]
+
+    async def leave(self, tenant: str, id: str) -> bool:
+        """A worker ended; False if it was not known."""
+        return bool(await self._port.write("workers.leave", tenant=tenant, id=id))

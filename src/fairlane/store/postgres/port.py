@@ -1,0 +1,71 @@
+"""The port of the small families on PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from fairlane.store.families.port import Row, Value, statements
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.messages import Messages
+from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+
+T = TypeVar("T")
+_NAME = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+def numbered(text: str) -> tuple[str, list[str]]:
+    """A statement as PostgreSQL takes it: with numbers in the place of names, and the names in their order."""
+    names = list(dict.fromkeys(_NAME.findall(text)))
+    return _NAME.sub(lambda match: f"${names.index(match[1]) + 1}", text), names
+
+
+SQL = {name: numbered(text) for name, text in statements("postgres").items()}
+
+
+class Transaction:
+    def __init__(self, connection: asyncpg.Connection[Any], now: int | None) -> None:
+        self.connection = connection
+        self._now = now
+
+    async def run(self, statement: str, /, **values: Value) -> list[Row]:
+        found: list[Row] = await self.connection.fetch(*_call(statement, values, self._now))
+        return found
+
+
+class Port:
+    def __init__(self, database: Database, messages: Messages) -> None:
+        self._database = database
+        self._messages = messages
+
+    async def read(self, statement: str, /, **values: Value) -> list[Row]:
+        return await self._database.read(*_call(statement, values, self._database.time()))
+
+    async def write(self, statement: str, /, **values: Value) -> list[Row]:
+        return await self._database.write(*_call(statement, values, self._database.time()))
+
+    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+        return await self._database.transact(lambda connection: work(self._transaction(connection)))
+
+    async def transact_messages(
+        self,
+        settlements: Sequence[Settlement | Verdicts],
+        slices: Sequence[Slice],
+        *,
+        begin: Callable[[Transaction], Coroutine[Any, Any, None]],
+    ) -> tuple[list[Settled], list[PushResult]]:
+        return await self._messages.transact(
+            settlements, slices, begin=lambda connection: begin(self._transaction(connection))
+        )
+
+    def _transaction(self, connection: asyncpg.Connection[Any]) -> Transaction:
+        return Transaction(connection, self._database.time())
+
+
+def _call(statement: str, values: dict[str, Value], now: int | None) -> tuple[Any, ...]:
+    text, names = SQL[statement]
+    values = {**values, "now": now}
+    return text, *[values[name] for name in names]

@@ -1,0 +1,42 @@
+"""Small families are written once: what one dialect can be asked for, the other can."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from fairlane.store.families.port import statements
+from fairlane.store.families.workers import Workers
+from fairlane.store.postgres.port import numbered
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.port import Port, Transaction
+
+_VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+def test_every_statement_is_there_in_both_dialects_and_takes_the_same_values() -> None:
+    sqlite, postgresql = statements("sqlite"), statements("postgres")
+    assert sorted(sqlite) == sorted(postgresql)
+    for name, text in sqlite.items():
+        # SQLite has one clock, and a test has both.
+        assert {*_VALUE.findall(text), "now"} == {*_VALUE.findall(postgresql[name]), "now"}, name
+
+
+def test_names_of_values_become_numbers_on_postgresql_and_casts_stay() -> None:
+    text, names = numbered("SELECT :b::int, :a WHERE x > :b AND y = 'a:b'::text")
+    assert (text, names) == ("SELECT $1::int, $2 WHERE x > $1 AND y = 'a:b'::text", ["b", "a"])
+
+
+async def test_a_transaction_that_awaits_anything_else_is_refused_and_undone() -> None:
+    async def work(transaction: Transaction) -> None:
+        await transaction.run("workers.beat", tenant="t", id="w", facts="{}")
+        await asyncio.sleep(0)
+
+    database = await Database.open(":memory:", clock=None)
+    port = Port(database)
+    with pytest.raises(AssertionError, match="something else"):
+        await port.transact(work)
+    assert await Workers(port).list("t", seconds=60) == []
+    await database.close()
