@@ -28,7 +28,7 @@ from fairlane.broker import Broker
 from fairlane.client import Client, DeadLetter
 from fairlane.errors import FairlaneError
 from fairlane.http.app import App as HttpApp
-from fairlane.http.listen import open_sockets
+from fairlane.http.server import open_sockets
 from fairlane.model.group import LaneState, Subscription
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.sqlite import store as _  # noqa: F401  # now: the loop of a test should not wait for it

@@ -7,7 +7,7 @@ import pytest
 from fairlane.errors import InvalidRequest
 from fairlane.http.browsers import check_origins
 from fairlane.http.cors import Cors
-from fairlane.http.message import Request, Response, json_response
+from fairlane.http.server import Request, Response, json_response
 from tests.http.wire import Wire
 
 PAGE = b"https://app.example.com"

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.http.limits import Limits
-from fairlane.http.listen import BACKLOG, open_sockets
-from fairlane.http.server import Server
+from fairlane.http.server import BACKLOG, Limits, Server, open_sockets
 from tests.http.test_server import FAST, Service, get, serving, talk
 
 

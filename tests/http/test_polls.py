@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlane.http.limits import Limits
-from fairlane.http.message import Request, Response
+from fairlane.http.server import Limits, Request, Response
 from tests.conformance.places import Place, until
 from tests.http.wire import Wire, serving
 

@@ -9,9 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fairlane.http.limits import Limits
-from fairlane.http.message import Request, Response, json_response
-from fairlane.http.server import Server
+from fairlane.http.server import Limits, Request, Response, Server, json_response
 
 FAST = Limits(
     header_bytes_max=2048,

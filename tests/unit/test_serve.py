@@ -18,7 +18,7 @@ from fairlane.cli.serve import check
 from fairlane.config import Settings, load_settings
 from fairlane.engine.admission import LIMITS, Limit
 from fairlane.errors import InvalidRequest, Unavailable
-from fairlane.http.listen import open_sockets
+from fairlane.http.server import open_sockets
 from fairlane.runtime.data_directory import DataDirectory
 from fairlane.store.postgres.embedded import EmbeddedPostgres
 

@@ -68,8 +68,8 @@ async def _serve(
     from fairlane.commands.service import CommandService
     from fairlane.http.app import App
     from fairlane.http.browsers import Hosts
-    from fairlane.http.limits import Limits
     from fairlane.http.prometheus import snapshot
+    from fairlane.http.server import Limits
     from fairlane.http.siblings import Siblings
     from fairlane.outbound.addresses import Allowed
 

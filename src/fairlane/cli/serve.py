@@ -99,7 +99,7 @@ def serve(
     from fairlane.cli.banner import announce
     from fairlane.cli.broker_process import run
     from fairlane.cli.logs import log_as
-    from fairlane.http.listen import open_sockets
+    from fairlane.http.server import open_sockets
 
     log_as(settings.log_format)
     # Until the loop takes the signals over, a signal must still leave by way of everything that was begun.

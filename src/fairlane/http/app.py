@@ -14,12 +14,10 @@ from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Hosts, check_origins
 from fairlane.http.cors import Cors
 from fairlane.http.door import AppDoor
-from fairlane.http.limits import Limits, overloaded
-from fairlane.http.message import Request, Response
 from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
 from fairlane.http.routes import ROUTES
-from fairlane.http.server import Server
+from fairlane.http.server import Limits, Request, Response, Server, overloaded
 from fairlane.http.siblings import Siblings
 from fairlane.http.store_metrics import StoreMetrics
 from fairlane.http.unknown import check_parameters
@@ -70,7 +68,7 @@ class App:
 
     async def handle(self, request: Request) -> Response:
         try:
-            found = self.find(request)
+            found = request.found or self.find(request)
             if isinstance(found, Response):
                 return found
             if request.method == "GET" and self.engine.budget.room < 0 and found.tag != "health":

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterable
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.limits import bad_request
-from fairlane.http.message import Request, Response, error_response
+from fairlane.http.server import Request, Response, bad_request, error_response
 
 ANY = "*"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -3,8 +3,7 @@ the path of a request, and browsers let no other origin's page read an answer.""
 
 from __future__ import annotations
 
-from fairlane.http.message import Request, Response
-from fairlane.http.server import Handler
+from fairlane.http.server import Handler, Request, Response
 
 _METHODS = b"GET, POST, PUT, PATCH, DELETE"
 _PREFLIGHT_SECONDS = b"600"

@@ -1,13 +1,12 @@
-"""What is decided of a request by its header alone, before a byte of its body is read."""
+"""The broker's door: decides on a request by its header alone, before a byte of its body is read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fairlane.http.browsers import Hosts, foreign, misfit
-from fairlane.http.limits import bad_request, too_large
-from fairlane.http.message import Request, Response
 from fairlane.http.routes import hooks
+from fairlane.http.server import Request, Response, bad_request, too_large
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -16,36 +15,9 @@ _IGNORED_BYTES_MAX = 64 * 1024
 """Of a body that its route has no use for: some clients send an empty object with every POST."""
 
 
-class Door(Protocol):
-    def bound(self, address: str) -> None:
-        """Somebody reached the server at this address, so it is one of its own."""
-
-    def admit(self, request: Request, *, has_body: bool) -> Response | int:
-        """How many bytes the body may have, or the answer that refuses the request."""
-
-    def too_large(self, request: Request, bytes_max: int) -> Response:
-        """The answer to a body that has more than it may."""
-
-
-class OpenDoor:
-    """Lets everything in: a server without an application."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-
-    def bound(self, address: str) -> None:
-        pass
-
-    def admit(self, request: Request, *, has_body: bool) -> Response | int:
-        return self._bytes_max
-
-    def too_large(self, request: Request, bytes_max: int) -> Response:
-        return too_large(bytes_max)
-
-
 class AppDoor:
-    """Lets in what has a route, is asked under one of the broker's names, and was not asked by a page of another
-    site."""
+    """A door that lets in what has a route, is asked under one of the broker's names, and was not asked by a page of
+    another site."""
 
     def __init__(self, app: App, hosts: Hosts, origins: frozenset[bytes]) -> None:
         self._app = app

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from fairlane import errors
-from fairlane.http.message import Response, error_response
+from fairlane.http.server import Response, error_response
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.message import Request, Response, error_response
+from fairlane.http.server import Request, Response, error_response
 
 JSON = "application/json"
 _OURS = ("/api/", "/admin/", "/streams/")

@@ -9,9 +9,9 @@ import msgspec
 
 from fairlane.engine.ack import AckRequest
 from fairlane.errors import InvalidRequest
-from fairlane.http.message import Request, Response
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import name_json
+from fairlane.http.server import Request, Response
 from fairlane.http.wire import AckBatchBody, AckBody, decode
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX

@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from fairlane.errors import InvalidRequest, NotFound
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import MICROS_MAX, name_or_none, read
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_admin import (
     AdminDone,

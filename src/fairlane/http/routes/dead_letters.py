@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import moment, name_or_none, read
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_dead_letters import (
     DeadLetterList,

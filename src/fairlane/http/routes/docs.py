@@ -7,9 +7,9 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.openapi import openapi
 from fairlane.http.router import Route, Router
+from fairlane.http.server import Request, Response, json_response
 
 if TYPE_CHECKING:
     from fairlane.http.app import App

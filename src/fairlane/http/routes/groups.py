@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.errors import InvalidRequest, NotFound
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import moment, read
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode, timestamp, timestamp_or_none
 from fairlane.http.wire_groups import (
     DeletedGroup,

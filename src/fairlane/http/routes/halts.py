@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from fairlane.engine.halts import Place
 from fairlane.errors import InvalidRequest
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import read
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_halts import (
     Explained,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.http.families import CONTENT_TYPE
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.prometheus import exposition
 from fairlane.http.router import Route
 from fairlane.http.routes.status import engine_status, journal_status
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire_health import Alive, Cpu, Health, Memory, Metrics, Pool, Rate, Ready, Worker
 from fairlane.telemetry import cpu_seconds, resident_bytes
 

@@ -16,10 +16,9 @@ from fairlane.engine.inbox import Taken
 from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Overloaded, PayloadInvalid
 from fairlane.hooks import forms
 from fairlane.hooks.hook import Hook, Received
-from fairlane.http import limits
-from fairlane.http.message import Request, Response, error_response
 from fairlane.http.problems import problem, told
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response, error_response, limits
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.runtime.clock import wall_clock
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.engine.switchboard import POP_PAUSED, PUSH_MAINTENANCE
-from fairlane.http.message import Request, Response, error_response, json_response
 from fairlane.http.router import Route
 from fairlane.http.routes.status import journal_status
+from fairlane.http.server import Request, Response, error_response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_health import (
     BufferStats,

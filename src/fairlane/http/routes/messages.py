@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fairlane.engine.browse import Detail, MessageFilter, Page, Place
 from fairlane.engine.draft import PushRequest
 from fairlane.errors import Conflict, InvalidRequest, NotFound
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import moment, name_or_none, read
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_messages import (
     BuriedMessage,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import timestamp
 from fairlane.http.wire_queues import (
     Lag,

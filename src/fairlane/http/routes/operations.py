@@ -7,9 +7,9 @@ from uuid import UUID
 
 from fairlane.engine.operations import Verb
 from fairlane.errors import InvalidRequest
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import name_or_none, read
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_operations import (
     OperationOut,

@@ -11,10 +11,10 @@ import msgspec
 from fairlane.engine.pop import PopRequest
 from fairlane.engine.popped import Popped
 from fairlane.errors import InvalidRequest
-from fairlane.http.message import Request, Response
 from fairlane.http.query import flag, number, text
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import name_json
+from fairlane.http.server import Request, Response
 from fairlane.http.wire import timestamp
 from fairlane.model.group import Subscription
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX

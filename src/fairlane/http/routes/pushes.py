@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from fairlane.engine.draft import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
-from fairlane.http.message import Request, Response
 from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths
 from fairlane.http.problems import problem, told
 from fairlane.http.query import moment
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response
 from fairlane.http.wire import PushBody, WireItem, decode, timestamp
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX

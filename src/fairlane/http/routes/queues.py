@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.errors import NotFound
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import after, read
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import ConfigureBody, OptionsBody, decode, options_given, options_in, options_out
 from fairlane.http.wire_queues import (
     ClearedQueue,

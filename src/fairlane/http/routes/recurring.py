@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_recurring import (
     ScheduleAnswer,

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import moment, read
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode, timestamp_or_none
 from fairlane.http.wire_schedules import (
     Cancelled,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import moment, read
 from fairlane.http.router import Route
 from fairlane.http.series import Bucket, Span, buckets, mean_lag_ms
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import timestamp
 from fairlane.http.wire_journal import failed_out
 from fairlane.http.wire_operations import admission_out

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from fairlane.engine.browse import MessageFilter
 from fairlane.errors import NotFound
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.query import after, read
 from fairlane.http.router import Route
 from fairlane.http.routes.messages import page_of
 from fairlane.http.routes.queues import existing
 from fairlane.http.routes.status import chosen
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import options_out, timestamp
 from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_queues import Counts, counts_out, next_page, partition_out, queue_out

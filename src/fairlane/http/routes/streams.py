@@ -9,10 +9,10 @@ import msgspec
 
 from fairlane.engine.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound, TransactionRefused
-from fairlane.http.message import Request, Response, error_response, json_response
 from fairlane.http.nesting import Nested, check_depths
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import check_wire_items, push_element
+from fairlane.http.server import Request, Response, error_response, json_response
 from fairlane.http.wire import decode, timestamp
 from fairlane.http.wire_streams import (
     CycleAckResult,

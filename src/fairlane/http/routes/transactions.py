@@ -8,11 +8,11 @@ import msgspec
 
 from fairlane.engine.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.nesting import Nested, check_depths
 from fairlane.http.router import Route
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import NULL, AckBody, Operation, TransactionBody, WireItem, decode
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX

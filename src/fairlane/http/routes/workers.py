@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.http.message import Request, Response, json_response
 from fairlane.http.router import Route
+from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_workers import WorkerBody, WorkerGone, WorkerList, worker_out
 from fairlane.model.names import check_name

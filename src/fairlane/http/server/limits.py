@@ -1,14 +1,14 @@
-"""What one connection may take of the server, and what it is told past that."""
+"""The limits of a connection, and the answers past them."""
 
 from __future__ import annotations
 
 import msgspec
 
-from fairlane.http.message import Response, error_response
+from fairlane.http.server.message import Response, error_response
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one connection may take of the server."""
+    """The limits of one connection, and of all together."""
 
     header_bytes_max: int = 16 * 1024
     target_bytes_max: int = 8 * 1024
@@ -31,7 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(Exception):
-    """Raised inside a parser's call; the parser hands it on as the cause of its own error."""
+    """A request is answered by this, and its connection closed. With `linger` the client may first finish what it is
+    sending."""
 
     def __init__(self, response: Response, *, linger: bool = False) -> None:
         self.response = response

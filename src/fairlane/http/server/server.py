@@ -1,24 +1,53 @@
-"""An HTTP/1.1 server with deadlines of its own: no Python server closes a silent connection, a slow header or a
-slow body."""
+"""The server: it listens, sees to the deadlines of its connections, and drains them."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
-from fairlane.http.connection import Connection
-from fairlane.http.door import Door, OpenDoor
-from fairlane.http.limits import Limits
-from fairlane.http.listen import BACKLOG, open_sockets
-from fairlane.http.message import Request, Response
+from fairlane.http.server.connection import Connection
+from fairlane.http.server.limits import Limits, too_large
+from fairlane.http.server.listen import BACKLOG, open_sockets
+from fairlane.http.server.message import Request, Response
+from fairlane.http.server.parser import KnownHeaders
 from fairlane.runtime.memory import Budget
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+class Door(Protocol):
+    """Decides on a request by its header alone, before a byte of its body is read."""
+
+    def bound(self, address: str) -> None:
+        """Somebody reached the server at this address, so it is one of its own."""
+
+    def admit(self, request: Request, *, has_body: bool) -> Response | int:
+        """How many bytes the body may have, or the answer that refuses the request."""
+
+    def too_large(self, request: Request, bytes_max: int) -> Response:
+        """The answer to a body that has more than it may."""
+
+
+class OpenDoor:
+    """A door that lets everything in."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+
+    def bound(self, address: str) -> None:
+        pass
+
+    def admit(self, request: Request, *, has_body: bool) -> Response | int:
+        return self._bytes_max
+
+    def too_large(self, request: Request, bytes_max: int) -> Response:
+        return too_large(bytes_max)
+
+
 class Server:
-    """Listens, keeps deadlines, and drains."""
+    """Listens, sees to deadlines, and drains."""
 
     def __init__(
         self, handler: Handler, limits: Limits | None = None, *, door: Door | None = None, budget: Budget | None = None
@@ -30,6 +59,9 @@ class Server:
         self.budget.bytes_max = self.limits.inflight_bytes_max
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
+        self.addresses: set[str] = set()
+        """Its own, at which somebody reached it."""
+        self.known_headers: KnownHeaders = {}
         self.active = 0
         self.draining = False
         self._sending: list[Connection] = []
@@ -60,10 +92,6 @@ class Server:
         sending, self._sending = self._sending, []
         for connection in sending:
             connection.send()
-
-    def admit(self, connection: Connection) -> bool:
-        self.connections.add(connection)
-        return len(self.connections) <= self.limits.connections_max
 
     async def _sweep(self) -> None:
         while True:

@@ -1,18 +1,15 @@
-"""A request as routes see it, and what they answer."""
+"""Requests as handlers see them, and their responses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from fairlane.http.router import Route
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
@@ -20,8 +17,8 @@ _QUERY_FIELDS_MAX = 100
 
 
 class Request:
-    """One request, whole. `path` is raw, as it was sent; `params` are the decoded parts that its route names; `found`
-    is that route, or the answer where there is none."""
+    """One request, whole. `path` is raw, as it was sent. `headers` may be those of other requests too, and are not
+    changed. `found` and `params` are the application's own: its route, and the decoded parts that the route names."""
 
     __slots__ = (
         "_query",
@@ -46,7 +43,7 @@ class Request:
         self.body = body
         self.peer = peer
         self.keep_alive = True
-        self.found: Route | Response | None = None
+        self.found: Any = None
         self.refusal: Response | None = None
         """The answer, if the header alone decided it."""
         self.params: dict[str, str] = {}
@@ -66,6 +63,8 @@ class Request:
 
 
 class Response:
+    """The answer to a request."""
+
     __slots__ = ("body", "close", "content_type", "headers", "parts", "status", "unsent")
 
     def __init__(

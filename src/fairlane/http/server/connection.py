@@ -1,0 +1,292 @@
+"""The connection of one client: requests answered one at a time and in order, each within its deadlines.
+
+A handler whose client goes away is cancelled, so that nobody works, or holds anything, for a caller that left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from fairlane.http.server.limits import Refused, overloaded, too_many_connections
+from fairlane.http.server.message import Request, Response, error_response, serialise
+from fairlane.http.server.parser import Parser, Refusal
+
+if TYPE_CHECKING:
+    from fairlane.http.server.server import Server
+
+_LINGER_SECONDS = 5.0
+_SOON_BYTES_MAX = 16 * 1024
+"""Shorter answers are written together at the end of the loop's turn: a client with many connections is then woken
+once for all of them, which costs more than writing one."""
+_ANSWERS_AT_ONCE = 16
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection. The parser calls `begin`, `grow`, `may_continue` and `complete`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._budget = server.budget
+        self._loop = server.loop
+        self._parser: Parser | None = None
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[Request] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._working = False
+        self._body_bytes_max = 0
+        self._body_began = 0.0
+        self._held_bytes = 0
+        self._unread_bytes = 0
+        self._unsent: list[bytes] = []
+        self._take_backs: list[Callable[[], None]] = []
+        self._continue = False
+        self._refusal: Refusal | None = None
+        """The last answer; meanwhile nothing that comes is looked at."""
+        self._closing = False
+        self._full: asyncio.Future[None] | None = None
+        """Done when the client has read enough to be written to again; None while it may be."""
+        self.deadline = 0.0
+
+    # The transport's calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
+        self._transport.set_write_buffer_limits(high=_SOON_BYTES_MAX)
+        server = self._server
+        peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self._parser = Parser(self, self._limits, server.known_headers, peer[0] if isinstance(peer, tuple) else "")
+        if isinstance(here, tuple) and here[0] not in server.addresses:
+            server.addresses.add(here[0])
+            server.door.bound(here[0])
+        self.deadline = self._loop.time() + self._limits.header_seconds
+        server.connections.add(self)
+        if len(server.connections) > self._limits.connections_max:
+            self._refuse((too_many_connections(), False))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server.connections.discard(self)
+        self._budget.held -= self._held_bytes + self._unread_bytes
+        self._held_bytes = self._unread_bytes = 0
+        self._closing = True
+        if self._full is not None:
+            self.resume_writing()
+        if self._take_backs:
+            self._take_back()
+        if self._task is not None:
+            self._task.cancel()
+        # The parser knows this connection and the task its request: nothing else would part them for a long time.
+        if self._parser is not None:
+            self._parser.close()
+        self._parser = self._task = self._refusal = None
+        self._waiting.clear()
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if self._closing or self._refusal is not None or parser is None:
+            return
+        was_in_head = parser.in_head
+        refusal = parser.feed(data)
+        if refusal is not None:
+            self._refuse(refusal)
+        elif parser.in_head and not was_in_head and self._task is None:
+            self.deadline = self._loop.time() + self._limits.header_seconds
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._full = self._full or self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """The client read what it was sent, or never will."""
+        self._budget.held -= self._unread_bytes
+        self._unread_bytes = 0
+        full, self._full = self._full, None
+        if full is not None and not full.done():
+            full.set_result(None)
+
+    # The parser's calls.
+
+    def begin(self, request: Request, length: int | None, came: int = 0) -> None:
+        self._body_began = self._loop.time()
+        admitted = self._server.door.admit(request, has_body=length != 0)
+        if length == 0:
+            request.refusal = admitted if isinstance(admitted, Response) else None
+            return
+        if isinstance(admitted, Response):
+            raise Refused(admitted, linger=True)
+        self._body_bytes_max = min(admitted, self._limits.body_bytes_max)
+        self._check_room(request, length or 0, length or 0)
+        self._held_bytes += came
+        self._budget.held += came
+
+    def grow(self, request: Request, size: int, more: int) -> None:
+        self._check_room(request, size, more)
+        self._held_bytes += more
+        self._budget.held += more
+
+    def _check_room(self, request: Request, size: int, more: int) -> None:
+        """Refused if a body of `size` bytes, of which `more` are new, may not be held."""
+        if size > self._body_bytes_max:
+            raise Refused(self._server.door.too_large(request, self._body_bytes_max), linger=True)
+        behind = size > self._limits.behind_bytes_max and (self._working or self._waiting)
+        if behind or not self._budget.takes(more, size):
+            raise Refused(overloaded(), linger=True)
+
+    def may_continue(self) -> None:
+        self._continue = True
+        self._go_on()
+
+    def complete(self, request: Request) -> None:
+        self._continue = False
+        self._waiting.append(request)
+        if self._task is None:
+            self._task = self._loop.create_task(self._serve())
+        elif len(self._waiting) > self._limits.pipelined_max and self._transport is not None:
+            self._transport.pause_reading()
+
+    # Serving.
+
+    async def _serve(self) -> None:
+        """Answer the requests that wait, one after another."""
+        server, transport = self._server, self._transport
+        assert transport is not None
+        answered = 0
+        while self._waiting and not self._closing:
+            request = self._waiting.popleft()
+            if len(self._waiting) < self._limits.pipelined_max:
+                transport.resume_reading()
+            self.deadline = float("inf")
+            response = request.refusal
+            if response is None:
+                self._working = True
+                server.active += 1
+                try:
+                    response = await server.handler(request)
+                finally:
+                    server.active -= 1
+                    self._working = False
+                    held = min(len(request.body), self._held_bytes)
+                    self._held_bytes -= held
+                    self._budget.held -= held
+            close = response.close or not request.keep_alive or server.draining
+            pieces = serialise(response, head_only=request.method == "HEAD", close=close)
+            self._unsent += pieces
+            if response.unsent is not None:
+                self._take_backs.append(response.unsent)
+            if transport.is_closing():
+                self._take_back()
+                return
+            if close:
+                self._shut()
+                return
+            large = len(pieces) > 1
+            if large:
+                self.send()
+            else:
+                server.send_soon(self)
+            del request, response, pieces  # what is written need not be held until the next request
+            if self._full is not None:
+                self.deadline = self._loop.time() + self._limits.write_seconds
+                await self._full
+            answered += 1
+            if large or answered % _ANSWERS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn too
+        self._task = None
+        if self._refusal is not None:
+            self._end(*self._refusal)
+            return
+        if self._continue:
+            self._go_on()
+        in_head = self._parser is not None and self._parser.in_head
+        self.deadline = self._loop.time() + (self._limits.header_seconds if in_head else self._limits.idle_seconds)
+
+    def _go_on(self) -> None:
+        """Let a client that asks first send its body, once it has the answers before."""
+        if self._task is None and self._transport is not None:
+            self._continue = False
+            self.send()
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def send(self) -> None:
+        """Write the answers that wait."""
+        if self._transport is None or self._transport.is_closing():
+            self._take_back()
+        elif self._unsent:
+            pieces, self._unsent = self._unsent, []
+            self._take_backs.clear()
+            size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+            if size > _SOON_BYTES_MAX:
+                self._transport.writelines(pieces)
+            else:
+                self._transport.write(b"".join(pieces))
+            if self._full is not None:
+                self._unread_bytes += size
+                self._budget.held += size
+
+    def _take_back(self) -> None:
+        """Nobody is there any more for the answers that wait."""
+        take_backs, self._unsent, self._take_backs = self._take_backs, [], []
+        for take_back in take_backs:
+            take_back()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer what cannot be served, after the answers that are due, and hang up; what came of a body is let go of
+        at once."""
+        if self._parser is not None:
+            held = min(self._parser.body_bytes, self._held_bytes) if self._parser.in_body else 0
+            self._held_bytes -= held
+            self._budget.held -= held
+            self._parser.close()
+        self._refusal = refusal
+        if self._task is None:
+            self._end(*refusal)
+
+    def _end(self, response: Response, linger: bool) -> None:
+        """The last answer. With `linger` the client may first send on what it is sending, and is not listened to: hung
+        up on at once, it might lose the answer with the connection."""
+        self.send()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(serialise(response, head_only=False, close=True))
+        if not linger or self._transport is None or not self._transport.can_write_eof():
+            self._shut()
+            return
+        self._closing = True
+        self.deadline = self._loop.time() + _LINGER_SECONDS
+        self._transport.write_eof()
+
+    def _shut(self) -> None:
+        self.send()
+        self._closing = True
+        self.deadline = self._loop.time() + self._limits.write_seconds
+        if self._transport is not None:
+            self._transport.close()
+
+    # The server's calls.
+
+    def overdue(self, now: float) -> None:
+        """Hang up if the client took too long; called every second or so."""
+        parser = self._parser
+        if self._closing or (self._task is not None and self._full is not None):
+            if now > self.deadline and self._transport is not None:
+                self._transport.abort()
+        elif parser is not None and parser.in_body:
+            late = now - self._body_began - self._limits.body_grace_seconds
+            slow = late > 0 and parser.body_bytes < late * self._limits.body_rate_min
+            if slow or now > self._body_began + self._limits.body_seconds:
+                self._refuse((error_response(408, "too_slow", "the body did not arrive in time"), False))
+        elif now > self.deadline:
+            if parser is not None and parser.in_head:
+                self._refuse((error_response(408, "too_slow", "the header did not arrive in time"), False))
+            elif self._transport is not None:
+                self._transport.abort()
+
+    def hang_up(self) -> None:
+        self._shut()
+
+    def hang_up_if_idle(self) -> None:
+        if self._task is None and not (self._parser is not None and self._parser.in_body):
+            self._shut()
