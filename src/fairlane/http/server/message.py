@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -14,6 +15,7 @@ from fairlane.errors import InvalidRequest
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 _QUERY_FIELDS_MAX = 100
+_KNOWN_BYTES_MAX = 256
 
 
 class Request:
@@ -21,7 +23,6 @@ class Request:
     changed. `found` and `params` are the application's own: its route, and the decoded parts that the route names."""
 
     __slots__ = (
-        "_query",
         "body",
         "found",
         "headers",
@@ -47,19 +48,24 @@ class Request:
         self.refusal: Response | None = None
         """The answer, if the header alone decided it."""
         self.params: dict[str, str] = {}
-        self._query: dict[str, str] | None = None
 
     @property
     def query(self) -> dict[str, str]:
-        """Query parameters, decoded; of one that is given twice the last counts."""
-        if self._query is None:
-            text = self.query_string.decode("utf-8", "replace")
-            try:
-                fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX)
-            except ValueError:
-                raise InvalidRequest(f"the query may have {_QUERY_FIELDS_MAX} parameters, not more") from None
-            self._query = dict(fields)
-        return self._query
+        """Query parameters, decoded, not to be changed; of one that is given twice the last counts."""
+        query = self.query_string
+        return _known_query(query) if len(query) <= _KNOWN_BYTES_MAX else _query(query)
+
+
+def _query(query: bytes) -> dict[str, str]:
+    text = query.decode("utf-8", "replace")
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX))
+    except ValueError:
+        raise InvalidRequest(f"the query may have {_QUERY_FIELDS_MAX} parameters, not more") from None
+
+
+_known_query = lru_cache(maxsize=1000)(_query)
+"""Clients ask the same few questions again and again, and decoding one takes longer than all else of its request."""
 
 
 class Response:

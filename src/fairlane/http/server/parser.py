@@ -71,9 +71,11 @@ class Parser:
         self._header_bytes = 0
         self._fed_bytes = 0
         """What came since the header: the body, and what frames it."""
-        self._found: list[Known | None] = []
-        """The requests that ended in what is being fed, None for one that cannot be known by its header."""
-        self._ended = False
+        self._ends = 0
+        """Requests that ended in what is being fed."""
+        self._found: Known | None = None
+        """The first of them, if it can be known by its header."""
+        self.ended = False
         """A request was to be the last: nothing behind it is looked at."""
         self.in_head = False
         self.in_body = False
@@ -81,7 +83,7 @@ class Parser:
 
     def feed(self, data: bytes) -> Refusal | None:
         """Parse what came. The answer, if that cannot be served: then nothing more may be fed."""
-        if self._ended:
+        if self.ended:
             return None
         between = not (self.in_head or self.in_body)
         head = data[: data.find(_END, 0, _KNOWN_BYTES_MAX) + 4] if between else b""
@@ -89,7 +91,7 @@ class Parser:
         if known is not None and len(data) == len(head) + known.length:
             request = Request(known.method, known.target, known.headers, data[len(head) :], self._peer)
             request.keep_alive = known.keep_alive
-            self._ended = not known.keep_alive
+            self.ended = not known.keep_alive
             try:
                 self._sink.begin(request, known.length, known.length)
             except Refused as refused:
@@ -106,21 +108,21 @@ class Parser:
             self._fed_bytes += len(data)
         else:
             self._head_bytes += len(data)
-        self._found.clear()
+        self._ends, self._found = 0, None
         if self._llhttp is None:
             self._llhttp = httptools.HttpRequestParser(self)
         rest: bytes | memoryview = data
         try:
-            while rest:
+            while rest and not self.ended:
                 try:
                     self._llhttp.feed_data(rest)
                     break
                 except httptools.HttpParserUpgrade as upgrade:
                     # It stops behind a request that asks for another protocol; that is not had, and it goes on.
                     rest = memoryview(rest)[upgrade.args[0] :]
-                    self._found.append(None)
+                    self._found = None
         except httptools.HttpParserError as error:
-            return _refusal(error)
+            return None if self.ended else _refusal(error)
         if self.in_body:
             if self._fed_bytes - self.body_bytes > _FRAMING_BYTES_MAX + self.body_bytes // 2:
                 return bad_request("the chunks of the body are too small for what frames them"), True
@@ -130,13 +132,12 @@ class Parser:
 
     def _learn(self, head: bytes, size: int) -> None:
         """Know this header, if all that came was one request: then the rest is its body."""
-        if len(self._found) != 1 or self.in_head or self.in_body:
+        found, self._found = self._found, None
+        if found is None or self._ends != 1 or self.in_head or self.in_body or size != len(head) + found.length:
             return
-        found = self._found.pop()
-        if found is not None and size == len(head) + found.length:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known[head] = found
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[head] = found
 
     def close(self) -> None:
         """Forget what came. llhttp knows this parser: nothing else would part them for a long time."""
@@ -167,7 +168,7 @@ class Parser:
         self._header_bytes += len(name) + len(value) + 4
         if self._header_bytes > self._limits.header_bytes_max:
             raise Refused(long_header(self._limits))
-        name = name.lower()
+        name, value = name.lower(), value.rstrip(b" \t")
         if name in self._headers:
             if name in _ONCE:
                 raise Refused(bad_request(f"header {name.decode('latin-1')} is given twice"))
@@ -213,12 +214,10 @@ class Parser:
         request, self._request = self._request, None
         request.body, self._body = bytes(self._body), b""
         request.keep_alive = self._llhttp.should_keep_alive()
-        self._ended = not request.keep_alive
-        self._found.append(
-            None
-            if self._length is None or b"expect" in request.headers
-            else Known(request.method, self._target, request.headers, self._length, request.keep_alive)
-        )
+        self.ended = not request.keep_alive
+        self._ends += 1
+        if self._ends == 1 and self._length is not None and b"expect" not in request.headers:
+            self._found = Known(request.method, self._target, request.headers, self._length, request.keep_alive)
         self._sink.complete(request)
 
 
@@ -227,13 +226,11 @@ def body_length(headers: dict[bytes, bytes], version: str) -> int | None:
     if b"transfer-encoding" not in headers:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit():
-            length = length.strip(b" \t")
-            if not length.isdigit():
-                raise Refused(bad_request("content-length is not a number"))
+            raise Refused(bad_request("content-length is not a number"))
         return int(length)
     if version == "1.0":
         raise Refused(bad_request("HTTP/1.0 has no transfer-encoding"))
-    if headers[b"transfer-encoding"].strip(b" \t").lower() != b"chunked":
+    if headers[b"transfer-encoding"].lower() != b"chunked":
         raise Refused(error_response(501, "not_implemented", "of transfer-encoding only chunked is understood"))
     return None
 
