@@ -71,7 +71,7 @@ tools:
 	} || echo "no pgbouncer: the tests behind a pooler will be skipped"
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .venv-lock .venv-peers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-lock .venv-peers .venv-servers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
