@@ -2,6 +2,7 @@
 
     python bench/servers.py            each server in turn, three rounds
     python bench/servers.py --quick    only tries it
+    python bench/servers.py --deadlines    instead: after how long each closes a connection on which nothing more comes
 
 The others are installed into an environment of their own, .venv-servers; what cannot be installed is said and left out.
 Every server has one process with uvloop, as far as it can use it, and writes no log of requests. wrk sends over 16
@@ -168,15 +169,53 @@ async def run(
     return found
 
 
+STOPS = {
+    "no request": b"",
+    "half a header": b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\n",
+    "half a body": b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nhalf",
+    "after an answer": b'POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-length: 12\r\n\r\n{"items":[]}',
+}
+PATIENCE_SECONDS = 120
+
+
+async def closed_after(url: str, sent: bytes) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(sent)
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await reader.read(1000):
+                pass
+        return f"{time.monotonic() - began:.0f} s"
+    except TimeoutError:
+        return "open"
+    finally:
+        writer.transport.abort()
+
+
+async def deadlines(servers: Sequence[Peer]) -> Table:
+    table = Table("server", *STOPS, caption=f"open: for {PATIENCE_SECONDS} s at least", caption_justify="left")
+    with contextlib.ExitStack() as stack:
+        urls = [stack.enter_context(running(server))[0] for server in servers]
+        found = await asyncio.gather(*(closed_after(url, sent) for url in urls for sent in STOPS.values()))
+    for number, server in enumerate(servers):
+        table.add_row(server.label, *found[number * len(STOPS) : (number + 1) * len(STOPS)])
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (3)")
     parser.add_argument("--quick", action="store_true", help="one short round: does it run, not how fast")
+    parser.add_argument("--deadlines", action="store_true", help="when connections are closed, not what requests cost")
     chosen = parser.parse_args()
     console = Console(highlight=False, width=120)
     packages = installed(console)
     print_machine(console, Path(tempfile.gettempdir()), None)
     servers = [server for server in SERVERS if not server.package or server.package in packages]
+    if chosen.deadlines:
+        console.print(asyncio.run(deadlines(servers)))
+        return
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, "same").write_bytes(b"\n".join(BODIES))
         signed = (b"sha256=%064d %b" % (number, body) for number, body in enumerate(BODIES))
