@@ -116,7 +116,7 @@ def running(server: Peer) -> Iterator[tuple[str, int]]:
     """Its URL and process; SystemExit if it does not start."""
     port = free_port()
     command = [part.format(port=port) for part in server.command]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         give_up_at = time.monotonic() + 20
         while True:

@@ -64,7 +64,8 @@ class App:
                 request.found = self.router.match(request)
             except FairlaneError as error:
                 request.found = problem(error)
-        return request.found
+        found: Route | Response = request.found
+        return found
 
     async def handle(self, request: Request) -> Response:
         try:
