@@ -12,6 +12,8 @@ Rule = Literal["retention", "completed", "dead_letters", "partitions"]
 IDLE_SECONDS: Final = 30 * 86_400
 """An empty partition that nobody used for so long goes, unless its queue remembers ids for longer."""
 HISTORY_SECONDS: Final = 90 * 86_400
+PARTITION_HISTORY_SECONDS: Final = 7 * 86_400
+"""What went is told by queue for the first, by partition for this long: there may be very many of those."""
 LOOK_SECONDS_MIN: Final = 1
 LOOK_SECONDS_MAX: Final = 3600
 LOOK_SHARE: Final = 8

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from fairlane.errors import LeaseLost
-from fairlane.model.retention import HISTORY_SECONDS, Expired, Retained, Step
+from fairlane.model.retention import HISTORY_SECONDS, PARTITION_HISTORY_SECONDS, Expired, Retained, Step
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.contents import Contents
 from fairlane.store.statements import load
@@ -69,7 +69,9 @@ class Retention:
         """Find queues whose rules changed; those with a rule for dead letters, with its seconds."""
         await connection.execute(SQL["rules_gone"])
         await connection.execute(SQL["rules_changed"], self._shards[0])
-        await connection.execute(SQL["forget_history"], self._database.time(), HISTORY_SECONDS)
+        for shard in self._shards:
+            await connection.execute(SQL["forget_minutes"], shard, self._database.time(), HISTORY_SECONDS)
+            await connection.execute(SQL["forget_hours"], shard, self._database.time(), PARTITION_HISTORY_SECONDS)
         return [(row[0], row[1]) for row in await connection.fetch(SQL["letters_ruled"])]
 
     async def _cover(self, connection: asyncpg.Connection[Any]) -> bool:
@@ -94,15 +96,14 @@ class Retention:
         self, shard: int, queue_id: int, seconds: int, connection: asyncpg.Connection[Any]
     ) -> tuple[int, int]:
         now = self._database.time()
-        row = await connection.fetchrow(SQL["expire_letters"], shard, queue_id, seconds, _LETTERS, now)
-        assert row is not None, "a count is always one row"
-        if row[0]:
-            await connection.execute(SQL["record"], queue_id, "dead_letters", *row, now)
-        return row[0], row[1]
+        rows = await connection.fetch(SQL["expire_letters"], shard, queue_id, seconds, _LETTERS, now)
+        for partition, letters, unread in rows:
+            await connection.execute(SQL["record"], shard, queue_id, partition, "dead_letters", letters, unread, now)
+        return sum(row[1] for row in rows), sum(row[2] for row in rows)
 
     async def history(self, queue_ids: Sequence[int], *, since: int, until: int) -> list[Retained]:
         minute = 60_000_000
         rows = await self._database.read(
-            SQL["history"], list(queue_ids), since // minute * minute, min(until, _YEAR_9999)
+            SQL["history"], self._shards, list(queue_ids), since // minute * minute, min(until, _YEAR_9999)
         )
         return [Retained(*row) for row in rows]

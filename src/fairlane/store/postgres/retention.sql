@@ -1,6 +1,6 @@
 -- name: due
 SELECT EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.ruled) OR EXISTS (SELECT 1 FROM fairlane.retention_rules)
-    OR EXISTS (SELECT 1 FROM fairlane.expiries) OR EXISTS (SELECT 1 FROM fairlane.deleted_ids) OR EXISTS (SELECT 1 FROM fairlane.retention_history);
+    OR EXISTS (SELECT 1 FROM fairlane.expiries) OR EXISTS (SELECT 1 FROM fairlane.deleted_ids) OR EXISTS (SELECT 1 FROM fairlane.retention_minutes);
 
 -- name: fence
 SELECT 1 FROM fairlane.services s WHERE s.name = 'retention' AND s.token = $1 AND s.leads_until > coalesce($2, clock_timestamp())
@@ -21,8 +21,11 @@ WHERE r.rules <> excluded.rules;
 SELECT q.id, (q.options ->> 'dead_letter_retention_seconds')::bigint FROM fairlane.queues q
 WHERE q.ruled AND (q.options ->> 'dead_letter_retention_seconds')::bigint > 0;
 
--- name: forget_history
-DELETE FROM fairlane.retention_history h WHERE h.at < coalesce($1, clock_timestamp()) - make_interval(secs => $2);
+-- name: forget_minutes
+DELETE FROM fairlane.retention_minutes h WHERE h.shard = $1 AND h.at < coalesce($2, clock_timestamp()) - make_interval(secs => $3);
+
+-- name: forget_hours
+DELETE FROM fairlane.retention_hours h WHERE h.shard = $1 AND h.at < coalesce($2, clock_timestamp()) - make_interval(secs => $3);
 
 -- name: next_cover
 SELECT r.queue_id, r.seed_shard, r.seed_after FROM fairlane.retention_rules r WHERE r.seed_shard IS NOT NULL
@@ -46,13 +49,14 @@ WITH gone AS (
              AND x.forward_at IS NULL
            ORDER BY x.failed_at LIMIT $4 FOR UPDATE SKIP LOCKED) o
     WHERE d.shard = $1 AND d.partition_id = o.partition_id AND d.group_id = o.group_id AND d.position = o.position
-    RETURNING d.replayed_at)
-SELECT count(*), count(*) FILTER (WHERE g.replayed_at IS NULL) FROM gone g;
+    RETURNING d.partition_id, d.replayed_at)
+SELECT coalesce(p.name, '')::text, count(*), count(*) FILTER (WHERE g.replayed_at IS NULL)
+FROM gone g LEFT JOIN fairlane.partitions p ON p.shard = $1 AND p.id = g.partition_id GROUP BY p.name;
 
 -- name: record
-SELECT fairlane.record_expiry($1, $2, $3, $4, coalesce($5, clock_timestamp()));
+SELECT fairlane.record_expiry($1, $2, $3, $4, $5, $6, coalesce($7, clock_timestamp()));
 
 -- name: history
-SELECT h.queue_id, h.rule, h.at, h.messages, h.unread FROM fairlane.retention_history h
-WHERE h.queue_id = ANY ($1) AND h.at >= $2 AND h.at <= $3
-ORDER BY h.at, h.queue_id, h.rule;
+SELECT h.queue_id, h.rule, h.at, sum(h.messages)::bigint, sum(h.unread)::bigint FROM fairlane.retention_minutes h
+WHERE h.shard = ANY ($1) AND h.queue_id = ANY ($2) AND h.at >= $3 AND h.at <= $4
+GROUP BY h.queue_id, h.rule, h.at ORDER BY h.at, h.queue_id, h.rule;

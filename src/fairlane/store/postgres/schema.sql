@@ -363,13 +363,22 @@ CREATE TABLE fairlane.retention_rules (
 );
 
 -- What went, by queue, minute and rule.
-CREATE TABLE fairlane.retention_history (
-    queue_id bigint NOT NULL, at timestamptz NOT NULL, rule text NOT NULL,
+CREATE TABLE fairlane.retention_minutes (
+    shard int NOT NULL, queue_id bigint NOT NULL, at timestamptz NOT NULL, rule text NOT NULL,
     messages bigint NOT NULL, unread bigint NOT NULL,
-    PRIMARY KEY (queue_id, at, rule)
+    PRIMARY KEY (shard, queue_id, at, rule)
 );
 -- Forgetting history that is too old.
-CREATE INDEX retention_history_at ON fairlane.retention_history (at);
+CREATE INDEX retention_minutes_at ON fairlane.retention_minutes (shard, at);
+
+-- The same by partition and hour. By name: a partition that went is still known here.
+CREATE TABLE fairlane.retention_hours (
+    shard int NOT NULL, queue_id bigint NOT NULL, partition_name text COLLATE "C" NOT NULL, at timestamptz NOT NULL, rule text NOT NULL,
+    messages bigint NOT NULL, unread bigint NOT NULL,
+    PRIMARY KEY (shard, queue_id, partition_name, at, rule)
+);
+-- Forgetting history that is too old.
+CREATE INDEX retention_hours_at ON fairlane.retention_hours (shard, at);
 
 -- Traces and streams.
 

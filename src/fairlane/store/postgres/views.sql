@@ -1,7 +1,9 @@
--- Views for people. They are made anew when this text changes.
-DROP VIEW IF EXISTS fairlane.messages;
+-- Views for people, the same on both stores. They are made anew when this text changes. What they show counts rows, so on a large
+-- store give them a queue: WHERE queue = 'orders'.
+DROP VIEW IF EXISTS fairlane.messages, fairlane.queue_depths, fairlane.active_leases, fairlane.partition_utilisation,
+                    fairlane.stuck_lanes, fairlane.retention_history, fairlane.lanes;
 
--- Every retained message that was not deleted, one row each.
+-- Every retained message that was not deleted, one row each. What an encrypted queue holds has no data here.
 CREATE VIEW fairlane.messages AS
 SELECT t.name AS tenant, q.name AS queue, p.name AS partition, s.first_pos + e.ord - 1 AS position,
        m.doc ->> 'id' AS id, m.doc ->> 'transactionId' AS transaction_id, m.doc ->> 'traceId' AS trace_id,
@@ -18,3 +20,120 @@ CROSS JOIN LATERAL (
 WHERE s.first_pos + e.ord > p.start
   AND NOT EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.shard = s.shard AND x.partition_id = s.partition_id
                   AND x.position = s.first_pos + e.ord - 1 AND x.group_id = 0);
+
+-- Every partition as each group sees it. `lag`: messages that the group has not finished, of which `leased` are with consumers now.
+-- `position`: everything below is finished. `oldest_at`: when the message there was pushed.
+CREATE VIEW fairlane.lanes AS
+SELECT t.name AS tenant, q.name AS queue, g.name AS "group", p.name AS partition,
+       p.head - greatest(k.committed, k.claimed) - s.finished + u.open AS lag,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > clock_timestamp() THEN k.lease_end - k.committed ELSE 0 END + u.leased AS leased,
+       k.committed AS position, o.created_at AS oldest_at, k.dead AS dead_letters, k.expired,
+       CASE WHEN coalesce(q.paused_at, g.paused_at, p.paused_at) IS NOT NULL THEN 'paused' WHEN k.parked THEN 'parked'
+            WHEN k.ready_at = fairlane.never() THEN 'blocked' END AS stopped,
+       coalesce(q.paused_at, g.paused_at, p.paused_at) AS paused_at, k.ready_at,
+       k.shard, q.id AS queue_id, k.partition_id, k.group_id
+FROM fairlane.cursors k
+JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id
+JOIN fairlane.groups g ON g.id = k.group_id
+JOIN fairlane.queues q ON q.id = p.queue_id
+JOIN fairlane.tenants t ON t.id = q.tenant_id
+CROSS JOIN LATERAL (
+    SELECT count(*) AS finished FROM fairlane.skips x WHERE x.shard = k.shard AND x.partition_id = k.partition_id
+    AND x.position >= greatest(k.committed, k.claimed) AND x.group_id IN (0, k.group_id)) s
+CROSS JOIN LATERAL fairlane.holdings(k.shard, k.partition_id, k.group_id, clock_timestamp()) u
+LEFT JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.shard = k.shard AND x.partition_id = k.partition_id AND x.first_pos <= k.committed AND k.committed < p.head
+    ORDER BY x.first_pos DESC LIMIT 1) o ON true;
+
+-- What every group of a queue has before it. `messages`: retained ones. Without a group all of them are the lag.
+CREATE VIEW fairlane.queue_depths AS
+SELECT t.name AS tenant, q.name AS queue, g.name AS "group", m.partitions, m.messages,
+       CASE WHEN g.id IS NULL THEN m.messages ELSE coalesce(l.lag, 0) END AS lag, coalesce(l.lagging, 0) AS lagging_partitions,
+       coalesce(l.leased, 0) AS leased, l.oldest_at, d.n AS dead_letters
+FROM fairlane.queues q
+JOIN fairlane.tenants t ON t.id = q.tenant_id
+LEFT JOIN fairlane.groups g ON g.queue_id = q.id
+CROSS JOIN LATERAL (
+    SELECT count(*) AS partitions, coalesce(sum(p.head - p.start - h.holes), 0)::bigint AS messages FROM fairlane.partitions p
+    CROSS JOIN LATERAL (SELECT count(*) AS holes FROM fairlane.skips x WHERE x.shard = p.shard AND x.partition_id = p.id
+                        AND x.position >= p.start AND x.group_id = 0) h
+    WHERE p.queue_id = q.id) m
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM fairlane.dead_letters x WHERE x.queue_id = q.id AND x.group_id = g.id AND x.replayed_at IS NULL) d
+LEFT JOIN (
+    SELECT x.group_id, sum(x.lag)::bigint AS lag, count(*) FILTER (WHERE x.lag > 0) AS lagging, sum(x.leased)::bigint AS leased,
+           min(x.oldest_at) AS oldest_at
+    FROM fairlane.lanes x GROUP BY x.group_id) l ON l.group_id = g.id;
+
+-- Every lease that has not run out, by lane. `position`: its first message that is not finished. An unordered queue has many in a lane.
+CREATE VIEW fairlane.active_leases AS
+SELECT t.name AS tenant, q.name AS queue, g.name AS "group", p.name AS partition, x.lease, x.position, x.messages, x.leased_at,
+       x.expires_at
+FROM (
+    SELECT k.shard, k.partition_id, k.group_id, k.lease, k.committed AS position, k.lease_end - k.committed AS messages, k.leased_at,
+           k.ready_at AS expires_at
+    FROM fairlane.cursors k WHERE k.lease IS NOT NULL AND k.ready_at > clock_timestamp()
+    UNION ALL
+    SELECT u.shard, u.partition_id, u.group_id, u.token, min(u.first_pos), sum(u.n)::bigint, NULL, min(u.ends_at)
+    FROM (
+        SELECT c.shard, c.partition_id, c.group_id, c.token, c.first_pos, c.upto - c.first_pos AS n, c.ends_at FROM fairlane.claims c
+        UNION ALL
+        SELECT f.shard, f.partition_id, f.group_id, f.token, f.position, 1, f.due_at FROM fairlane.failures f
+        WHERE f.token IS NOT NULL) u
+    WHERE u.ends_at > clock_timestamp()
+    GROUP BY u.shard, u.partition_id, u.group_id, u.token) x
+JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+JOIN fairlane.groups g ON g.id = x.group_id
+JOIN fairlane.queues q ON q.id = p.queue_id
+JOIN fairlane.tenants t ON t.id = q.tenant_id;
+
+-- What every partition holds. `share`: of the messages of its queue, from 0 to 1. `bytes`: of stored messages, also of those that are
+-- deleted and still to be removed. `lag`: of the group that is furthest behind. `leases`: groups whose consumers read it now.
+CREATE VIEW fairlane.partition_utilisation AS
+SELECT t.name AS tenant, q.name AS queue, p.name AS partition, m.messages,
+       coalesce(m.messages / nullif(sum(m.messages) OVER (PARTITION BY q.id), 0), 0)::double precision AS share, b.bytes,
+       coalesce(l.lag, m.messages) AS lag, coalesce(l.leases, 0) AS leases, p.created_at,
+       CASE WHEN p.head > 0 THEN p.last_at END AS last_push_at
+FROM fairlane.partitions p
+JOIN fairlane.queues q ON q.id = p.queue_id
+JOIN fairlane.tenants t ON t.id = q.tenant_id
+CROSS JOIN LATERAL (
+    SELECT p.head - p.start - count(*) AS messages FROM fairlane.skips x WHERE x.shard = p.shard AND x.partition_id = p.id
+    AND x.position >= p.start AND x.group_id = 0) m
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(octet_length(s.body)), 0)::bigint AS bytes FROM fairlane.segments s
+    WHERE s.shard = p.shard AND s.partition_id = p.id) b
+LEFT JOIN (
+    SELECT x.shard, x.partition_id, max(x.lag) AS lag, count(*) FILTER (WHERE x.leased > 0) AS leases
+    FROM fairlane.lanes x GROUP BY x.shard, x.partition_id) l ON l.shard = p.shard AND l.partition_id = p.id;
+
+-- Lanes that have messages and do not move, and why: paused; parked, blocked, until they are resumed; a message that is retried; a lease
+-- that ran out; or unread, when nobody took what was ready for a minute.
+CREATE VIEW fairlane.stuck_lanes AS
+SELECT x.tenant, x.queue, x."group", x.partition, x.reason,
+       CASE x.reason WHEN 'paused' THEN x.paused_at WHEN 'lease expired' THEN x.ready_at
+                     WHEN 'unread' THEN x.oldest_at ELSE coalesce(x.first_failed_at, x.oldest_at) END AS since,
+       x.lag, x.position, x.attempts, x.error
+FROM (
+    SELECT l.*, f.attempts, f.error, f.first_failed_at,
+           CASE WHEN l.stopped IS NOT NULL THEN l.stopped
+                WHEN k.lease IS NOT NULL AND k.ready_at <= clock_timestamp() THEN 'lease expired'
+                WHEN f.attempts > 0 AND k.claimed = 0 THEN 'retrying'
+                WHEN k.ready_at < clock_timestamp() - interval '1 minute' AND l.oldest_at < clock_timestamp() - interval '1 minute'
+                THEN 'unread'
+           END AS reason
+    FROM fairlane.lanes l
+    JOIN fairlane.cursors k ON k.shard = l.shard AND k.partition_id = l.partition_id AND k.group_id = l.group_id
+    LEFT JOIN fairlane.failures f ON f.shard = l.shard AND f.partition_id = l.partition_id AND f.group_id = l.group_id
+                                 AND f.position = l.position
+    WHERE l.lag > 0) x
+WHERE x.reason IS NOT NULL;
+
+-- What retention deleted, by partition, hour and rule. `unread`: of those, messages that some group had not finished. Of partitions
+-- that went there is still the name.
+CREATE VIEW fairlane.retention_history AS
+SELECT t.name AS tenant, q.name AS queue, h.partition_name AS partition, h.at, h.rule, h.messages, h.unread
+FROM fairlane.retention_hours h
+JOIN fairlane.queues q ON q.id = h.queue_id
+JOIN fairlane.tenants t ON t.id = q.tenant_id;

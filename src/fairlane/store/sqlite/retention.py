@@ -16,6 +16,7 @@ from fairlane.model.retention import (
     LOOK_SECONDS_MAX,
     LOOK_SECONDS_MIN,
     LOOK_SHARE,
+    PARTITION_HISTORY_SECONDS,
     Expired,
     Retained,
     Rule,
@@ -34,6 +35,7 @@ from fairlane.store.sqlite.writer import Work
 SQL = statements.load("fairlane.store.sqlite", "retention.sql")
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
 _COVER: Final = 1_000
 _LETTERS: Final = 500
 _TRIMS: Final = 10
@@ -83,7 +85,8 @@ def _survey(db: apsw.Connection, now: int) -> None:
     """Find queues whose rules changed."""
     db.execute(SQL["rules_gone"])
     db.execute(SQL["rules_changed"])
-    db.execute(SQL["forget_history"], (now - HISTORY_SECONDS * _SECOND,))
+    db.execute(SQL["forget_minutes"], (now - HISTORY_SECONDS * _SECOND,))
+    db.execute(SQL["forget_hours"], (now - PARTITION_HISTORY_SECONDS * _SECOND,))
 
 
 def _cover(db: apsw.Connection, now: int) -> bool:
@@ -102,20 +105,20 @@ def _expire(db: apsw.Connection, now: int, limit: int) -> tuple[list[Expired], i
     """What went, and how many partitions were due."""
     due = rows(db, SQL["next_due"], now, limit)
     expired: list[Expired] = []
-    for id, queue_id, start, head, used_at, text in due:
+    for id, queue_id, name, start, head, used_at, text in due:
         options = parse_options(text) if text is not None else None
         any_seconds, done_seconds = _rules(options)
         if options is None or (start < head and not any_seconds and not done_seconds):
             db.execute(SQL["uncovered"], (id,))
             continue
-        lane = _Lane(db, now, id, queue_id, start, head, options)
+        lane = _Lane(db, now, id, queue_id, name, start, head, options)
         if done_seconds:
             expired += lane.complete(done_seconds)
         if any_seconds:
             expired += lane.expire(any_seconds)
         next_at = lane.next_at(min(filter(None, (any_seconds, done_seconds)), default=0), used_at)
         if next_at is None:
-            _record(db, now, gone := Expired(queue_id, "partitions", 1, 0))
+            _record(db, now, name, gone := Expired(queue_id, "partitions", 1, 0))
             expired.append(gone)
         else:
             db.execute(SQL["looked_at"], (next_at, id))
@@ -132,12 +135,21 @@ class _Lane:
     """A partition that is looked at."""
 
     def __init__(
-        self, db: apsw.Connection, now: int, id: int, queue_id: int, start: int, head: int, options: QueueOptions
+        self,
+        db: apsw.Connection,
+        now: int,
+        id: int,
+        queue_id: int,
+        name: str,
+        start: int,
+        head: int,
+        options: QueueOptions,
     ) -> None:
         self._db = db
         self._now = now
         self._id = id
         self._queue_id = queue_id
+        self._name = name
         self._start = start
         self._head = head
         self._options = options
@@ -176,7 +188,7 @@ class _Lane:
             db.execute(ADD_DEPTH, (-unread, self._queue_id))
         self._start = upto
         gone = Expired(self._queue_id, rule, messages, unread)
-        _record(db, self._now, gone)
+        _record(db, self._now, self._name, gone)
         return [gone]
 
     def _open(self) -> int:
@@ -207,11 +219,15 @@ def _expire_letters(db: apsw.Connection, now: int) -> list[Expired]:
     for queue_id, seconds in rows(db, SQL["letters_ruled"]):
         gone = rows(db, SQL["expire_letters"], queue_id, now - seconds * _SECOND, _LETTERS)
         if gone:
-            unread = sum(replayed_at is None for (replayed_at,) in gone)
+            unread = sum(replayed_at is None for _, replayed_at in gone)
             expired.append(Expired(queue_id, "dead_letters", len(gone), unread))
-            _record(db, now, expired[-1])
+            for name in {name for name, _ in gone}:
+                letters = [replayed_at for of, replayed_at in gone if of == name]
+                _record(db, now, name, Expired(queue_id, "dead_letters", len(letters), letters.count(None)))
     return expired
 
 
-def _record(db: apsw.Connection, now: int, gone: Expired) -> None:
-    db.execute(SQL["record"], (gone.queue_id, now // _MINUTE * _MINUTE, gone.rule, gone.messages, gone.unread))
+def _record(db: apsw.Connection, now: int, partition: str, gone: Expired) -> None:
+    what = (gone.rule, gone.messages, gone.unread)
+    db.execute(SQL["record"], (gone.queue_id, now // _MINUTE * _MINUTE, *what))
+    db.execute(SQL["record_partition"], (gone.queue_id, partition, now // _HOUR * _HOUR, *what))

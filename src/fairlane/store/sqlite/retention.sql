@@ -3,7 +3,7 @@ select exists (select 1 from queues where options ->> '$.retention_enabled' or o
     or exists (select 1 from retention_rules)
     or exists (select 1 from expiries)
     or exists (select 1 from deleted_ids)
-    or exists (select 1 from retention_history)
+    or exists (select 1 from retention_minutes)
 
 -- name: fence
 select 1 from services where name = 'retention' and token = ? and leads_until > ?
@@ -25,8 +25,11 @@ select id, options ->> '$.dead_letter_retention_seconds'
 from queues
 where options ->> '$.dead_letter_retention_seconds' > 0
 
--- name: forget_history
-delete from retention_history where at < ?
+-- name: forget_minutes
+delete from retention_minutes where at < ?
+
+-- name: forget_hours
+delete from retention_hours where at < ?
 
 -- name: next_cover
 select queue_id, seed_from from retention_rules where seed_from is not null order by queue_id limit 1
@@ -47,7 +50,7 @@ update expiries set due_at = ? where partition_id = ?
 delete from expiries where partition_id = ?
 
 -- name: next_due
-select e.partition_id, p.queue_id, p.start, p.head, max(p.last_at, p.created_at), q.options
+select e.partition_id, p.queue_id, p.name, p.start, p.head, max(p.last_at, p.created_at), q.options
 from expiries e
 left join partitions p on p.id = e.partition_id
 left join queues q on q.id = p.queue_id
@@ -143,14 +146,19 @@ where rowid in (
     where queue_id = ? and failed_at <= ? and forward_at is null
     order by failed_at limit ?
 )
-returning replayed_at
+returning (select ifnull(max(p.name), '') from partitions p where p.id = partition_id), replayed_at
 
 -- name: record
-insert into retention_history (queue_id, at, rule, messages, unread) values (?, ?, ?, ?, ?)
+insert into retention_minutes (queue_id, at, rule, messages, unread) values (?, ?, ?, ?, ?)
 on conflict (queue_id, at, rule) do update set messages = messages + excluded.messages, unread = unread + excluded.unread
+
+-- name: record_partition
+insert into retention_hours (queue_id, partition_name, at, rule, messages, unread) values (?, ?, ?, ?, ?, ?)
+on conflict (queue_id, partition_name, at, rule) do update
+set messages = messages + excluded.messages, unread = unread + excluded.unread
 
 -- name: history
 select queue_id, rule, at, messages, unread
-from retention_history
+from retention_minutes
 where queue_id in (select value from json_each(?)) and at >= ? and at <= ?
 order by at, queue_id, rule

@@ -316,13 +316,22 @@ create table retention_rules (
 ) strict;
 
 -- What went, by queue, minute and rule.
-create table retention_history (
+create table retention_minutes (
     queue_id integer not null, at integer not null, rule text not null,
     messages integer not null, unread integer not null,
     primary key (queue_id, at, rule)
 ) without rowid, strict;
 -- Forgetting history that is too old.
-create index retention_history_at on retention_history (at);
+create index retention_minutes_at on retention_minutes (at);
+
+-- The same by partition and hour. By name: a partition that went is still known here.
+create table retention_hours (
+    queue_id integer not null, partition_name text not null, at integer not null, rule text not null,
+    messages integer not null, unread integer not null,
+    primary key (queue_id, partition_name, at, rule)
+) without rowid, strict;
+-- Forgetting history that is too old.
+create index retention_hours_at on retention_hours (at);
 
 -- Traces and streams.
 

@@ -10,12 +10,18 @@ LANGUAGE sql AS $$
     WHERE p.shard = p_shard AND p.id = p_partition;
 $$;
 
--- Adds to the history of a queue.
-CREATE OR REPLACE FUNCTION fairlane.record_expiry(p_queue bigint, p_rule text, p_messages bigint, p_unread bigint, p_now timestamptz)
-RETURNS void LANGUAGE sql AS $$
-    INSERT INTO fairlane.retention_history AS h (queue_id, at, rule, messages, unread)
-    VALUES (p_queue, date_trunc('minute', p_now), p_rule, p_messages, p_unread)
-    ON CONFLICT (queue_id, at, rule) DO UPDATE SET messages = h.messages + excluded.messages, unread = h.unread + excluded.unread;
+-- Adds to the history of a queue and of a partition.
+CREATE OR REPLACE FUNCTION fairlane.record_expiry(
+    p_shard int, p_queue bigint, p_partition text, p_rule text, p_messages bigint, p_unread bigint, p_now timestamptz
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO fairlane.retention_minutes AS h (shard, queue_id, at, rule, messages, unread)
+    VALUES (p_shard, p_queue, date_trunc('minute', p_now), p_rule, p_messages, p_unread)
+    ON CONFLICT (shard, queue_id, at, rule) DO UPDATE
+    SET messages = h.messages + excluded.messages, unread = h.unread + excluded.unread;
+    INSERT INTO fairlane.retention_hours AS h (shard, queue_id, partition_name, at, rule, messages, unread)
+    VALUES (p_shard, p_queue, p_partition, date_trunc('hour', p_now), p_rule, p_messages, p_unread)
+    ON CONFLICT (shard, queue_id, partition_name, at, rule) DO UPDATE
+    SET messages = h.messages + excluded.messages, unread = h.unread + excluded.unread;
 $$;
 
 -- Moves the start of one partition, which the caller holds with its cursors, to a position, and the cursors that stand before it.
@@ -126,7 +132,7 @@ BEGIN
     t := coalesce(p_now, clock_timestamp());
 
     FOR r IN
-        SELECT i.id, p.queue_id AS queue, p.start, p.head, greatest(p.last_at, p.created_at) AS used_at, q.retained,
+        SELECT i.id, p.queue_id AS queue, p.name, p.start, p.head, greatest(p.last_at, p.created_at) AS used_at, q.retained,
                (q.options ->> 'retention_seconds')::bigint AS any_seconds,
                (q.options ->> 'completed_retention_seconds')::bigint AS done_seconds,
                greatest((q.options ->> 'dedup_seconds')::bigint, 2592000) AS idle_seconds
@@ -151,7 +157,7 @@ BEGIN
                 SELECT count(*) INTO v_holes FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = r.id
                     AND x.position >= v_start AND x.position < v_upto AND x.group_id = 0;
                 PERFORM fairlane.forget_below(p_shard, r.id, v_upto, r.head, t);
-                PERFORM fairlane.record_expiry(r.queue, 'completed', v_upto - v_start - v_holes, 0, t);
+                PERFORM fairlane.record_expiry(p_shard, r.queue, r.name, 'completed', v_upto - v_start - v_holes, 0, t);
                 RETURN QUERY SELECT r.queue, 'completed', v_upto - v_start - v_holes, 0::bigint;
                 v_start := v_upto;
             END IF;
@@ -173,7 +179,7 @@ BEGIN
                 PERFORM fairlane.forget_below(p_shard, r.id, v_upto, r.head, t);
                 v_unread := v_open - fairlane.open_messages(p_shard, r.id);
                 UPDATE fairlane.queues q SET depth = q.depth - v_unread WHERE q.id = r.queue AND q.id = ANY (v_limited) AND v_unread > 0;
-                PERFORM fairlane.record_expiry(r.queue, 'retention', v_upto - v_start - v_holes, v_unread, t);
+                PERFORM fairlane.record_expiry(p_shard, r.queue, r.name, 'retention', v_upto - v_start - v_holes, v_unread, t);
                 RETURN QUERY SELECT r.queue, 'retention', v_upto - v_start - v_holes, v_unread;
                 v_start := v_upto;
             END IF;
@@ -190,7 +196,7 @@ BEGIN
             v_next := r.used_at + make_interval(secs => r.idle_seconds);
             IF v_next <= t THEN
                 IF fairlane.drop_partition(p_shard, r.id) THEN
-                    PERFORM fairlane.record_expiry(r.queue, 'partitions', 1, 0, t);
+                    PERFORM fairlane.record_expiry(p_shard, r.queue, r.name, 'partitions', 1, 0, t);
                     RETURN QUERY SELECT r.queue, 'partitions', 1::bigint, 0::bigint;
                     CONTINUE;
                 END IF;
