@@ -22,10 +22,11 @@ from fairlane.store.families.effects import Effects
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.sources import Sources
+from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.operations import Operations
 from fairlane.store.programs import Streams
-from fairlane.store.reading import Contents, Statistics, Traces
+from fairlane.store.reading import Contents, Statistics
 from fairlane.store.specs import Specs
 from fairlane.store.timed import Recurring, Schedules
 from fairlane.store.upkeep import Halts, Retention, Switches

@@ -1,4 +1,4 @@
-"""The store contract: what queues hold, how their groups stand, and traces. What `store.base` says of all verbs holds.
+"""The store contract: what queues hold, and how their groups stand. What `store.base` says of all verbs holds.
 
 None of these reads is counted message by message: numbers come from heads and cursors, and pages from segments.
 """
@@ -12,7 +12,6 @@ from typing import Literal, Protocol
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
-from fairlane.model.trace import Trace, TraceName
 from fairlane.store.values import (
     ActivePartition,
     Found,
@@ -114,27 +113,3 @@ class Statistics(Protocol):
     async def dead_among(self, places: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
         """Those of the messages that some group gave up on."""
         ...
-
-
-class Traces(Protocol):
-    """What consumers noted of their work, by message and by name."""
-
-    async def add(self, trace: Trace) -> bool:
-        """Keep a trace as of now; False if its partition is gone. Adding the same id again changes nothing."""
-        ...
-
-    async def of_message(self, partition: PartitionId, transaction_id: str, *, limit: int = 1000) -> List[Trace]:
-        """Oldest first."""
-        ...
-
-    async def named(self, tenant: str, name: str, *, limit: int = 100, offset: int = 0) -> List[Trace]:
-        """Oldest first, over all queues."""
-        ...
-
-    async def count_named(self, tenant: str, name: str) -> int: ...
-
-    async def names(self, tenant: str, *, limit: int = 50, offset: int = 0) -> List[TraceName]:
-        """Latest seen first."""
-        ...
-
-    async def count_names(self, tenant: str) -> int: ...

@@ -15,6 +15,7 @@ from fairlane.store.families.effects import Effects
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.sources import Sources
+from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
 from fairlane.store.postgres.contents import Contents
@@ -35,7 +36,6 @@ from fairlane.store.postgres.specs import Specs
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.postgres.switches import Switches
-from fairlane.store.postgres.traces import Traces
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 
@@ -66,7 +66,7 @@ class PostgresStore:
         self.dead_letters = DeadLetters(database, shards, self.messages, self.queues)
         self.contents = Contents(database, shards, self.messages)
         self.statistics = Statistics(database, shards)
-        self.traces = Traces(database, shards)
+        self.traces = Traces(port)
         self.streams = Streams(database, shards, self.messages)
         self.switches = Switches(database)
         self.operations = Operations(database, shards, self.messages)

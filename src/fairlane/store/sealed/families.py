@@ -18,9 +18,10 @@ from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
-from fairlane.store import base, programs, reading, timed
+from fairlane.store import base, programs, timed
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.sources import Sources
+from fairlane.store.families.traces import Traces
 from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
 from fairlane.store.values import (
     DeadFilter,
@@ -205,7 +206,7 @@ class SealedGroups(Over):
 
 
 class SealedTraces(Over):
-    _family: reading.Traces
+    _family: Traces
 
     async def add(self, trace: Trace) -> bool:
         data = await self._blob(trace.partition, trace.data, f"trace {trace.id}")

@@ -23,7 +23,6 @@ from fairlane.store.sqlite.lanes import ADD_DEPTH, LaneRow, parse_options
 from fairlane.store.sqlite.messages import find
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, recount_depth, seed_partition
-from fairlane.store.sqlite.traces import forget_traces
 from fairlane.store.sqlite.verdicts import judge
 from fairlane.store.values import ActivePartition, Bury, Found, MessageHead, Upto, Verdicts
 
@@ -160,7 +159,8 @@ def _delete(db: apsw.Connection, now: int, partition_id: int, position: int) -> 
     if options.ordering == "unordered":
         claims.settle_down(db, partition_id)
         recount_depth(db, queue_id)
-    forget_traces(db, partition_id, ids_of(fragment)[1])
+    for statement in ("delete_traces_of", "delete_trace_names_of"):
+        db.execute(SQL[statement], (partition_id, ids_of(fragment)[1]))
     return True
 
 

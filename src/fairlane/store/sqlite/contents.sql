@@ -132,3 +132,9 @@ delete from trace_names where (tenant_id, name, created_at, trace_id) in
 
 -- name: trimmed
 delete from trims where partition_id = ?
+
+-- name: delete_traces_of
+delete from traces where partition_id = ? and transaction_id = ?
+
+-- name: delete_trace_names_of
+delete from trace_names where partition_id = ? and transaction_id = ?

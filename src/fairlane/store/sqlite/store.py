@@ -12,6 +12,7 @@ from fairlane.store.families.effects import Effects
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.sources import Sources
+from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.contents import Contents
@@ -31,7 +32,6 @@ from fairlane.store.sqlite.specs import Specs
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.switches import Switches
-from fairlane.store.sqlite.traces import Traces
 from fairlane.store.sqlite.writer import SAVE_CLOCK
 
 
@@ -45,7 +45,7 @@ class SqliteStore:
     dead_letters: base.DeadLetters
     contents: reading.Contents
     statistics: reading.Statistics
-    traces: reading.Traces
+    traces: Traces
     streams: programs.Streams
     switches: upkeep.Switches
     operations: operations.Operations
@@ -70,7 +70,7 @@ class SqliteStore:
         self.groups = Groups(database)
         self.dead_letters = DeadLetters(database, queues)
         self.statistics = Statistics(database)
-        self.traces = Traces(database)
+        self.traces = Traces(port)
         self.streams = Streams(database)
         self.switches = Switches(database)
         self.operations = Operations(database)

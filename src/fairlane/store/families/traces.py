@@ -1,0 +1,61 @@
+"""Traces: what consumers noted of their work, by message and by name."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.trace import Trace, TraceName
+from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
+
+_names = msgspec.json.Decoder(list[str]).decode
+
+
+class Traces:
+    def __init__(self, port: Port[Transaction]) -> None:
+        self._port = port
+
+    async def add(self, trace: Trace) -> bool:
+        """Keep a trace as of now; False if its partition is gone. Adding the same id again changes nothing."""
+        shard, partition_id = trace.partition
+        values: dict[str, Value] = {**msgspec.structs.asdict(trace), "names": as_json(trace.names)}
+        values |= {"shard": shard, "partition_id": partition_id}
+
+        async def work(transaction: Transaction) -> bool:
+            tenants = await transaction.run("traces.tenant_of", **values)
+            for (tenant_id,) in tenants:
+                for (created_at,) in await transaction.run("traces.add", **values):
+                    named = {**values, "tenant_id": tenant_id, "created_at": created_at}
+                    await transaction.run("traces.add_names", **named)
+            return bool(tenants)
+
+        return await self._port.transact(work)
+
+    async def of_message(self, partition: PartitionId, transaction_id: str, *, limit: int = 1000) -> list[Trace]:
+        """Oldest first."""
+        where = {"shard": partition.shard, "partition_id": partition.id, "limit": limit}
+        found = await self._port.read("traces.of_message", transaction_id=transaction_id, **where)
+        return [_trace(row) for row in found]
+
+    async def named(self, tenant: str, name: str, *, limit: int = 100, offset: int = 0) -> list[Trace]:
+        """Oldest first, over all queues."""
+        found = await self._port.read("traces.named", tenant=tenant, name=name, limit=limit, offset=offset)
+        return [_trace(row) for row in found]
+
+    async def count_named(self, tenant: str, name: str) -> int:
+        [[count]] = await self._port.read("traces.count_named", tenant=tenant, name=name)
+        return int(count)
+
+    async def names(self, tenant: str, *, limit: int = 50, offset: int = 0) -> list[TraceName]:
+        """Latest seen first."""
+        found = await self._port.read("traces.names", tenant=tenant, limit=limit, offset=offset)
+        return [struct(TraceName, row) for row in found]
+
+    async def count_names(self, tenant: str) -> int:
+        [[count]] = await self._port.read("traces.count_names", tenant=tenant)
+        return int(count)
+
+
+def _trace(row: Row) -> Trace:
+    id, shard, partition_id, *rest, names, created_at = row
+    return struct(Trace, (id, PartitionId(shard, partition_id), *rest, _names(names), created_at))
