@@ -104,26 +104,26 @@ async def test_what_is_resumed_beside_a_pop_that_met_the_pause_goes_on(
     harness: Harness, ordering: str, kind: str
 ) -> None:
     it = await scene(harness, ordering)
-    halts = harness.store.halts
-    assert await halts.pause(it.queue.id, **what(it, kind))
-    taken, resumed = await it.meet(halts.resume(it.queue.id, **what(it, kind)))
+    pauses = harness.store.pauses
+    assert await pauses.pause(it.queue.id, **what(it, kind))
+    taken, resumed = await it.meet(pauses.resume(it.queue.id, **what(it, kind)))
     assert not taken
     assert resumed
     assert await it.drain() == [0, 1, 2, 3]
 
 
 @ORDERINGS
-async def test_a_resume_wakes_a_lane_that_is_halted_though_nothing_is_paused(harness: Harness, ordering: str) -> None:
+async def test_a_resume_wakes_a_lane_that_is_stopped_though_nothing_is_paused(harness: Harness, ordering: str) -> None:
     it = await scene(harness, ordering)
-    await halted_for_nothing(it)
+    await stopped_for_nothing(it)
     assert not await harness.pop(it.queue, it.group)
-    assert not await harness.store.halts.resume(it.queue.id, partition=it.partition), "nothing was paused"
+    assert not await harness.store.pauses.resume(it.queue.id, partition=it.partition), "nothing was paused"
     assert await it.drain() == [0, 1, 2, 3]
 
 
-async def halted_for_nothing(it: Scene) -> None:
+async def stopped_for_nothing(it: Scene) -> None:
     """What a wake that was missed would leave: a lane that waits for somebody to resume it, and nobody paused it."""
-    await it.harness.store.halts.pause(it.queue.id, partition=it.partition)
+    await it.harness.store.pauses.pause(it.queue.id, partition=it.partition)
     assert not await it.harness.pop(it.queue, it.group)
     await it.harness.place.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", it.partition.id)
 
@@ -132,24 +132,24 @@ async def halted_for_nothing(it: Scene) -> None:
 @KINDS
 async def test_what_is_paused_beside_a_pop_is_paused_behind_it(harness: Harness, ordering: str, kind: str) -> None:
     it = await scene(harness, ordering)
-    halts = harness.store.halts
-    taken, paused = await it.meet(halts.pause(it.queue.id, **what(it, kind)), batch=2)
+    pauses = harness.store.pauses
+    taken, paused = await it.meet(pauses.pause(it.queue.id, **what(it, kind)), batch=2)
     assert (paused, taken.data) == (True, [0, 1])
     assert not await harness.pop(it.queue, it.group)
     assert (await it.settle(taken)).state == "ok", "who holds a lease may finish"
     assert not await harness.pop(it.queue, it.group)
-    assert await halts.resume(it.queue.id, **what(it, kind))
+    assert await pauses.resume(it.queue.id, **what(it, kind))
     assert await it.drain() == [2, 3]
 
 
 @pytest.mark.parametrize("policy", ["block", "park"])
-async def test_lanes_resumed_beside_a_pop_that_halts_one_can_be_resumed(harness: Harness, policy: str) -> None:
+async def test_lanes_resumed_beside_a_pop_that_stops_one_can_be_resumed(harness: Harness, policy: str) -> None:
     it = await scene(harness, "per_key", 2, retry_limit=0, on_exhausted=policy, lease_seconds=5)
     await harness.pop(it.queue, it.group)
     harness.clock.advance(5)
-    taken, resumed = await it.meet(harness.store.halts.resume_lanes(it.group.id))
+    taken, resumed = await it.meet(harness.store.pauses.resume_lanes(it.group.id))
     assert not taken, "its message is out of attempts"
-    resumed += await harness.store.halts.resume_lanes(it.group.id)
+    resumed += await harness.store.pauses.resume_lanes(it.group.id)
     assert resumed == 1
     assert await it.drain() == [0, 1]
 

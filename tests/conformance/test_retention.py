@@ -48,15 +48,15 @@ async def segments(harness: Harness, queue: Queue, name: str = "Default") -> int
 
 async def test_without_a_rule_nothing_ever_goes(harness: Harness) -> None:
     plain = await harness.queue()
-    switched_off = await harness.queue(retention_seconds=1, completed_retention_seconds=1)
+    turned_off = await harness.queue(retention_seconds=1, completed_retention_seconds=1)
     no_seconds = await harness.queue(retention_enabled=True)
-    for queue in (plain, switched_off, no_seconds):
+    for queue in (plain, turned_off, no_seconds):
         await harness.push(queue, [1, 2])
         await harness.drain(queue)
         await harness.push(queue, [3])
     harness.clock.advance(400 * DAY)
     await run(harness)
-    for queue in (plain, switched_off, no_seconds):
+    for queue in (plain, turned_off, no_seconds):
         state = await bounds(harness, queue)
         assert (state.start, state.head) == (0, 3)
         assert await harness.drain(queue) == [3]

@@ -334,9 +334,9 @@ async def test_a_paused_partition_of_an_unordered_queue_hands_nothing_out(harnes
     taken = await harness.pop(queue, group, batch=1)
     await judge(harness, said(taken, nacks=[Nack(0, charge=True, error="x")]))
     partition = taken.lane.partition
-    assert await harness.store.halts.pause(queue.id, partition=partition)
+    assert await harness.store.pauses.pause(queue.id, partition=partition)
     assert not await harness.pop(queue, group)
-    assert await harness.store.halts.resume(queue.id, partition=partition)
+    assert await harness.store.pauses.resume(queue.id, partition=partition)
     assert (await harness.pop(queue, group)).data == [0, 1]
 
 

@@ -196,7 +196,7 @@ async def test_a_lane_that_nobody_woke_is_found_and_no_other(harness: Harness, l
 
 
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
-async def test_a_halted_lane_that_nobody_paused_is_found_and_no_other(harness: Harness, ordering: str) -> None:
+async def test_a_stopped_lane_that_nobody_paused_is_found_and_no_other(harness: Harness, ordering: str) -> None:
     """What a resume that was missed would leave."""
     policy = {} if ordering == "unordered" else {"on_exhausted": "block", "retry_limit": 0}
     queue = await harness.queue(ordering=ordering, **policy)
@@ -208,7 +208,7 @@ async def test_a_halted_lane_that_nobody_paused_is_found_and_no_other(harness: H
     for lane in (lost, paused, parked):
         await harness.push(queue, [lane.name], partition=lane.name)
         only = {"group_id": group.id} if lane is parked else {}
-        assert await harness.store.halts.pause(queue.id, partition=lane.id, **only)
+        assert await harness.store.pauses.pause(queue.id, partition=lane.id, **only)
     assert not await harness.pop(queue, group, partitions=10)
     await harness.place.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", lost.id.id)
     assert not await harness.pop(queue, group, partitions=10), "nobody knows of it"

@@ -16,6 +16,7 @@ from uuid import UUID
 from fairlane.broker import Broker
 from fairlane.engine.journal_codec import push_entry, push_lane
 from fairlane.engine.switchboard import PUSH_MAINTENANCE
+from fairlane.engine.flags import PUSH_MAINTENANCE
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.store.sqlite.journal import SqliteJournal
@@ -89,7 +90,7 @@ async def main(url: str, directory: str, point: str) -> None:
         if point in ("sending", "stored"):
             messages.push = dying(messages.push, before=point == "sending", after_calls=COUNT)
             await push(broker, point)
-        await broker.engine.switches.turn(PUSH_MAINTENANCE, True)
+        await broker.engine.flags.turn(PUSH_MAINTENANCE, True)
         if point == "adopted":
             await adopt(journal, directory)
         if point in ("appending", "appended"):
@@ -103,7 +104,7 @@ async def main(url: str, directory: str, point: str) -> None:
             operations.record = dying(operations.record, before=False)
         else:
             journal.remove = dying(journal.remove, before=False)
-        await broker.engine.switches.turn(PUSH_MAINTENANCE, False)
+        await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
         assert broker.engine.journal_route is not None
         broker.engine.journal_route.lanes.added.set()
         await asyncio.Event().wait()

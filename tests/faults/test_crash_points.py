@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from fairlane.broker import Broker
-from fairlane.engine.switchboard import PUSH_MAINTENANCE
+from fairlane.engine.flags import PUSH_MAINTENANCE
 from tests.conftest import FreshDatabase
 from tests.faults.doomed import COUNT, POINTS
 from tests.faults.producers import drained, stored
@@ -52,7 +52,7 @@ async def test_a_broker_killed_at_any_point_leaves_each_message_once_and_in_orde
     early = {"sending", "stored", "appending", "appended"}
     assert answered == {point: every[:-1] if point in early else every for point in POINTS}
     async with Broker.open(url, journal=str(tmp_path)) as heir:
-        await heir.engine.switches.turn(PUSH_MAINTENANCE, False)
+        await heir.engine.flags.turn(PUSH_MAINTENANCE, False)
         assert heir.engine.journal_route is not None
         heir.engine.journal_route.lanes.added.set()
         await drained(heir)

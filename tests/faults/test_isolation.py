@@ -21,7 +21,7 @@ import fairlane.store.postgres.store
 import fairlane.store.sealed.install
 import fairlane.store.sqlite.journal  # noqa: F401
 from fairlane.broker import Broker
-from fairlane.engine.switchboard import PUSH_MAINTENANCE
+from fairlane.engine.flags import PUSH_MAINTENANCE
 from fairlane.errors import BrokerFailed, LaneLocked
 from fairlane.model.recurring import Definition
 from tests.broker_process import broker_process
@@ -264,12 +264,12 @@ async def test_a_locked_lane_does_not_stop_the_journal(url: str, broker: Broker)
     await broker.push(QUEUE, 0, partition="a")
     async with held(url, QUEUE, "a"):
         assert (await broker.push(QUEUE, 1, partition="a")).status == "buffered"
-        await broker.engine.switches.turn(PUSH_MAINTENANCE, True)
+        await broker.engine.flags.turn(PUSH_MAINTENANCE, True)
         for number in range(5):
             for partition in ("a", "b", "c"):
                 pushed = await broker.push(QUEUE, 2 + number, partition=partition)
                 assert (pushed.status, pushed.durability) == ("buffered", "journal")
-        await broker.engine.switches.turn(PUSH_MAINTENANCE, False)
+        await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
 
         async def others_are_stored() -> bool:
             return (await stored(url)) == {"a": [0], "b": [2, 3, 4, 5, 6], "c": [2, 3, 4, 5, 6]}
@@ -282,12 +282,12 @@ async def test_a_locked_lane_does_not_stop_the_journal(url: str, broker: Broker)
 async def test_an_entry_that_is_refused_for_good_fails_alone_and_its_lane_goes_on(url: str, broker: Broker) -> None:
     await broker.push(QUEUE, 0, partition="a")
     await poison(url)
-    await broker.engine.switches.turn(PUSH_MAINTENANCE, True)
+    await broker.engine.flags.turn(PUSH_MAINTENANCE, True)
     for payload in (1, "poison", 2):
         for partition in ("a", "b"):
             assert (await broker.push(QUEUE, payload, partition=partition)).status == "buffered"
     assert (await broker.push(QUEUE, 3, partition="c")).status == "buffered"
-    await broker.engine.switches.turn(PUSH_MAINTENANCE, False)
+    await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
     await drained(broker)
     assert await stored(url) == {"a": [0, 1, 2], "b": [1, 2], "c": [3]}
     assert broker.journal is not None

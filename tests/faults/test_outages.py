@@ -219,12 +219,12 @@ async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
                 await broker.push(QUEUE, number, partition="x")
                 await broker.push("picky", number, partition="x")
             assert broker.engine.journal_route is not None
-            broker.engine.switches._on = {"push_maintenance"}  # the drain must not begin before the queues changed
-            broker.engine.switches._look_at = time.monotonic() + 60
+            broker.engine.flags._on = {"push_maintenance"}  # the drain must not begin before the queues changed
+            broker.engine.flags._look_at = time.monotonic() + 60
         await other.delete_queue(QUEUE)
         await other.configure("picky", ordering="fifo")
         broker.engine.catalogue._queues.clear()  # as if the seconds had passed for which it is trusted
-        broker.engine.switches._on = set()
+        broker.engine.flags._on = set()
         await drained(broker)
         assert (await stored(url)) == {"x": [1, 2, 3]}
         failed = await broker.engine.journal_route.journal.failed(limit=10)

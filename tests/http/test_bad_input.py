@@ -147,7 +147,7 @@ async def test_any_value_in_any_field_of_a_body_is_answered(wire: Wire) -> None:
                 for value in WRONG:
                     body = {field.encode_name: value}
                     told(await wire.ask(route.method, target(route, "q"), body=body), route, repr(body))
-                if "maintenance" in route.path:  # others use this store, and have no use for a switch left on
+                if "maintenance" in route.path:  # others use this store, and have no use for pauses left on
                     (await wire.ask(route.method, target(route, "q"), body={field.encode_name: False})).ok()
 
 

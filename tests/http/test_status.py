@@ -180,7 +180,7 @@ async def test_health_tells_whether_the_store_answers(wire: Wire, monkeypatch: p
     async def away(_self: Any) -> set[str]:
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(type(wire.app.engine.store.switches), "on", away)
+    monkeypatch.setattr(type(wire.app.engine.store.flags), "on", away)
     assert (await wire.get("/livez")).ok() == {"status": "alive"}
     not_ready = await wire.get("/readyz")
     assert (not_ready.status, not_ready.json["database"]) == (503, "disconnected")

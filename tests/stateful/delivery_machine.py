@@ -1,4 +1,4 @@
-"""The steps of time, halts and schedules: one queue, every answer and every fate held against the model."""
+"""The steps of time, pauses and schedules: one queue, every answer and every fate held against the model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ GROUPS = ("all", NEWEST)
 
 partitions = st.sampled_from(["a", "a", "b"])
 groups = st.sampled_from(GROUPS)
-# What may be halted: one lane, a partition, a group, the queue.
-halts = st.sampled_from([("all", "b"), (None, "b"), (None, "a"), (NEWEST, None), ("all", None), (None, None)])
+# What may be stopped: one lane, a partition, a group, the queue.
+pauses = st.sampled_from([("all", "b"), (None, "b"), (None, "a"), (NEWEST, None), ("all", None), (None, None)])
 lanes = st.tuples(st.sampled_from(["all", "all", NEWEST]), st.none() | partitions)
 Act = tuple[str, str | None, str | None, Any]
 """A verb, the group and partition it is about, None for all, and how."""
 acts = st.one_of(
-    st.builds(lambda place: ("pause", *place, None), halts),
-    st.builds(lambda place, any_of_them: ("resume", *place, any_of_them), halts, st.booleans()),
+    st.builds(lambda place: ("pause", *place, None), pauses),
+    st.builds(lambda place, any_of_them: ("resume", *place, any_of_them), pauses, st.booleans()),
     st.builds(lambda lane, to: ("seek", *lane, to), lanes, st.sampled_from(["beginning", "end"])),
     st.builds(lambda delay: ("configure", None, None, delay), st.sampled_from([0, 3])),
     st.builds(lambda partition: ("clear", None, partition, None), st.none() | partitions),
@@ -155,7 +155,7 @@ class DeliveryMachine(Losing):
         if group not in self.model.groups:
             return
         if self.model.is_paused(group, partition) and self.model.options["ttl_seconds"]:
-            return  # whether what is halted expires at once or when it is resumed is not promised
+            return  # whether what is stopped expires at once or when it is resumed is not promised
         taken = self.run(self.broker.pop(QUEUE, group=group, partition=partition, batch=batch))
         self.same_batch(self.model, partition, taken, self.model.pop(group, partition, taken.lease, batch, self.now))
         if taken:
@@ -208,8 +208,8 @@ class DeliveryMachine(Losing):
             self.clock.at += self.model.options["delay_seconds"] * SECOND
         if not self.possible(act) or group not in self.model.groups:
             return
-        halts = verb in ("pause", "resume") or self.model.is_paused(group, partition)
-        if halts and self.model.groups[group][partition].too_old(self.model.options, self.now):
+        stops = verb in ("pause", "resume") or self.model.is_paused(group, partition)
+        if stops and self.model.groups[group][partition].too_old(self.model.options, self.now):
             return  # as in `pop`
         pop = self.broker.pop(QUEUE, group=group, partition=partition, batch=batch)
         taken, answer = self.place.home.meet(pop, self.act(act))

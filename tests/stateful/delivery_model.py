@@ -1,4 +1,4 @@
-"""What Fairlane promises of the time, the halts and the fates of messages, in plain lists: no storage, no concurrency.
+"""What Fairlane promises of the time, the pauses and the fates of messages, in plain lists: no storage, no concurrency.
 
 Written from the documents alone. Beside `model`, which is about leases, order and ids, this one knows queues without
 order, delays, expiry, retention, conflation, schedules, pauses and other verbs of operators. Leases do not run out

@@ -11,6 +11,7 @@ import pytest
 from fairlane.broker import Broker
 from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.engine.switchboard import PUSH_MAINTENANCE
+from fairlane.engine.flags import PUSH_MAINTENANCE
 from fairlane.model.message import PushItem
 from fairlane.store.journal import Lane
 from fairlane.store.sqlite.journal import SqliteJournal
@@ -33,7 +34,7 @@ def lane(queue: str, partition: object) -> Lane:
 async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_much(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.engine.switches.turn(PUSH_MAINTENANCE, True)
+    await broker.engine.flags.turn(PUSH_MAINTENANCE, True)
     await broker.push_many([PushItem(queue="much", payload=b"1", partition=f"p{n % 600}") for n in range(MANY)])
     for number in range(MANY // 2):
         await broker.push("long", number)
@@ -46,7 +47,7 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
         return await push(slices)
 
     monkeypatch.setattr(broker.store.messages, "push", watched)
-    await broker.engine.switches.turn(PUSH_MAINTENANCE, False)
+    await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
     await drained(broker)
     queue = await broker.store.queues.get("default", "little")
     assert queue is not None

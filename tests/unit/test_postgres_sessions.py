@@ -42,7 +42,7 @@ async def test_a_question_gets_its_answer_while_every_connection_waits(
         transaction = stranger.transaction()
         await transaction.start()
         await stranger.execute("LOCK TABLE fairlane.switches")
-        waiting = [asyncio.create_task(broker.store.switches.on()) for _ in range(2)]
+        waiting = [asyncio.create_task(broker.store.flags.on()) for _ in range(2)]
         while database.in_use() != (2, 2):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await broker.store.answer()

@@ -11,10 +11,10 @@ from fairlane.client.consumers import Consumers
 from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.effects import Effects
 from fairlane.client.groups import Groups
-from fairlane.client.halts import Halts
 from fairlane.client.journal import Journal
 from fairlane.client.operations import QueuedOperation
 from fairlane.client.pushes import Pushes
+from fairlane.client.pauses import Pausing
 from fairlane.client.queues import Queues
 from fairlane.client.recurring import Recurring
 from fairlane.client.retention import Retention
@@ -54,7 +54,7 @@ class Client(
     Stored,
     Groups,
     DeadLetters,
-    Halts,
+    Pausing,
     Schedules,
     Retention,
     Recurring,

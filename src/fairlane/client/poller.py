@@ -71,11 +71,11 @@ class Poller:
         self._came_at = 0.0
         self._polls: set[asyncio.Task[Batch[Any]]] = set()
         self._places = asyncio.Semaphore(min(how.concurrency, POLLS_MAX))
-        self._halted = asyncio.Event()
+        self._stopped = asyncio.Event()
 
     def stop(self) -> None:
         self.stopped = True
-        self._halted.set()
+        self._stopped.set()
         for poll in self._polls:
             poll.cancel()
 
@@ -155,4 +155,4 @@ class Poller:
         delay = backoff(self._failures, base=1.0, most=POLL_SECONDS)
         log.warning("cannot pop from %r, trying again in %.1f s: %s", self._how.queue, delay, error)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._halted.wait(), delay)
+            await asyncio.wait_for(self._stopped.wait(), delay)

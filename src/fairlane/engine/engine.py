@@ -16,9 +16,9 @@ from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.engine.draft import PushRequest
+from fairlane.engine.flags import PUSH_MAINTENANCE, Flags
 from fairlane.engine.flushes import Flushes
 from fairlane.engine.forwarder import Forwarder
-from fairlane.engine.halts import Halter
 from fairlane.engine.inbox import Inbox
 from fairlane.engine.intake import Intake
 from fairlane.engine.journal_acks import AckAnswers
@@ -32,6 +32,7 @@ from fairlane.engine.operation_enqueue import Enqueuer, enqueue_acks
 from fairlane.engine.operation_work import AckWork, PushWork, Work
 from fairlane.engine.operations import Operations
 from fairlane.engine.patience import PATIENCE_SECONDS
+from fairlane.engine.pauses import Pauses
 from fairlane.engine.polls import Polls
 from fairlane.engine.pop import Popper, PopRequest
 from fairlane.engine.popped import Popped
@@ -45,7 +46,7 @@ from fairlane.engine.schedule import Scheduler
 from fairlane.engine.sources import Sources
 from fairlane.engine.specs import Specs
 from fairlane.engine.store_watch import StoreWatch
-from fairlane.engine.switchboard import PUSH_MAINTENANCE, Switchboard
+from fairlane.engine.switchboard import PUSH_MAINTENANCE
 from fairlane.engine.timekeeper import Timekeeper
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import Waiters
@@ -87,14 +88,14 @@ class Engine:
         self.budget = Budget(sys.maxsize)
         """For those who ask over a network; whoever serves them says how much it is."""
         self.telemetry = Telemetry()
-        self.switches = Switchboard(store)
+        self.flags = Flags(store)
         self.retention = RetentionService(store)
         self.catalogue = Catalogue(store)
         self.programs = Programs(store, tenant, secrets, allowed)
         self.specs = Specs(store, self.programs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
-        self.halts = Halter(store, self.catalogue, self.announce)
+        self.pauses = Pauses(store, self.catalogue, self.announce)
         leases = Leases(store)
         self.operation_drain = OperationDrain(store, self._begin)
         self.operations = Operations(store, self.catalogue, self.operation_drain)
@@ -116,7 +117,7 @@ class Engine:
             leases,
             self.waiters,
             telemetry=self.telemetry,
-            switches=self.switches,
+            flags=self.flags,
             room=AnswerRoom(self.budget),
         )
 
@@ -176,7 +177,7 @@ class Engine:
             journal,
             StoreWatch(lambda: self.store.answer()),
             self.catalogue,
-            maintenance=lambda: self.switches.seen(PUSH_MAINTENANCE),
+            maintenance=lambda: self.flags.seen(PUSH_MAINTENANCE),
             clock_ms=self.store.id_time,
             patience_seconds=patience_seconds,
         )
@@ -203,7 +204,7 @@ class Engine:
                 await self.programs.load(specs)
             try:
                 async with asyncio.timeout(self.journal_route.patience.seconds):
-                    await self.store.switches.on()
+                    await self.store.flags.on()
                     await self.programs.reload()
             except (Unavailable, TimeoutError) as error:
                 await self.journal_route.is_there(str(error) or "it does not answer")
@@ -336,7 +337,7 @@ class Engine:
         await self._reseed.stop()
         await self._watch.stop()
         await self._stop_draining()
-        await self.switches.stop()
+        await self.flags.stop()
         await self.retention.stop()
 
     async def _stop_draining(self) -> None:

@@ -16,9 +16,9 @@ from fairlane.engine.answer_room import AnswerRoom
 from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.flags import POP_MAINTENANCE, Flags
 from fairlane.engine.leases import Leases
 from fairlane.engine.popped import Popped, Taken
-from fairlane.engine.switchboard import POP_PAUSED, Switchboard
 from fairlane.engine.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
     FairlaneError,
@@ -98,7 +98,7 @@ class Popper:
         waiters: Waiters,
         *,
         telemetry: Telemetry,
-        switches: Switchboard,
+        flags: Flags,
         room: AnswerRoom,
     ) -> None:
         self._store = store
@@ -106,7 +106,7 @@ class Popper:
         self._leases = leases
         self._waiters = waiters
         self._telemetry = telemetry
-        self._switches = switches
+        self._flags = flags
         self._room = room
         self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
         self._due: dict[int, int | None] = {}
@@ -118,7 +118,7 @@ class Popper:
     async def pop(self, request: PopRequest) -> Popped:
         """What is ready now, or within `wait_seconds`; an empty answer otherwise."""
         give_up_at = time.monotonic() + request.wait_seconds
-        while not self._stopping and not await self._switches.is_on(POP_PAUSED):
+        while not self._stopping and not await self._flags.is_on(POP_MAINTENANCE):
             home = await self._home(request) or await self._await_home(request, give_up_at)
             if home is None:
                 if give_up_at <= time.monotonic():

@@ -98,7 +98,7 @@ class App:
         if self.engine.journal_route is not None and not self.engine.journal_route.watch.up:
             return False
         try:
-            await asyncio.wait_for(self.engine.store.switches.on(), _HEALTH_SECONDS)
+            await asyncio.wait_for(self.engine.store.flags.on(), _HEALTH_SECONDS)
         except (FairlaneError, TimeoutError):
             return False
         return True

@@ -69,8 +69,8 @@ class LaneView(Wire, rename="camel", kw_only=True):
     dead_letters: int
     expired: int
     """Messages that were dropped because they were too old."""
-    halted: str | None
-    """paused, blocked or parked; null if the lane is not halted."""
+    stopped: str | None = msgspec.field(name="stopped")
+    """paused, blocked or parked; null if the lane is not stopped."""
 
 
 class QueueLanes(Wire, rename="camel", kw_only=True):
@@ -183,5 +183,5 @@ def lane_out(lane: LaneState, now: int) -> LaneView:
         next_try_at=timestamp_or_none(lane.ready_at),
         dead_letters=lane.dead,
         expired=lane.expired,
-        halted=lane.halted,
+        stopped=lane.stopped,
     )

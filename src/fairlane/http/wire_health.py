@@ -66,7 +66,7 @@ class Metrics(Wire, rename="camel", kw_only=True):
     engine: EngineStatus
 
 
-class SwitchBody(msgspec.Struct, kw_only=True):
+class MaintenanceBody(msgspec.Struct, kw_only=True):
     enabled: bool
 
 

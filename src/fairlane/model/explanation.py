@@ -80,10 +80,10 @@ def _leased_or_empty(lane: LaneState, waiting: int, now: int) -> _Found | None:
     if waiting <= 0:
         return "empty", "There is nothing to read.", None
     tried = f"message {lane.committed} failed {_times(lane.attempts)} with {lane.error!r:.200}"
-    if lane.halted == "parked":
+    if lane.stopped == "parked":
         why = f"with its first message: {tried}" if lane.attempts else "by an operator"
         return "parked", f"The lane was set aside {why}; resume it.", None
-    if lane.halted == "blocked":
+    if lane.stopped == "blocked":
         return "blocked", f"The lane is blocked: {tried}; resume it, or take the message away.", None
     return None
 

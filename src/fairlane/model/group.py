@@ -12,7 +12,7 @@ from fairlane.model.limits import COUNT_MAX
 from fairlane.model.names import check_count, check_flag
 
 Mode = Literal["all", "new", "time"]
-Halt = Literal["paused", "blocked", "parked"]
+Stopped = Literal["paused", "blocked", "parked"]
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -75,11 +75,11 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     lease_ends_at: int | None
     ready_at: int | None
     """When the lane may be claimed next, as far as is known before a pop looks; None while there is nothing to read,
-    and while it is halted. Of an unordered queue with nothing new: when the first message may come again."""
+    and while it is stopped. Of an unordered queue with nothing new: when the first message may come again."""
     attempts: int
     """Failed attempts of the message at `committed`."""
     error: str | None
-    halted: Halt | None = None
+    stopped: Stopped | None = None
     """`paused`: its partition is; `blocked`: by a message whose attempts are used up; `parked`: set aside with such a
     message, or by an operator."""
     dead: int
@@ -99,8 +99,8 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     """When the message at `committed` came; None while there is nothing to read."""
 
 
-def halt(*, parked: bool, paused: bool, never: bool) -> Halt | None:
-    """Why a lane is halted; `never`: it is not ready until somebody resumes it."""
+def stopped(*, parked: bool, paused: bool, never: bool) -> Stopped | None:
+    """Why a lane is stopped; `never`: it is not ready until somebody resumes it."""
     if parked:
         return "parked"
     if paused:

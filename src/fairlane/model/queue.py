@@ -91,7 +91,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                         f"{name} is for ordered queues; an unordered one may delay a message when it is retried"
                     )
             if self.on_exhausted != "dead_letter":
-                raise InvalidRequest("on_exhausted of an unordered queue is dead_letter: it has no order to halt for")
+                raise InvalidRequest("on_exhausted of an unordered queue is dead_letter: it has no order to stop for")
         return self
 
 
@@ -133,7 +133,7 @@ def turns(before: QueueOptions, after: QueueOptions) -> bool:
 
 
 def eases(before: QueueOptions, after: QueueOptions) -> bool:
-    """Whether a lane that sleeps or is halted by the first options may be ready by the second."""
+    """Whether a lane that sleeps or is stopped by the first options may be ready by the second."""
     return (
         before.delay_seconds > after.delay_seconds
         or before.window_seconds > after.window_seconds

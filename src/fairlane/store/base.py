@@ -29,7 +29,7 @@ from fairlane.store.programs import Streams
 from fairlane.store.reading import Contents, Statistics
 from fairlane.store.specs import Specs
 from fairlane.store.timed import Recurring, Schedules
-from fairlane.store.upkeep import Halts, Retention, Switches
+from fairlane.store.upkeep import Flags, Pauses, Retention
 from fairlane.store.values import (
     DeadFilter,
     Fired,
@@ -256,7 +256,7 @@ class Groups(Protocol):
 
     async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
         """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold
-        messages to read, or are halted though nobody paused or parked them and their message has attempts left. There
+        messages to read, or are stopped though nobody paused or parked them and their message has attempts left. There
         are none while every push wakes what it fills and every resume what it frees; beneath a wake that was missed
         this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop."""
         ...
@@ -323,11 +323,11 @@ class Store(Protocol):
     @property
     def streams(self) -> Streams: ...
     @property
-    def switches(self) -> Switches: ...
+    def flags(self) -> Flags: ...
     @property
     def operations(self) -> Operations: ...
     @property
-    def halts(self) -> Halts: ...
+    def pauses(self) -> Pauses: ...
     @property
     def schedules(self) -> Schedules: ...
     @property

@@ -11,8 +11,8 @@ from fairlane.model.queue import Paused
 from fairlane.model.retention import Retained, Step
 
 
-class Switches(Protocol):
-    """What operators turned on, for all brokers of the store."""
+class Flags(Protocol):
+    """Flags: what operators turned on, for all brokers of the store."""
 
     async def on(self) -> set[str]:
         """Names of those that are on."""
@@ -21,10 +21,10 @@ class Switches(Protocol):
     async def turn(self, name: str, on: bool) -> None: ...
 
 
-class Halts(Protocol):
-    """What is kept from being read: paused by an operator, or stopped by a message whose attempts are used up.
+class Pauses(Protocol):
+    """Pauses: what is kept from being read, paused by an operator, or stopped by a message whose attempts are used up.
 
-    A halt stops handing out and nothing else: pushes, acks and live leases go on, and order is kept."""
+    A pause stops handing out and nothing else: pushes, acks and live leases go on, and order is kept."""
 
     async def pause(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
         """Hand out nothing of the queue, of one group, of one partition for all groups, or of one lane (both given:

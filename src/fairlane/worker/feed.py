@@ -57,7 +57,7 @@ class Feed:
         self._freed = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._halted = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._failures = 0
         self._ordered = True
         self._ordering_at = 0.0
@@ -92,7 +92,7 @@ class Feed:
     def stop(self) -> None:
         """Take nothing new, and begin nothing new of what is here."""
         self.stopped = True
-        self._halted.set()
+        self._stopped.set()
         self._freed.set()
         for claim in self.claims:
             claim.stopped = True
@@ -212,7 +212,7 @@ class Feed:
         delay = backoff(self._failures, base=0.2, most=10.0)
         log.warning("cannot take messages of %r, trying again in %.1f s: %s", self.subscription.queue, delay, error)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._halted.wait(), delay)
+            await asyncio.wait_for(self._stopped.wait(), delay)
 
     def _take(self, batch: Batch[Any], *, full: bool) -> None:
         lanes = len({message.partition_id for message in batch})

@@ -1,9 +1,9 @@
-"""What only the oldest client can ask for. It plays alone: the switch is one for the whole broker."""
+"""What only the oldest client can ask for. It plays alone: the pause is one for the whole broker."""
 
 from __future__ import annotations
 
 
-async def deliveries_pause_while_they_are_switched_off(client, queue):
+async def deliveries_stop_while_they_are_paused(client, queue):
     admin = client.admin
     try:
         assert (await admin.set_pop_maintenance_mode(True))["popMaintenanceMode"] is True

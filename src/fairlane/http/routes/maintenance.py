@@ -1,10 +1,10 @@
-"""What operators switch, and hints between brokers."""
+"""Maintenance: pausing pops and pushes for all brokers of the store, and hints between brokers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.switchboard import POP_PAUSED, PUSH_MAINTENANCE
+from fairlane.engine.flags import POP_MAINTENANCE, PUSH_MAINTENANCE
 from fairlane.http.router import Route
 from fairlane.http.routes.status import journal_status
 from fairlane.http.server import Request, Response, error_response, json_response
@@ -12,12 +12,12 @@ from fairlane.http.wire import decode
 from fairlane.http.wire_health import (
     BufferStats,
     Maintenance,
+    MaintenanceBody,
     Notified,
     NotifyBody,
     PopMaintenance,
     Refreshed,
     SharedState,
-    SwitchBody,
 )
 from fairlane.model.names import check_name
 
@@ -34,8 +34,8 @@ async def _maintenance(app: App, message: str | None = None) -> Maintenance:
     journal = journal_status(app)
     pending, failed = (journal.messages, journal.failed) if journal is not None else (0, 0)
     return Maintenance(
-        maintenance_mode=await app.engine.switches.is_on(PUSH_MAINTENANCE),
-        pop_maintenance_mode=await app.engine.switches.is_on(POP_PAUSED),
+        maintenance_mode=await app.engine.flags.is_on(PUSH_MAINTENANCE),
+        pop_maintenance_mode=await app.engine.flags.is_on(POP_MAINTENANCE),
         buffered_messages=pending,
         buffer_healthy=healthy,
         buffer_stats=BufferStats(pending_count=pending, failed_count=failed, db_healthy=healthy),
@@ -43,27 +43,27 @@ async def _maintenance(app: App, message: str | None = None) -> Maintenance:
     )
 
 
-async def switch(app: App, request: Request) -> Response:
-    """Every broker of the store sees the switch within two seconds, this one at once."""
-    body = decode(request.body, SwitchBody)
+async def set_maintenance(app: App, request: Request) -> Response:
+    """Every broker of the store sees it within two seconds, this one at once."""
+    body = decode(request.body, MaintenanceBody)
     route = app.engine.journal_route
     if route is None:
         if body.enabled:
             return error_response(409, "not_available", "pushes cannot wait: this broker has no journal for them")
         return json_response(await _maintenance(app, "Maintenance mode is off"))
-    await app.engine.switches.turn(PUSH_MAINTENANCE, body.enabled)
+    await app.engine.flags.turn(PUSH_MAINTENANCE, body.enabled)
     route.lanes.added.set()
     sentence = "Pushes are kept in the journal" if body.enabled else "Pushes are stored; what was kept is being drained"
     return json_response(await _maintenance(app, sentence))
 
 
 async def show_pop(app: App, request: Request) -> Response:
-    return json_response(_pop(await app.engine.switches.is_on(POP_PAUSED)))
+    return json_response(_pop(await app.engine.flags.is_on(POP_MAINTENANCE)))
 
 
-async def switch_pop(app: App, request: Request) -> Response:
-    body = decode(request.body, SwitchBody)
-    await app.engine.switches.turn(POP_PAUSED, body.enabled)
+async def set_pop_maintenance(app: App, request: Request) -> Response:
+    body = decode(request.body, MaintenanceBody)
+    await app.engine.flags.turn(POP_MAINTENANCE, body.enabled)
     app.engine.waiters.wake_all()  # parked polls end with an empty answer, or go on
     return json_response(_pop(body.enabled))
 
@@ -102,10 +102,10 @@ ROUTES = [
     Route(
         method="POST",
         path=f"{_SYSTEM}/maintenance",
-        endpoint=switch,
+        endpoint=set_maintenance,
         summary="Keep pushes in the journal; turned off, they are stored. 409 without a journal.",
         tag="maintenance",
-        body=SwitchBody,
+        body=MaintenanceBody,
         answer=Maintenance,
         statuses=(200, 409),
     ),
@@ -120,10 +120,10 @@ ROUTES = [
     Route(
         method="POST",
         path=f"{_SYSTEM}/maintenance/pop",
-        endpoint=switch_pop,
+        endpoint=set_pop_maintenance,
         summary="Pause or resume all pops, at every broker of the store within two seconds.",
         tag="maintenance",
-        body=SwitchBody,
+        body=MaintenanceBody,
         answer=PopMaintenance,
     ),
     Route(

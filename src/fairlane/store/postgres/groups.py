@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from fairlane.errors import NotFound
-from fairlane.model.group import Group, LaneState, Seek, Subscription, halt
+from fairlane.model.group import Group, LaneState, Seek, Subscription, stopped
 from fairlane.model.ids import PartitionId
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.queues import recount
@@ -130,7 +130,7 @@ class Groups:
                 ready_at=row["ready_at"],
                 attempts=row["attempts"],
                 error=row["error"],
-                halted=halt(parked=row["parked"], paused=row["paused_at"] is not None, never=row["halted"]),
+                stopped=stopped(parked=row["parked"], paused=row["paused_at"] is not None, never=row["stopped"]),
                 dead=row["dead"],
                 expired=row["expired"],
                 last_at=row["last_at"],

@@ -42,7 +42,7 @@ UPDATE fairlane.groups g SET seed_shard = $2, seed_after = $3 WHERE g.id = $1;
 
 -- name: lanes
 SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed, k.parked, p.paused_at,
-       k.ready_at = fairlane.never() AS halted, nullif(coalesce(k.ready_at, h.next_at), fairlane.never()) AS ready_at, k.dead, k.expired, p.last_at, s.created_at AS oldest_at,
+       k.ready_at = fairlane.never() AS stopped, nullif(coalesce(k.ready_at, h.next_at), fairlane.never()) AS ready_at, k.dead, k.expired, p.last_at, s.created_at AS oldest_at,
        (SELECT count(*) FROM fairlane.skips x
         WHERE k.failing AND x.shard = p.shard AND x.partition_id = p.id AND x.group_id IN (0, k.group_id)
           AND x.position >= CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN greatest(k.committed, k.lease_end)
@@ -123,7 +123,7 @@ FROM (SELECT p.id, p.queue_id, p.head, p.paused_at FROM fairlane.partitions p
       WHERE p.shard = $1 AND p.id > $2 ORDER BY p.id LIMIT $3) x
 LEFT JOIN fairlane.cursors k ON k.shard = $1 AND k.partition_id = x.id AND (
     k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head
-    -- Or halted, and nobody paused or parked it, nor is its message out of attempts. That is asked of halted lanes alone.
+    -- Or stopped, and nobody paused or parked it, nor is its message out of attempts. That is asked of stopped lanes alone.
     OR coalesce(k.ready_at = fairlane.never(), false) AND NOT k.parked AND x.paused_at IS NULL AND NOT EXISTS (
         SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
         WHERE f.shard = $1 AND f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed

@@ -20,13 +20,14 @@ from fairlane.store.families.workers import Workers
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
 from fairlane.store.postgres.contents import Contents
 from fairlane.store.postgres.dead_letters import DeadLetters
+from fairlane.store.postgres.flags import Flags
 from fairlane.store.postgres.groups import Groups
-from fairlane.store.postgres.halts import Halts
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
 from fairlane.store.postgres.operations import Operations
 from fairlane.store.postgres.port import Port
+from fairlane.store.postgres.pauses import Pauses
 from fairlane.store.postgres.question import Question
 from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.recurring import Recurring
@@ -35,7 +36,6 @@ from fairlane.store.postgres.schedules import Schedules
 from fairlane.store.postgres.specs import Specs
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
-from fairlane.store.postgres.switches import Switches
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 
@@ -68,9 +68,9 @@ class PostgresStore:
         self.statistics = Statistics(database, shards)
         self.traces = Traces(port)
         self.streams = Streams(database, shards, self.messages)
-        self.switches = Switches(database)
+        self.flags = Flags(database)
         self.operations = Operations(database, shards, self.messages)
-        self.halts = Halts(database, shards)
+        self.pauses = Pauses(database, shards)
         self.leadership = Leadership(port)
         self.retention = Retention(database, shards, self.contents)
         self.keys = Keys(port)

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from fairlane.errors import NotFound
-from fairlane.model.group import Group, LaneState, Seek, Subscription, halt
+from fairlane.model.group import Group, LaneState, Seek, Subscription, stopped
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.store.sqlite.database import Database
@@ -200,7 +200,7 @@ def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any)
         ready_at=None if ready_at == NEVER_AT else ready_at,
         attempts=attempts or 0,
         error=error,
-        halted=halt(parked=bool(parked), paused=paused_at is not None, never=ready_at == NEVER_AT),
+        stopped=stopped(parked=bool(parked), paused=paused_at is not None, never=ready_at == NEVER_AT),
         dead=dead,
         expired=expired,
         last_at=last_at,

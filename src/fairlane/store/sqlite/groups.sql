@@ -166,7 +166,7 @@ select c.partition_id, c.group_id, p.queue_id
 from partitions p cross join cursors c on c.partition_id = p.id
 where p.id > ?1 and p.id <= ?2 and (
     c.ready_at is null and max(c.committed, c.claimed) < p.head
-    -- Or halted, and nobody paused or parked it, nor is its message out of attempts.
+    -- Or stopped, and nobody paused or parked it, nor is its message out of attempts.
     or c.ready_at = ?3 and not c.parked and p.paused_at is null and not exists (
         select 1 from failures f join queues q on q.id = p.queue_id
         where f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed

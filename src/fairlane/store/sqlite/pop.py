@@ -174,7 +174,7 @@ class _Popping:
 
     def _attempts(self, lane: LaneRow) -> int:
         """Failed attempts of the first message; those that used theirs up are dead-lettered on the way unless they
-        halt the lane, those taken out of the log are stepped over."""
+        stop the lane, those taken out of the log are stepped over."""
         while lane.committed < lane.head:
             if step_over(self._db, lane, self._options):
                 continue

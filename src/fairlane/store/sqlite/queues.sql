@@ -24,7 +24,7 @@ returning id
 update queues set options = ?, namespace = ?, task = ? where id = ?
 
 -- name: wake
--- Halted lanes, and those that sleep no longer than the delay and window that the queue had so far could let them: the pop that
+-- Stopped lanes, and those that sleep no longer than the delay and window that the queue had so far could let them: the pop that
 -- meets them decides by what holds now. Longer sleeps are those that a failure asked for.
 update cursors set ready_at = ?2
 where ready_at > ?2 and lease is null

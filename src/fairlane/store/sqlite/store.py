@@ -18,11 +18,12 @@ from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
+from fairlane.store.sqlite.flags import Flags
 from fairlane.store.sqlite.groups import Groups
-from fairlane.store.sqlite.halts import Halts
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.port import Port
+from fairlane.store.sqlite.pauses import Pauses
 from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.recurring import Recurring
 from fairlane.store.sqlite.retention import Retention
@@ -31,7 +32,6 @@ from fairlane.store.sqlite.schedules import Schedules
 from fairlane.store.sqlite.specs import Specs
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
-from fairlane.store.sqlite.switches import Switches
 from fairlane.store.sqlite.writer import SAVE_CLOCK
 
 
@@ -47,9 +47,9 @@ class SqliteStore:
     statistics: reading.Statistics
     traces: Traces
     streams: programs.Streams
-    switches: upkeep.Switches
+    flags: upkeep.Flags
     operations: operations.Operations
-    halts: upkeep.Halts
+    pauses: upkeep.Pauses
     leadership: Leadership
     retention: upkeep.Retention
     keys: Keys
@@ -72,9 +72,9 @@ class SqliteStore:
         self.statistics = Statistics(database)
         self.traces = Traces(port)
         self.streams = Streams(database)
-        self.switches = Switches(database)
+        self.flags = Flags(database)
         self.operations = Operations(database)
-        self.halts = Halts(database)
+        self.pauses = Pauses(database)
         self.leadership = Leadership(port)
         self.retention = Retention(database, contents)
         self.keys = Keys(port)

@@ -47,7 +47,7 @@ DECLARE
     v_dead boolean;
     v_buried int;
     v_nack boolean;
-    v_halt boolean;
+    v_blocked boolean;
     v_waiting boolean;
     v_behind int[] := '{}';
     v_limit bigint;
@@ -155,7 +155,7 @@ BEGIN
             WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = c.group_id AND f.position = d.at;
         END IF;
         v_dead := false;
-        v_halt := false;
+        v_blocked := false;
         v_sleep := 0;
         v_nack := p_nack[i] >= v_upto AND p_nack[i] < v_limit AND p_nack[i] <> ALL (v_finished);
         IF v_nack AND p_charge[i] THEN
@@ -173,7 +173,7 @@ BEGIN
                 v_dead := false;
             ELSIF v_dead AND o ->> 'on_exhausted' IN ('block', 'park') THEN
                 v_dead := false;
-                v_halt := true;
+                v_blocked := true;
             ELSIF v_dead THEN
                 PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_nack[i], p_errors[i], t);
                 v_upto := p_nack[i] + 1;
@@ -197,7 +197,7 @@ BEGIN
                                            AND x.position < v_upto AND x.group_id = c.group_id;
         END IF;
         -- A lease goes on while part of its batch is open; a sleep goes on while the cursor does not move.
-        v_ready := CASE WHEN v_halt THEN fairlane.never()
+        v_ready := CASE WHEN v_blocked THEN fairlane.never()
                         WHEN v_nack AND v_sleep > 0 THEN CASE WHEN v_upto < c.head THEN t + make_interval(secs => v_sleep / 1000.0) END
                         WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t - c.boost END
                         WHEN v_live AND v_upto < c.lease_end THEN c.ready_at
@@ -206,7 +206,7 @@ BEGIN
                         ELSE t - c.boost END;
         UPDATE fairlane.cursors k
         SET committed = v_upto, dead = k.dead + v_buried, ready_at = v_ready,
-            parked = k.parked OR v_halt AND o ->> 'on_exhausted' = 'park',
+            parked = k.parked OR v_blocked AND o ->> 'on_exhausted' = 'park',
             lease = CASE WHEN v_nack OR v_upto >= c.lease_end THEN NULL ELSE c.lease END,
             last_lease = CASE WHEN v_live AND (v_nack OR v_upto >= c.lease_end) THEN c.lease ELSE c.last_lease END,
             failing = fairlane.obstacles(p_shard, c.partition_id, c.group_id, v_upto), epoch = k.epoch + 1

@@ -1,4 +1,4 @@
--- The ready_at of a lane that is halted: it has something to read, and is not ready until somebody resumes it.
+-- The ready_at of a lane that is stopped: it has something to read, and is not ready until somebody resumes it.
 CREATE OR REPLACE FUNCTION fairlane.never() RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
     SELECT timestamptz '9999-01-01 00:00:00+00';
 $$;

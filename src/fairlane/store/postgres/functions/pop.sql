@@ -8,7 +8,7 @@
 -- A claim of 0 messages is not satisfied by any lane: such a call only lets messages expire, in lanes that nobody asked for as long
 -- as the queue lets a message wait.
 --
--- This is where a lane is kept from being read: whoever sets a cursor's ready_at need not know of delays, windows and halts, because
+-- This is where a lane is kept from being read: whoever sets a cursor's ready_at need not know of delays, windows and pauses, because
 -- a pop that meets such a lane puts it off to the time when it may be read.
 --
 -- Waits for no lock while it holds cursors: what it cannot get at once it leaves ready for the next pop.
@@ -86,7 +86,7 @@ DECLARE
     e_partition bigint[] := '{}';  -- lanes with nothing to read, now that we looked
     e_first bigint[] := '{}';
     e_dead int[] := '{}'; e_dropped bigint[] := '{}'; e_epoch bigint[] := '{}';
-    v_halted bigint[] := '{}';     -- lanes put off because their partition is paused
+    v_paused_lanes bigint[] := '{}';     -- lanes put off because their partition is paused
     v_held bigint[] := '{}';
     v_moved bigint[] := '{}';
     v_before bigint;
@@ -247,7 +247,7 @@ BEGIN
             IF v_park OR c.paused_at IS NOT NULL THEN
                 v_later := fairlane.never();
             END IF;
-            v_halted := CASE WHEN c.paused_at IS NULL THEN v_halted ELSE v_halted || c.partition_id END;
+            v_paused_lanes := CASE WHEN c.paused_at IS NULL THEN v_paused_lanes ELSE v_paused_lanes || c.partition_id END;
             IF c.last_at + v_window > t THEN
                 v_later := greatest(v_later, c.last_at + v_window);
             END IF;
@@ -327,10 +327,10 @@ BEGIN
         WHERE k.shard = p_shard AND k.partition_id = e_partition[i] AND k.group_id = p_group AND k.epoch = e_epoch[i];
         v_saved := v_saved + FOUND::int;
     END LOOP;
-    -- Who takes a delay, a window or a halt back wakes the lanes, holding their cursors: it may have done so after we read what we
+    -- Who takes a delay, a window or a pause back wakes the lanes, holding their cursors: it may have done so after we read what we
     -- go by, and before the cursors were ours.
     IF d_partition <> '{}' AND (o IS DISTINCT FROM (SELECT q.options FROM fairlane.queues q WHERE q.id = p_queue)
-                                OR EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_halted)
+                                OR EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_paused_lanes)
                                            AND x.paused_at IS NULL)) THEN
         RAISE EXCEPTION 'lanes are put off for what does not hold any more' USING ERRCODE = 'serialization_failure';
     END IF;

@@ -100,7 +100,7 @@ LANGUAGE sql AS $$
     WHERE p.shard = p_shard AND p.queue_id = p_queue;
 $$;
 
--- Lanes of queues in one shard are ready at once if they are halted, or sleep no longer than the delay and window that their queue
+-- Lanes of queues in one shard are ready at once if they are stopped, or sleep no longer than the delay and window that their queue
 -- had so far could let them: the pop that meets them decides by what holds now. Longer sleeps are those that a failure asked for.
 -- The caller holds the cursors, since before this statement: a pop in flight that puts a lane off is over, and seen here.
 CREATE OR REPLACE FUNCTION fairlane.wake(p_shard int, p_queues bigint[], p_delays int[], p_windows int[], p_now timestamptz) RETURNS void

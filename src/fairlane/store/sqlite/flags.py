@@ -1,4 +1,4 @@
-"""What operators turned on."""
+"""Flags: what operators turned on for all brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ON = "select name from switches where enabled"
 TURN = "insert or replace into switches (name, enabled, changed_at) values (?, ?, ?)"
 
 
-class Switches:
+class Flags:
     def __init__(self, database: Database) -> None:
         self._database = database
 

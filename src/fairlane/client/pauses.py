@@ -21,7 +21,9 @@ class _Resumed(msgspec.Struct):
     resumed: int = 0
 
 
-class Halts(Family):
+class Pausing(Family):
+    """Pausing and resuming queues, groups, partitions and lanes."""
+
     async def pause(self, queue: str, *, group: str | None = None, partition: str | None = None) -> None:
         """Hand out nothing of a queue, of one group, of one partition for all groups, or of one lane when both are
         named, until it is resumed. Pushes and acks go on. Raises NotFound."""

@@ -1,4 +1,4 @@
-"""Halts: lanes that are paused, blocked or parked hand out nothing, lose nothing, and go on where they stood."""
+"""Pauses: lanes that are paused, blocked or parked hand out nothing, lose nothing, and go on where they stood."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(harness: Har
     other = await harness.queue("other")
     await harness.push(queue, [0])
     await harness.push(other, ["other"])
-    assert await harness.store.halts.pause(queue.id)
+    assert await harness.store.pauses.pause(queue.id)
     await harness.push(queue, [1])
     assert not await harness.pop(queue)
     assert not await harness.pop(queue, group, partition=(await harness.partition(queue)).id)
     assert (await harness.pop(other)).data == ["other"]
-    assert await harness.store.halts.resume(queue.id)
+    assert await harness.store.pauses.resume(queue.id)
     assert (await harness.pop(queue)).data == [0, 1]
 
 
@@ -39,10 +39,10 @@ async def test_a_paused_group_does_not_pause_another(harness: Harness) -> None:
     queue = await harness.queue()
     paused, other = await harness.group(queue, "paused"), await harness.group(queue, "other")
     await harness.push(queue, [0])
-    assert await harness.store.halts.pause(queue.id, group_id=paused.id)
+    assert await harness.store.pauses.pause(queue.id, group_id=paused.id)
     assert not await harness.pop(queue, paused)
     assert await harness.pop(queue, other)
-    assert await harness.store.halts.resume(queue.id, group_id=paused.id)
+    assert await harness.store.pauses.resume(queue.id, group_id=paused.id)
     assert await harness.pop(queue, paused)
 
 
@@ -52,13 +52,13 @@ async def test_a_paused_partition_is_paused_for_every_group_and_alone(harness: H
     partition = await harness.partition(queue, "paused")
     await harness.push(queue, ["paused"], partition="paused")
     await harness.push(queue, ["other"], partition="other")
-    assert await harness.store.halts.pause(queue.id, partition=partition.id)
+    assert await harness.store.pauses.pause(queue.id, partition=partition.id)
     after = await harness.group(queue, "after")
     for group in (before, after):
         assert await harness.drain(queue, group) == ["other"]
-        assert (await harness.lane(group, partition.id)).halted == "paused"
+        assert (await harness.lane(group, partition.id)).stopped == "paused"
     await harness.push(queue, ["more"], partition="paused")
-    assert await harness.store.halts.resume(queue.id, partition=partition.id)
+    assert await harness.store.pauses.resume(queue.id, partition=partition.id)
     for group in (before, after):
         assert await harness.drain(queue, group) == ["paused", "more"]
 
@@ -68,11 +68,11 @@ async def test_one_lane_is_paused_for_one_group(harness: Harness) -> None:
     group, other = await harness.group(queue, "paused"), await harness.group(queue, "other")
     partition = await harness.partition(queue)
     await harness.push(queue, [0])
-    assert await harness.store.halts.pause(queue.id, group_id=group.id, partition=partition.id)
+    assert await harness.store.pauses.pause(queue.id, group_id=group.id, partition=partition.id)
     assert not await harness.pop(queue, group)
-    assert (await harness.lane(group)).halted == "parked"
+    assert (await harness.lane(group)).stopped == "parked"
     assert await harness.drain(queue, other) == [0]
-    assert await harness.store.halts.resume(queue.id, group_id=group.id, partition=partition.id)
+    assert await harness.store.pauses.resume(queue.id, group_id=group.id, partition=partition.id)
     assert await harness.drain(queue, group) == [0]
 
 
@@ -80,13 +80,13 @@ async def test_who_holds_a_lease_when_its_lane_is_paused_may_finish(harness: Har
     queue = await harness.queue()
     await harness.push(queue, [0, 1])
     taken = await harness.pop(queue, batch=1)
-    await harness.store.halts.pause(queue.id)
-    await harness.store.halts.pause(queue.id, partition=taken.lane.partition)
+    await harness.store.pauses.pause(queue.id)
+    await harness.store.pauses.pause(queue.id, partition=taken.lane.partition)
     assert (await harness.ack(taken)).state == "ok"
     assert not await harness.pop(queue)
-    await harness.store.halts.resume(queue.id)
+    await harness.store.pauses.resume(queue.id)
     assert not await harness.pop(queue), "the partition is paused by itself"
-    await harness.store.halts.resume(queue.id, partition=taken.lane.partition)
+    await harness.store.pauses.resume(queue.id, partition=taken.lane.partition)
     assert (await harness.pop(queue)).data == [1]
 
 
@@ -94,28 +94,28 @@ async def test_what_is_paused_can_be_seen_and_survives(harness: Harness) -> None
     queue = await harness.queue()
     group = await harness.group(queue)
     partition = await harness.partition(queue, "p")
-    nothing = await harness.store.halts.paused(queue.id)
+    nothing = await harness.store.pauses.paused(queue.id)
     assert (nothing.queue_at, nothing.groups, nothing.partitions) == (None, {}, {})
-    await harness.store.halts.pause(queue.id)
-    await harness.store.halts.pause(queue.id, group_id=group.id)
-    await harness.store.halts.pause(queue.id, partition=partition.id)
+    await harness.store.pauses.pause(queue.id)
+    await harness.store.pauses.pause(queue.id, group_id=group.id)
+    await harness.store.pauses.pause(queue.id, partition=partition.id)
     await harness.reopen()
-    paused = await harness.store.halts.paused(queue.id)
+    paused = await harness.store.pauses.paused(queue.id)
     at = harness.clock()
     assert (paused.queue_at, paused.groups, paused.partitions) == (at, {group.name: at}, {"p": at})
     harness.clock.advance(1)
-    await harness.store.halts.pause(queue.id)
-    assert (await harness.store.halts.paused(queue.id)).queue_at == at, "it is paused since the first time"
+    await harness.store.pauses.pause(queue.id)
+    assert (await harness.store.pauses.paused(queue.id)).queue_at == at, "it is paused since the first time"
 
 
 async def test_what_is_not_there_cannot_be_paused(harness: Harness) -> None:
     queue = await harness.queue()
     partition = await harness.partition(queue)
-    assert not await harness.store.halts.pause(2**40)
-    assert not await harness.store.halts.pause(queue.id, group_id=2**40)
-    assert not await harness.store.halts.pause(queue.id, group_id=2**40, partition=partition.id)
+    assert not await harness.store.pauses.pause(2**40)
+    assert not await harness.store.pauses.pause(queue.id, group_id=2**40)
+    assert not await harness.store.pauses.pause(queue.id, group_id=2**40, partition=partition.id)
     other = await harness.partition(await harness.queue("other"), "p")
-    assert not await harness.store.halts.pause(queue.id, partition=other.id)
+    assert not await harness.store.pauses.pause(queue.id, partition=other.id)
 
 
 async def test_a_long_poll_of_a_paused_queue_is_answered_when_it_is_resumed(harness: Harness) -> None:
@@ -142,7 +142,7 @@ async def test_poison_stops_its_lane_and_no_other(harness: Harness, policy: str)
     assert await harness.drain(queue) == ["well"]
     lane = await harness.lane(group, (await harness.partition(queue, "sick")).id)
     assert (lane.committed, lane.attempts, lane.error, lane.ready_at) == (0, 2, "poison", None)
-    assert lane.halted == ("blocked" if policy == "block" else "parked")
+    assert lane.stopped == ("blocked" if policy == "block" else "parked")
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
 
 
@@ -157,7 +157,7 @@ async def test_a_consumer_that_dies_every_time_stops_the_lane_too(harness: Harne
     assert not taken
     assert taken.next_at is None
     lane = await harness.lane(taken.group)
-    assert (lane.attempts, lane.halted) == (2, "blocked" if policy == "block" else "parked")
+    assert (lane.attempts, lane.stopped) == (2, "blocked" if policy == "block" else "parked")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -167,16 +167,16 @@ async def test_a_resumed_lane_begins_its_attempts_anew_in_order(harness: Harness
     await exhaust(harness, queue, batch=1)
     group = await harness.group(queue)
     partition = await harness.partition(queue)
-    assert await harness.store.halts.resume(queue.id, group_id=group.id, partition=partition.id)
+    assert await harness.store.pauses.resume(queue.id, group_id=group.id, partition=partition.id)
     taken = await harness.pop(queue)
     assert taken.data == ["poison", "behind"]
     assert taken.lane.attempts == 0
     await harness.nack(taken)
     await exhaust(harness, queue)
     assert (await harness.lane(group)).attempts == 2
-    assert await harness.store.halts.resume_lanes(group.id) == 1
+    assert await harness.store.pauses.resume_lanes(group.id) == 1
     assert await harness.drain(queue) == ["poison", "behind"]
-    assert await harness.store.halts.resume_lanes(group.id) == 0
+    assert await harness.store.pauses.resume_lanes(group.id) == 0
 
 
 async def test_a_blocked_lane_goes_on_when_its_message_is_taken_away(harness: Harness) -> None:
@@ -190,7 +190,7 @@ async def test_a_blocked_lane_goes_on_when_its_message_is_taken_away(harness: Ha
     assert (await harness.lane(group)).committed == 1
     assert await harness.store.contents.delete(partition.id, 1)
     await exhaust(harness, queue, batch=1)
-    assert (await harness.lane(group)).halted == "blocked"
+    assert (await harness.lane(group)).stopped == "blocked"
     await harness.store.groups.seek(group.id, Seek("position", 3))
     assert await harness.drain(queue) == [3]
 
@@ -206,8 +206,8 @@ async def test_a_parked_lane_stays_parked_whatever_becomes_of_its_message(harnes
     await harness.store.contents.clear(queue.id)
     await harness.push(queue, [2])
     assert not await harness.pop(queue)
-    assert (await harness.lane(group)).halted == "parked"
-    assert await harness.store.halts.resume_lanes(group.id) == 1
+    assert (await harness.lane(group)).stopped == "parked"
+    assert await harness.store.pauses.resume_lanes(group.id) == 1
     assert await harness.drain(queue) == [2]
 
 
@@ -222,28 +222,28 @@ async def test_a_blocked_lane_goes_on_when_its_queue_is_configured_to(harness: H
     assert await harness.drain(queue) == (["poison", "behind"] if "retry_limit" in change else ["behind"])
 
 
-async def test_a_lane_that_is_not_halted_is_not_resumed(harness: Harness) -> None:
+async def test_a_lane_that_is_not_stopped_is_not_resumed(harness: Harness) -> None:
     queue = await harness.queue(retry_delay_ms=60_000)
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [0])
     await harness.nack(await harness.pop(queue))
-    assert not await harness.store.halts.resume(queue.id, group_id=group.id, partition=partition.id)
+    assert not await harness.store.pauses.resume(queue.id, group_id=group.id, partition=partition.id)
     assert not await harness.pop(queue), "it backs off as before"
 
 
-async def test_a_halted_lane_keeps_its_place_in_the_depth(harness: Harness) -> None:
+async def test_a_stopped_lane_keeps_its_place_in_the_depth(harness: Harness) -> None:
     queue = await harness.queue(retry_limit=0, on_exhausted="block", max_size=2)
     group = await harness.group(queue)
     await harness.push(queue, [0, 1])
     await exhaust(harness, queue, batch=1)
     assert await harness.store.queues.depth(queue.id) == 2
-    await harness.store.halts.resume_lanes(group.id)
+    await harness.store.pauses.resume_lanes(group.id)
     assert await harness.drain(queue) == [0, 1]
     assert await harness.store.queues.depth(queue.id) == 0
 
 
-async def test_leases_are_kept_and_given_back_beside_many_halted_lanes(harness: Harness) -> None:
+async def test_leases_are_kept_and_given_back_beside_many_stopped_lanes(harness: Harness) -> None:
     queue = await harness.queue(retry_limit=0, on_exhausted="park")
     for number in range(5):
         await harness.push(queue, [number], partition=f"sick {number}")

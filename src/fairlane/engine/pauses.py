@@ -1,4 +1,4 @@
-"""Pausing and resuming queues, groups, partitions and lanes; and why a lane does not move."""
+"""Pauses: pausing and resuming queues, groups, partitions and lanes; and why a lane does not move."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY = 1_000_000
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What is paused or resumed: a queue, a group of it, a partition for all groups, or a lane when both are named."""
+    """Pause or resume this: a queue, a group of it, a partition for all groups, or a lane when both are named."""
 
     tenant: str
     queue: str
@@ -27,7 +27,9 @@ class Place(msgspec.Struct, frozen=True):
     partition: str | None = None
 
 
-class Halter:
+class Pauses:
+    """Pauses of queues, groups, partitions and lanes, by name."""
+
     def __init__(self, store: Store, catalogue: Catalogue, announce: Callable[[int, int], None]) -> None:
         self._store = store
         self._catalogue = catalogue
@@ -37,14 +39,14 @@ class Halter:
         """NotFound if there is no such thing; pausing twice is as good as once."""
         queue, group, partition = await self._find(place)
         group_id = group.id if group else None
-        if not await self._store.halts.pause(queue.id, group_id=group_id, partition=partition):
+        if not await self._store.pauses.pause(queue.id, group_id=group_id, partition=partition):
             raise NotFound(f"queue {place.queue!r} was deleted, or its group has not begun to read the partition")
 
     async def resume(self, place: Place) -> bool:
         """False if it was not paused."""
         queue, group, partition = await self._find(place)
         group_id = group.id if group else None
-        resumed = await self._store.halts.resume(queue.id, group_id=group_id, partition=partition)
+        resumed = await self._store.pauses.resume(queue.id, group_id=group_id, partition=partition)
         self._announce(queue.id, _MANY)
         return resumed
 
@@ -52,13 +54,13 @@ class Halter:
         """Resume all blocked and parked lanes of a group; how many."""
         queue = await self._catalogue.existing(place.tenant, check_name("queue", place.queue))
         group = await self._group(queue, place.group or QUEUE_MODE)
-        resumed = await self._store.halts.resume_lanes(group.id)
+        resumed = await self._store.pauses.resume_lanes(group.id)
         self._announce(queue.id, _MANY)
         return resumed
 
     async def paused(self, tenant: str, queue: str) -> Paused:
         found = await self._catalogue.existing(tenant, check_name("queue", queue))
-        return await self._store.halts.paused(found.id)
+        return await self._store.pauses.paused(found.id)
 
     async def explain(self, place: Place) -> Explanation:
         """NotFound if queue, group or partition are not there."""
@@ -68,7 +70,7 @@ class Halter:
         lanes = await self._store.groups.lanes(group.id, partition=partition, limit=1)
         if not lanes:
             raise NotFound(f"group {name!r} has not begun to read partition {place.partition!r}; ask again soon")
-        paused = await self._store.halts.paused(queue.id)
+        paused = await self._store.pauses.paused(queue.id)
         now, seals = await self._store.now(), self._store.seals
         return explain(lanes[0], queue.options, paused, group=name, now=now, seals=seals)
 

@@ -24,14 +24,14 @@ UPDATE fairlane.groups g SET paused_at = NULL WHERE g.id = $2 AND g.queue_id = $
 SELECT p.paused_at FROM fairlane.partitions p WHERE p.shard = $2 AND p.id = $3 AND p.queue_id = $1 FOR NO KEY UPDATE;
 
 -- name: lock_cursors
--- In a statement of its own: a pop in flight that halts a lane is over then, and the next statement sees that it did.
+-- In a statement of its own: a pop in flight that stops a lane is over then, and the next statement sees that it did.
 SELECT k.group_id FROM fairlane.cursors k WHERE k.shard = $1 AND k.partition_id = $2 ORDER BY k.group_id FOR UPDATE;
 
 -- name: resume_partition
 UPDATE fairlane.partitions p SET paused_at = NULL WHERE p.shard = $1 AND p.id = $2;
 
 -- name: wake_partition
--- Lanes that are halted for another reason as well are put off again by the pop that meets them.
+-- Lanes that are stopped for another reason as well are put off again by the pop that meets them.
 UPDATE fairlane.cursors k SET ready_at = coalesce($3, clock_timestamp())
 WHERE k.shard = $1 AND k.partition_id = $2 AND k.ready_at = fairlane.never();
 

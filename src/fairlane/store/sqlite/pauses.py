@@ -1,4 +1,4 @@
-"""Pausing and resuming. What is paused is decided by the pop that meets it."""
+"""Pauses of queues, groups, partitions and lanes. What is paused is decided by the pop that meets it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fairlane.store.sqlite.lanes import load, save
 from fairlane.store.sqlite.log import SQL as LOG
 from fairlane.store.sqlite.rows import rows, value
 
-SQL = statements.load("fairlane.store.sqlite", "halts.sql")
+SQL = statements.load("fairlane.store.sqlite", "pauses.sql")
 
 
-class Halts:
+class Pauses:
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -64,8 +64,8 @@ def _id(partition: PartitionId) -> int:
 
 
 def _resume_lanes(db: apsw.Connection, now: int, group_id: int, only: int | None) -> int:
-    halted = rows(db, SQL["halted_lanes"], group_id, only, NEVER_AT)
-    for (partition_id,) in halted:
+    stopped = rows(db, SQL["stopped_lanes"], group_id, only, NEVER_AT)
+    for (partition_id,) in stopped:
         loaded = load(db, partition_id, group_id)
         assert loaded is not None, "a lane that was just read is there"
         lane, _ = loaded
@@ -75,4 +75,4 @@ def _resume_lanes(db: apsw.Connection, now: int, group_id: int, only: int | None
         if lane.ready_at == NEVER_AT:
             lane.free(now)
         save(db, lane)
-    return len(halted)
+    return len(stopped)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.halts import Place
+from fairlane.engine.pauses import Place
 from fairlane.errors import InvalidRequest
 from fairlane.http.query import read
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
-from fairlane.http.wire_halts import (
+from fairlane.http.wire_pauses import (
     Explained,
     ExplainQuery,
     PauseBody,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def pause(app: App, request: Request) -> Response:
     body = decode(request.body, PauseBody, default=PauseBody())
     name = request.params["queue"]
-    await app.engine.halts.pause(Place(app.tenant, name, body.group, body.partition))
+    await app.engine.pauses.pause(Place(app.tenant, name, body.group, body.partition))
     return json_response(PausedThing(queue=name, group=body.group, partition=body.partition, paused=True))
 
 
@@ -42,23 +42,23 @@ async def resume(app: App, request: Request) -> Response:
     if body.lanes:
         if body.partition is not None:
             raise InvalidRequest("`lanes` resumes all lanes of a group; leave it out to resume one partition")
-        resumed = await app.engine.halts.resume_lanes(place)
+        resumed = await app.engine.pauses.resume_lanes(place)
     else:
-        resumed = int(await app.engine.halts.resume(place))
+        resumed = int(await app.engine.pauses.resume(place))
     answer = Resumed(queue=name, group=body.group, partition=body.partition, paused=False, resumed=resumed)
     return json_response(answer)
 
 
 async def pauses(app: App, request: Request) -> Response:
     name = request.params["queue"]
-    return json_response(paused_out(name, await app.engine.halts.paused(app.tenant, name)))
+    return json_response(paused_out(name, await app.engine.pauses.paused(app.tenant, name)))
 
 
 async def explain(app: App, request: Request) -> Response:
     query = read(request.query, ExplainQuery)
     queue = await existing(app, request.params["queue"])
     group = query.group or QUEUE_MODE
-    found = await app.engine.halts.explain(Place(app.tenant, queue.name, group, request.params["partition"]))
+    found = await app.engine.pauses.explain(Place(app.tenant, queue.name, group, request.params["partition"]))
     return json_response(explained_out(queue.name, group, found, queue.options.retry_limit + 1))
 
 

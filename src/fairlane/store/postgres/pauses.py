@@ -1,4 +1,4 @@
-"""Pausing and resuming on PostgreSQL. What is paused is decided by the pop that meets it."""
+"""Pauses of queues, groups, partitions and lanes on PostgreSQL. What is paused is decided by the pop that meets it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fairlane.model.queue import Paused
 from fairlane.store.postgres.connection import Database
 from fairlane.store.statements import load
 
-SQL = load("fairlane.store.postgres", "halts.sql")
+SQL = load("fairlane.store.postgres", "pauses.sql")
 
 
-class Halts:
+class Pauses:
     def __init__(self, database: Database, shards: list[int]) -> None:
         self._database = database
         self._shards = shards

@@ -24,10 +24,10 @@ update groups set paused_at = null where id = ?2 and queue_id = ?1 and paused_at
 update partitions set paused_at = null where id = ?2 and queue_id = ?1 and paused_at is not null returning id
 
 -- name: wake_partition
--- Lanes that are halted for another reason as well are put off again by the pop that meets them.
+-- Lanes that are stopped for another reason as well are put off again by the pop that meets them.
 update cursors set ready_at = ?2 where partition_id = ?1 and ready_at = ?3
 
--- name: halted_lanes
+-- name: stopped_lanes
 select c.partition_id
 from groups g
 join partitions p on p.queue_id = g.queue_id

@@ -1,4 +1,4 @@
-"""What operators turned on, on PostgreSQL."""
+"""Flags: what operators turned on for all brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ON CONFLICT (name) DO UPDATE SET enabled = excluded.enabled, changed_at = exclud
 """
 
 
-class Switches:
+class Flags:
     def __init__(self, database: Database) -> None:
         self._database = database
 
