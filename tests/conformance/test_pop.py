@@ -133,8 +133,8 @@ async def test_lanes_come_longest_ready_first(harness: Harness) -> None:
     queue = await harness.queue()
     group = await harness.group(queue)
     third, first, second = await harness.neighbours(queue, 3)
-    for rank, partition in enumerate((first, second, third)):
-        await harness.push(queue, [rank, rank], partition=partition.name)
+    for number, partition in enumerate((first, second, third)):
+        await harness.push(queue, [number, number], partition=partition.name)
         harness.clock.advance(1)
     seen = []
     for _ in range(6):

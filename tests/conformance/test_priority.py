@@ -31,7 +31,7 @@ async def test_lanes_of_higher_priority_come_first_and_equals_by_their_age(harne
     await harness.group(queue)
     lanes = await harness.neighbours(queue, 4)
     for lane, priority in zip(lanes, (0, 5, 9, 5), strict=True):
-        assert await harness.store.queues.rank(lane.id, priority)
+        assert await harness.store.queues.set_priority(lane.id, priority)
         harness.clock.advance(0.1)
         await harness.store.messages.push([harness.slice(queue, lane, [f"{priority} of {lane.name}", "more"])])
     names = [lane.name for lane in lanes]
@@ -47,9 +47,9 @@ async def test_a_lane_that_waits_already_gets_its_priority_at_once_and_gives_it_
         harness.clock.advance(0.1)
         await harness.store.messages.push([harness.slice(queue, lane, [lane.name, lane.name])])
     harness.clock.advance(0.1)
-    await harness.store.queues.rank(lanes[2].id, 3)
+    await harness.store.queues.set_priority(lanes[2].id, 3)
     assert await served(harness, queue, 1) == [lanes[2].name]
-    await harness.store.queues.rank(lanes[2].id, 0)
+    await harness.store.queues.set_priority(lanes[2].id, 0)
     assert await served(harness, queue, 5) == [lanes[at].name for at in (0, 1, 2, 0, 1)]
 
 
@@ -57,7 +57,7 @@ async def test_nobody_is_starved_by_higher_priority(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.group(queue)
     low, high = await harness.neighbours(queue, 2)
-    await harness.store.queues.rank(high.id, 9)
+    await harness.store.queues.set_priority(high.id, 9)
     await harness.store.messages.push([harness.slice(queue, low, ["low"])])
     await harness.store.messages.push([harness.slice(queue, high, ["high"] * 40)])
     waited = 0
@@ -71,7 +71,7 @@ async def test_a_failed_message_keeps_the_priority_of_its_lane_unless_it_sleeps(
     queue = await harness.queue(retry_limit=9)
     group = await harness.group(queue)
     low, high = await harness.neighbours(queue, 2)
-    await harness.store.queues.rank(high.id, 9)
+    await harness.store.queues.set_priority(high.id, 9)
     await harness.store.messages.push([harness.slice(queue, low, ["low"]), harness.slice(queue, high, ["high"])])
     for delay_ms in (None, 5000):
         taken = await harness.pop(queue, group)

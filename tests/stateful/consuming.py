@@ -128,14 +128,14 @@ class Consuming(Driver):
         A lane that gave up its last message has no part in the answer, but shows that the pop passed by.
         """
         lanes = self.models[queue].groups[group]
-        rank = {name: seen.index(name) for name in seen}
+        order = {name: seen.index(name) for name in seen}
         if any(lane.failures or (lane.lease is not None and lane.ends_at <= self.now) for lane in lanes.values()):
             for state in self.run(self.broker.lanes(queue, group)):
                 if state.head and state.committed != lanes[state.name].committed:
-                    rank.setdefault(state.name, -1)
+                    order.setdefault(state.name, -1)
         return lambda ready: sorted(
             (name for name in ready if only in (None, name)),
-            key=lambda name: (ready[name] if self.place.ordered else 0, rank.get(name, len(seen))),
+            key=lambda name: (ready[name] if self.place.ordered else 0, order.get(name, len(seen))),
         )
 
     def supply(self, queue: str, group: str) -> None:

@@ -36,9 +36,9 @@ from fairlane.engine.pauses import Pauses
 from fairlane.engine.polls import Polls
 from fairlane.engine.pop import Popper, PopRequest
 from fairlane.engine.popped import Popped
+from fairlane.engine.priority import Priorities
 from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
-from fairlane.engine.ranks import Ranks
 from fairlane.engine.recurring import Recurring
 from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
@@ -109,7 +109,7 @@ class Engine:
         )
         self._pusher = Pusher(store, self.catalogue, announcer.stored, enqueuer.push, capacity)
         self.timekeeper = Timekeeper(store, announcer.appended)
-        self.ranks = Ranks(store, self.catalogue)
+        self.priorities = Priorities(store, self.catalogue)
         self.schedules = Scheduler(store, self.catalogue, self._pusher, self.timekeeper.wake)
         self._popper = Popper(
             store,
@@ -147,7 +147,7 @@ class Engine:
         self._batchers = batchers = Batchers(store, flushes, self.schedules)
         self.admission = Admission(limits, batchers, self.operation_drain, self.telemetry)
         self._intake = Intake(
-            self.programs, self.ranks, self.schedules, batchers, self.admission, self.journal_route, self.telemetry
+            self.programs, self.priorities, self.schedules, batchers, self.admission, self.journal_route, self.telemetry
         )
         self._stopped = False
         self.operation_drain.start()
@@ -299,7 +299,7 @@ class Engine:
         self._check_running()
         await self.know_programs()
         steps = self.programs.admit_steps(tenant, steps)
-        steps = await self.ranks.place(tenant, steps, away=self._intake.away)
+        steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
         self._check_lanes(tenant, steps)
         bundle = self._transactor.transact(tenant, steps)
         outcomes = await self.telemetry.timed(self.telemetry.transaction, len(steps), bundle)
@@ -311,7 +311,7 @@ class Engine:
         self._check_running()
         await self.know_programs()
         steps = self.programs.admit_steps(tenant, steps)
-        steps = await self.ranks.place(tenant, steps, away=self._intake.away)
+        steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
         self._check_lanes(tenant, steps)
         commit = partial(self.store.streams.cycle, change)
         bundle = self._transactor.transact(tenant, steps, commit=commit, release=release)

@@ -9,8 +9,8 @@ from fairlane.engine.admission import Admission
 from fairlane.engine.batchers import Batchers
 from fairlane.engine.draft import MetOperations, PushRequest
 from fairlane.engine.journal_route import JournalRoute
+from fairlane.engine.priority import Priorities
 from fairlane.engine.programs import Programs
-from fairlane.engine.ranks import Ranks
 from fairlane.engine.schedule import Scheduler
 from fairlane.errors import StoreUnavailable, Unavailable
 from fairlane.model.outcome import PushOutcome
@@ -23,7 +23,7 @@ class Intake:
     def __init__(
         self,
         programs: Programs,
-        ranks: Ranks,
+        priorities: Priorities,
         schedules: Scheduler,
         batchers: Batchers,
         admission: Admission,
@@ -31,7 +31,7 @@ class Intake:
         telemetry: Telemetry,
     ) -> None:
         self._programs = programs
-        self._ranks = ranks
+        self._priorities = priorities
         self._schedules = schedules
         self._batchers = batchers
         self._admission = admission
@@ -50,8 +50,8 @@ class Intake:
                 await self.know_programs()
             request = self._programs.admit(request)
         if request.special:
-            ranked = await self._ranks.place(request.tenant, request.items, away=self.away)
-            return await self._push_timed(PushRequest(request.tenant, ranked))
+            items = await self._priorities.apply(request.tenant, request.items, away=self.away)
+            return await self._push_timed(PushRequest(request.tenant, items))
         return await self._push_now(request)
 
     def _push_now(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:

@@ -152,7 +152,7 @@ PRIORITY_MAX = 9
 PRIORITY_SECONDS = 60
 """A level of priority counts like so much waiting: what is urgent comes first, and what is not waits nine minutes
 longer at most than it would otherwise."""
-_RANKED = re.compile(r"![1-9]\Z")
+_PRIORITY = re.compile(r"![1-9]\Z")
 
 
 def with_priority(partition: str, priority: int) -> str:
@@ -161,7 +161,7 @@ def with_priority(partition: str, priority: int) -> str:
 
 
 def without_priority(partition: str) -> str:
-    return _RANKED.sub("", partition)
+    return _PRIORITY.sub("", partition)
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,7 +101,7 @@ class Queues(Protocol):
         Of a queue that is gone there is none."""
         ...
 
-    async def rank(self, partition: PartitionId, priority: int) -> bool:
+    async def set_priority(self, partition: PartitionId, priority: int) -> bool:
         """From now on serve the lanes of a partition as if they had waited PRIORITY_SECONDS longer for each level of
         priority (0 to 9), those that are ready now too; False if it is not there. So the higher priority comes first,
         among equals who is ready longest, and nobody waits for ever."""

@@ -240,9 +240,9 @@ class Queues:
         digest = hashlib.blake2b(f"{queue_id}/{without_priority(name)}".encode(), digest_size=8).digest()
         return self._shards[int.from_bytes(digest, "big") % len(self._shards)]
 
-    async def rank(self, partition: PartitionId, priority: int) -> bool:
+    async def set_priority(self, partition: PartitionId, priority: int) -> bool:
         seconds = priority * PRIORITY_SECONDS
-        [[there]] = await self._database.write(SQL["rank"], *partition, seconds, self._database.time())
+        [[there]] = await self._database.write(SQL["set_priority"], *partition, seconds, self._database.time())
         return bool(there)
 
     async def partition(self, id: PartitionId) -> Partition | None:

@@ -25,8 +25,8 @@ SELECT q.id, q.name, q.namespace, q.task, q.options
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
 WHERE t.name = $1 AND q.name = ANY ($2) ORDER BY q.id FOR UPDATE OF q;
 
--- name: rank
-SELECT fairlane.rank($1, $2, make_interval(secs => $3::int), $4);
+-- name: set_priority
+SELECT fairlane.set_priority($1, $2, make_interval(secs => $3::int), $4);
 
 -- name: wake
 SELECT fairlane.wake($1, $2, $3, $4, $5);

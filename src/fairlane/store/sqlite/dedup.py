@@ -59,12 +59,12 @@ class Lookup:
     def _best(self, found: list[Duplicate]) -> list[Duplicate]:
         """One for each index, of those that count: rather the one with the same text, then the newest."""
         best: dict[int, Duplicate] = {}
-        for duplicate in sorted(found, key=self._rank):
+        for duplicate in sorted(found, key=self._order):
             if deleted_ids.is_known(self._db, self._partition_id, duplicate.position):
                 best[duplicate.index] = duplicate
         return [best[index] for index in sorted(best)]
 
-    def _rank(self, duplicate: Duplicate) -> tuple[bool, int]:
+    def _order(self, duplicate: Duplicate) -> tuple[bool, int]:
         same = duplicate.transaction_id == self._slice.transaction_ids[duplicate.index]
         return same, duplicate.position
 

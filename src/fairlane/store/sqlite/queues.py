@@ -124,14 +124,14 @@ class Queues:
 
         return await (self._database.write(work) if make else self._database.read(work))
 
-    async def rank(self, partition: PartitionId, priority: int) -> bool:
-        boost = priority * PRIORITY_SECONDS * 1_000_000
+    async def set_priority(self, partition: PartitionId, priority: int) -> bool:
+        lead = priority * PRIORITY_SECONDS * 1_000_000
 
         def work(db: apsw.Connection, now: int) -> bool:
-            before: int | None = value(db, SQL["boost"], partition.id)
-            if before is not None and before != boost:
-                db.execute(SQL["rank"], (boost, partition.id))
-                db.execute(SQL["rerank"], (before - boost, partition.id, min(now, now - before + boost)))
+            before: int | None = value(db, SQL["priority_lead"], partition.id)
+            if before is not None and before != lead:
+                db.execute(SQL["set_priority"], (lead, partition.id))
+                db.execute(SQL["move_ready"], (before - lead, partition.id, min(now, now - before + lead)))
             return before is not None
 
         return await self._database.write(work) if partition.shard == 0 else False

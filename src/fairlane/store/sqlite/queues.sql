@@ -132,13 +132,13 @@ delete from partitions where id = ?
 -- name: partition_id
 select id from partitions where queue_id = ? and name = ?
 
--- name: boost
+-- name: priority_lead
 select boost from partitions where id = ?
 
--- name: rank
+-- name: set_priority
 update partitions set boost = ? where id = ?
 
--- name: rerank
+-- name: move_ready
 update cursors set ready_at = ready_at + ?1 where partition_id = ?2 and lease is null and ready_at <= ?3
 
 -- name: insert_partition

@@ -66,19 +66,19 @@ BEGIN
 END $$;
 
 -- Lets the lanes of a partition count as if they had waited so much longer, also those that are ready now.
-CREATE OR REPLACE FUNCTION fairlane.rank(p_shard int, p_partition bigint, p_boost interval, p_now timestamptz) RETURNS boolean
+CREATE OR REPLACE FUNCTION fairlane.set_priority(p_shard int, p_partition bigint, p_lead interval, p_now timestamptz) RETURNS boolean
 LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     v_before interval;
 BEGIN
     SELECT p.boost INTO v_before FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition FOR NO KEY UPDATE;
-    IF v_before IS DISTINCT FROM p_boost AND v_before IS NOT NULL THEN
-        UPDATE fairlane.partitions p SET boost = p_boost WHERE p.shard = p_shard AND p.id = p_partition;
+    IF v_before IS DISTINCT FROM p_lead AND v_before IS NOT NULL THEN
+        UPDATE fairlane.partitions p SET boost = p_lead WHERE p.shard = p_shard AND p.id = p_partition;
         PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition ORDER BY k.group_id FOR UPDATE;
-        UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_boost
+        UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_lead
         WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.lease IS NULL
-          AND k.ready_at <= least(coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()) - v_before + p_boost);
+          AND k.ready_at <= least(coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()) - v_before + p_lead);
     END IF;
     RETURN v_before IS NOT NULL;
 END $$;

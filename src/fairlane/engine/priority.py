@@ -1,4 +1,4 @@
-"""Priorities: of messages in unordered queues, of partitions in ordered ones."""
+"""Priority, 0 to 9: of messages in unordered queues, of partitions in ordered ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _KNOWN_SECONDS = 5.0
 """After this long another broker may have given the partition another priority."""
 _KNOWN_MAX = 100_000
 _PATIENCE_SECONDS = 2.0
-"""A message is not worth less for coming without its rank."""
+"""A message is not worth less for coming without its priority."""
 
 T = TypeVar("T")
 
 
-class Ranks:
+class Priorities:
     """An unordered queue keeps the messages of each priority in a lane of its own; in an ordered queue a push gives its
     whole partition the priority, for order inside it is kept."""
 
@@ -35,7 +35,7 @@ class Ranks:
         self._catalogue = catalogue
         self._known: dict[tuple[int, str], tuple[int, float]] = {}
 
-    async def place(self, tenant: str, steps: Sequence[T], *, away: bool) -> Sequence[T]:
+    async def apply(self, tenant: str, steps: Sequence[T], *, away: bool) -> Sequence[T]:
         """The same steps, pushes with a priority sent to the lane that has it. While the store is away, by what is
         remembered of the queues."""
         if not any(isinstance(step, PushItem) and step.priority is not None for step in steps):
@@ -43,32 +43,32 @@ class Ranks:
         if not away and len(steps) > NEW_NAMES_MAX:
             await self._catalogue.check_names(tenant, [step for step in steps if isinstance(step, PushItem)])
         return [
-            await self._placed(tenant, step, step.priority, away)  # type: ignore[misc]
+            await self._applied(tenant, step, step.priority, away)  # type: ignore[misc]
             if isinstance(step, PushItem) and step.priority is not None
             else step
             for step in steps
         ]
 
-    async def _placed(self, tenant: str, item: PushItem, priority: int, away: bool) -> PushItem:
+    async def _applied(self, tenant: str, item: PushItem, priority: int, away: bool) -> PushItem:
         if not away:
             try:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
                     queue = await self._catalogue.queue(tenant, item.queue, make=True)
                     assert queue is not None, "a queue that is asked to be made is there"
                     item = _in_lane(item, queue, priority)
-                    await self._rank(queue, item.partition, priority)
+                    await self._set(queue, item.partition, priority)
                     return item
             except (StoreUnavailable, OutcomeUnknown, TimeoutError):
                 pass  # the push itself finds out whether the store is away, and what to do then
         known = self._catalogue.recall(tenant, item.queue)
         return item if known is None else _in_lane(item, known, priority)
 
-    async def _rank(self, queue: Queue, name: str, priority: int) -> None:
+    async def _set(self, queue: Queue, name: str, priority: int) -> None:
         known, until = self._known.get((queue.id, name), (0, 0.0))
         if known == priority and time.monotonic() < until:
             return
         partition = (await self._catalogue.partitions(queue, [name]))[name]
-        await self._store.queues.rank(partition.id, priority)
+        await self._store.queues.set_priority(partition.id, priority)
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
         self._known[queue.id, name] = (priority, time.monotonic() + _KNOWN_SECONDS)
