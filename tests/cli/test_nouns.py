@@ -11,7 +11,7 @@ from tests.broker_process import BrokerProcess
 from tests.cli.conftest import Command
 
 
-def bury(fairlane: Command, queue: str, count: int) -> None:
+def dead_letter(fairlane: Command, queue: str, count: int) -> None:
     """Make dead letters: with no lease to speak of and no retry, a message dies when its consumer does."""
     from fairlane.blocking import Client
 
@@ -124,7 +124,7 @@ def test_a_seek_to_nowhere_is_explained(fairlane: Command, queue: str) -> None:
 
 
 def test_dead_letters_are_listed_replayed_and_purged(fairlane: Command, queue: str) -> None:
-    bury(fairlane, queue, 3)
+    dead_letter(fairlane, queue, 3)
     letters = fairlane("dlq", "list", queue, "--json").json
     assert [letter["data"]["n"] for letter in letters] == [2, 1, 0]
     table = fairlane("dlq", "list", queue).out

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlane import Client, InvalidRequest, Message, PushItem
-from fairlane.client import Batch, Batched, Bury, Done, Fail, Retry, Verdict
+from fairlane.client import Batch, Batched, Dead, Done, Fail, Retry, Verdict
 from tests.client.rogue import Answer, Drop, Rogue
 
 RENEW = "/api/v1/lease/"
@@ -120,7 +120,7 @@ async def test_what_does_not_fit_the_type_is_a_failed_attempt(client: Client, qu
     [
         (None, 1, None),
         (Done({"sum": 3}), 1, None),
-        (Bury("never"), 1, "never"),
+        (Dead("never"), 1, "never"),
         (Fail("no", after=0), 2, "no"),
         (Retry(after=0), 4, "no"),
     ],
@@ -136,7 +136,7 @@ async def test_a_handler_says_what_becomes_of_its_message(
     async def handle(message: Message[int]) -> Verdict | None:
         nonlocal given
         given += 1
-        return Bury("no") if isinstance(verdict, Retry) and given == 4 else verdict
+        return Dead("no") if isinstance(verdict, Retry) and given == 4 else verdict
 
     await client.consume(queue, handle, idle_seconds=0.2)
     assert given == deliveries

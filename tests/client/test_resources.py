@@ -15,7 +15,7 @@ from fairlane.model.queue import QueueOptions
 from fairlane.runtime.clock import wall_clock
 
 
-async def bury(client: Client, queue: str, count: int, *, group: str = QUEUE_MODE) -> None:
+async def dead_letter(client: Client, queue: str, count: int, *, group: str = QUEUE_MODE) -> None:
     await client.configure(queue, retry_limit=0)
     for n in range(count):
         await client.push(queue, {"n": n})
@@ -130,7 +130,7 @@ async def test_stored_messages_are_looked_at_without_taking_them(client: Client,
 
 
 async def test_dead_letters_are_kept_whole_with_their_error(client: Client, queue: str) -> None:
-    await bury(client, queue, 3, group="g")
+    await dead_letter(client, queue, 3, group="g")
     letters = await client.dead_letters(queue)
     assert [(letter.data, letter.error, letter.group) for letter in letters] == [
         ({"n": n}, f"broken {n}", "g") for n in (2, 1, 0)
@@ -143,7 +143,7 @@ async def test_dead_letters_are_kept_whole_with_their_error(client: Client, queu
 
 
 async def test_a_dead_letter_is_replayed_once(client: Client, queue: str) -> None:
-    await bury(client, queue, 2)
+    await dead_letter(client, queue, 2)
     newest, oldest = await client.dead_letters(queue)
     [(id, message_id)] = await client.replay(queue, ids=[oldest.id])
     assert id == oldest.id
@@ -154,7 +154,7 @@ async def test_a_dead_letter_is_replayed_once(client: Client, queue: str) -> Non
 
 
 async def test_purged_dead_letters_are_gone(client: Client, queue: str) -> None:
-    await bury(client, queue, 3)
+    await dead_letter(client, queue, 3)
     letters = await client.dead_letters(queue)
     assert await client.purge(queue, ids=[letters[0].id]) == 1
     assert await client.purge(queue, group="other") == 0
@@ -163,7 +163,7 @@ async def test_purged_dead_letters_are_gone(client: Client, queue: str) -> None:
 
 
 async def test_naming_no_dead_letters_does_not_mean_all(client: Client, queue: str) -> None:
-    await bury(client, queue, 1)
+    await dead_letter(client, queue, 1)
     for verb in (client.purge, client.replay):
         with pytest.raises(InvalidRequest, match="at least one"):
             await verb(queue, ids=[])

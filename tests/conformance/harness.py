@@ -24,8 +24,8 @@ from fairlane.model.segment import messages, pack
 from fairlane.store.base import Store
 from fairlane.store.values import (
     NO_ID_TIME,
-    Bury,
     Claim,
+    Dead,
     Lane,
     Locked,
     Nack,
@@ -281,7 +281,7 @@ class Harness:
         upto: int = 0,
         *,
         nack: Nack | None = None,
-        bury: Sequence[Bury] = (),
+        dead_letters: Sequence[Dead] = (),
         results: Sequence[tuple[int, bytes]] = (),
     ) -> Settlement:
         """Of the only lane taken."""
@@ -291,7 +291,7 @@ class Harness:
             token=taken.token,
             upto=upto,
             nack=nack,
-            bury=list(bury),
+            dead_letters=list(dead_letters),
             results=list(results),
         )
 

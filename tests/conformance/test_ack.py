@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from fairlane.model.ids import PartitionId
-from fairlane.store.values import Bury, DeadFilter, Nack, Settlement
+from fairlane.store.values import Dead, DeadFilter, Nack, Settlement
 from tests.conformance.harness import Harness
 
 
@@ -171,11 +171,11 @@ async def test_an_ack_without_a_lease_drains_a_lane_for_good(harness: Harness) -
     assert (await harness.pop(queue, group)).data == [2]
 
 
-async def test_a_buried_message_is_dead_at_once(harness: Harness) -> None:
+async def test_a_dead_lettered_message_is_dead_at_once(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue)
-    settled = await harness.settle(harness.settlement(taken, 3, bury=[Bury(0, "rotten"), Bury(2, "mouldy")]))
+    settled = await harness.settle(harness.settlement(taken, 3, dead_letters=[Dead(0, "rotten"), Dead(2, "mouldy")]))
     assert (settled.state, settled.after) == ("ok", 3)
     letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert {(letter.position, letter.error) for letter in letters} == {(0, "rotten"), (2, "mouldy")}
@@ -184,22 +184,22 @@ async def test_a_buried_message_is_dead_at_once(harness: Harness) -> None:
     assert await harness.drain(queue) == [3]
 
 
-async def test_what_is_committed_is_not_buried(harness: Harness) -> None:
+async def test_what_is_committed_is_not_dead_lettered(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
     await harness.ack(taken, 2)
-    await harness.settle(harness.settlement(taken, 3, bury=[Bury(1, "late"), Bury(2, "in time")]))
+    await harness.settle(harness.settlement(taken, 3, dead_letters=[Dead(1, "late"), Dead(2, "in time")]))
     letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert [letter.position for letter in letters] == [2]
 
 
-async def test_one_settlement_may_finish_bury_and_nack(harness: Harness) -> None:
+async def test_one_settlement_may_finish_dead_letter_and_nack(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue)
     settled = await harness.settle(
-        harness.settlement(taken, 2, bury=[Bury(1, "bad")], nack=Nack(2, charge=True, error="later"))
+        harness.settlement(taken, 2, dead_letters=[Dead(1, "bad")], nack=Nack(2, charge=True, error="later"))
     )
     assert (settled.state, settled.after, settled.released, settled.dead) == ("ok", 2, True, False)
     again = await harness.pop(queue)

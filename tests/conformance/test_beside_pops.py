@@ -269,13 +269,17 @@ async def test_retention_beside_a_pop_spares_what_it_took(harness: Harness, orde
 
 
 @ORDERINGS
-@pytest.mark.parametrize("verb", ["delete", "bury"])
+@pytest.mark.parametrize("verb", ["delete", "dead_letter"])
 async def test_a_message_taken_out_beside_the_pop_of_it_comes_no_more(
     harness: Harness, ordering: str, verb: str
 ) -> None:
     it = await scene(harness, ordering, max_size=10, lease_seconds=5)
     contents = harness.store.contents
-    call = contents.delete(it.partition, 1) if verb == "delete" else contents.bury(it.partition, it.group.id, 1, "no")
+    call = (
+        contents.delete(it.partition, 1)
+        if verb == "delete"
+        else contents.dead_letter(it.partition, it.group.id, 1, "no")
+    )
     taken, _ = await it.meet(call, batch=3)
     assert taken.data == [0, 1, 2]
     await harness.store.messages.release(taken.lease)
@@ -320,7 +324,7 @@ async def test_a_dead_letter_removed_beside_the_pop_that_gives_up_again_is_the_o
 async def test_dead_letters_are_purged_beside_a_pop_that_gives_up_again_in_another_order(harness: Harness) -> None:
     it = await scene(harness, "per_key", 3, ttl_seconds=10)
     for position in (1, 2, 0):
-        await harness.store.contents.bury(it.partition, it.group.id, position, "by hand")
+        await harness.store.contents.dead_letter(it.partition, it.group.id, position, "by hand")
         harness.clock.advance(1)
     await harness.store.groups.seek(it.group.id, Seek("beginning"))
     harness.clock.advance(10)

@@ -13,7 +13,7 @@ from fairlane.model.group import Seek
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem
-from fairlane.store.values import Bury, DeadFilter, Settlement
+from fairlane.store.values import Dead, DeadFilter, Settlement
 from tests.conformance.harness import Harness
 from tests.conformance.test_ack_by_id import codes, deliver, item, pop
 from tests.conformance.test_retention import run, total
@@ -290,7 +290,7 @@ async def test_settlements_name_ranges(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, list(range(10)))
     taken = await harness.pop(queue)
-    settlement = harness.settlement(taken, 4, bury=[Bury(8, "bad")], results=[(3, b"3"), (8, b"8"), (9, b"9")])
+    settlement = harness.settlement(taken, 4, dead_letters=[Dead(8, "bad")], results=[(3, b"3"), (8, b"8"), (9, b"9")])
     settlement.first, settlement.ahead = 2, [(5, 6), (8, 9)]
     settled = await harness.settle(settlement)
     assert (settled.state, settled.before, settled.after, settled.finished) == ("ok", 0, 0, [])

@@ -10,7 +10,7 @@ import msgspec
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack
-from fairlane.store.values import Bury, DeadFilter, Nack
+from fairlane.store.values import Dead, DeadFilter, Nack
 from tests.conformance.harness import Harness
 from tests.conformance.test_dead_letters import kill
 from tests.conformance.test_retention import run
@@ -90,7 +90,7 @@ async def test_a_message_that_expires_or_is_given_up_by_hand_is_forwarded_too(ha
     await harness.pop(queue, group)
     await harness.push(queue, ["unwanted"])
     partition = await harness.partition(queue)
-    assert await harness.store.contents.bury(partition.id, group.id, 1, "by hand") == "dead"
+    assert await harness.store.contents.dead_letter(partition.id, group.id, 1, "by hand") == "dead"
     await harness.store.dead_letters.forward()
     assert [one["error"] for one in (await harness.pop(target, batch=9)).data] == ["expired", "by hand"]
 
@@ -163,7 +163,7 @@ async def test_the_last_errors_of_a_message_are_kept_and_the_oldest_forgotten(ha
         await harness.nack(await harness.pop(queue, group), error=f"failure {number}")
     harness.clock.advance(1)
     taken = await harness.pop(queue, group)
-    await harness.settle(harness.settlement(taken, 1, bury=[Bury(0, "enough")]))
+    await harness.settle(harness.settlement(taken, 1, dead_letters=[Dead(0, "enough")]))
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert letter.error == "enough"
     assert [one.error for one in letter.history] == [f"failure {number}" for number in range(4, 13)]

@@ -14,7 +14,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import pack
-from fairlane.store.values import Bury, DeadFilter, Duplicates, Full, MessageHead, Stored, Upto
+from fairlane.store.values import Dead, DeadFilter, Duplicates, Full, MessageHead, Stored, Upto
 from tests.conformance.harness import Harness
 from tests.conformance.places import Row
 
@@ -239,7 +239,7 @@ async def test_a_deleted_message_is_not_dead_lettered_by_its_holder(harness: Har
     queue, group, partition = await filled(harness, 2)
     taken = await harness.pop(queue, group)
     await harness.store.contents.delete(partition, 0)
-    await harness.settle(harness.settlement(taken, 2, bury=[Bury(0, "mine")]))
+    await harness.settle(harness.settlement(taken, 2, dead_letters=[Dead(0, "mine")]))
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
     assert (await harness.lane(group)).dead == 0
 
@@ -334,7 +334,7 @@ async def test_a_pop_and_a_deletion_at_once_agree(harness: Harness) -> None:
 
 async def test_a_message_is_dead_lettered_ahead_of_the_cursor(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 4)
-    assert await harness.store.contents.bury(partition, group.id, 2, "by hand") == "dead"
+    assert await harness.store.contents.dead_letter(partition, group.id, 2, "by hand") == "dead"
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert (letter.position, letter.error, letter.attempts, letter.group) == (2, "by hand", 1, group.name)
     assert msgspec.json.decode(letter.message + b"}")["data"] == 2
@@ -347,7 +347,7 @@ async def test_a_message_is_dead_lettered_ahead_of_the_cursor(harness: Harness) 
 async def test_a_message_at_the_cursor_is_dead_lettered_and_the_lane_goes_on(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 2, retry_delay_ms=60_000)
     await harness.nack(await harness.pop(queue, group), error="it failed")
-    assert await harness.store.contents.bury(partition, group.id, 0, "by hand") == "dead"
+    assert await harness.store.contents.dead_letter(partition, group.id, 0, "by hand") == "dead"
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert (letter.error, letter.attempts) == ("by hand", 1)
     lane = await harness.lane(group)
@@ -359,13 +359,13 @@ async def test_what_is_finished_or_dead_is_not_dead_lettered_again(harness: Harn
     queue, group, partition = await filled(harness, 3)
     contents = harness.store.contents
     await harness.ack(await harness.pop(queue, group, batch=1))
-    assert await contents.bury(partition, group.id, 0, "late") == "finished"
-    assert await contents.bury(partition, group.id, 2, "once") == "dead"
-    assert await contents.bury(partition, group.id, 2, "twice") == "finished"
-    assert await contents.bury(partition, group.id, 9, "nothing there") == "gone"
-    assert await contents.bury(partition, group.id + 999, 1, "nobody") == "gone"
+    assert await contents.dead_letter(partition, group.id, 0, "late") == "finished"
+    assert await contents.dead_letter(partition, group.id, 2, "once") == "dead"
+    assert await contents.dead_letter(partition, group.id, 2, "twice") == "finished"
+    assert await contents.dead_letter(partition, group.id, 9, "nothing there") == "gone"
+    assert await contents.dead_letter(partition, group.id + 999, 1, "nobody") == "gone"
     await contents.delete(partition, 1)
-    assert await contents.bury(partition, group.id, 1, "deleted") == "gone"
+    assert await contents.dead_letter(partition, group.id, 1, "deleted") == "gone"
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert letter.error == "once"
 
@@ -373,14 +373,14 @@ async def test_what_is_finished_or_dead_is_not_dead_lettered_again(harness: Harn
 async def test_only_the_group_named_gives_up(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
     other = await harness.group(queue, "other")
-    await harness.store.contents.bury(partition, group.id, 1, "by hand")
+    await harness.store.contents.dead_letter(partition, group.id, 1, "by hand")
     assert await harness.drain(queue, group) == [0, 2]
     assert await harness.drain(queue, other) == [0, 1, 2]
 
 
 async def test_a_seek_brings_back_what_was_dead_lettered_by_hand(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
-    await harness.store.contents.bury(partition, group.id, 1, "by hand")
+    await harness.store.contents.dead_letter(partition, group.id, 1, "by hand")
     await harness.drain(queue, group)
     await harness.store.groups.seek(group.id, Seek("beginning"))
     assert await harness.drain(queue, group) == [0, 1, 2]
@@ -389,7 +389,7 @@ async def test_a_seek_brings_back_what_was_dead_lettered_by_hand(harness: Harnes
 async def test_who_holds_what_is_dead_lettered_by_hand_may_still_ack_or_fail_it(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, retry_limit=0)
     taken = await harness.pop(queue, group)
-    assert await harness.store.contents.bury(partition, group.id, 0, "by hand") == "dead"
+    assert await harness.store.contents.dead_letter(partition, group.id, 0, "by hand") == "dead"
     settled = await harness.nack(taken, 0)
     assert (settled.state, settled.dead) == ("ok", False)
     assert (await harness.lane(group)).dead == 1
@@ -400,19 +400,19 @@ async def test_who_holds_what_is_dead_lettered_by_hand_may_still_ack_or_fail_it(
 
 async def test_a_message_dead_lettered_by_hand_is_replayed(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 2)
-    await harness.store.contents.bury(partition, group.id, 1, "by hand")
+    await harness.store.contents.dead_letter(partition, group.id, 1, "by hand")
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
     assert await harness.drain(queue, group) == [0, 1]
 
 
 async def test_depth_is_exact_once_the_cursor_has_passed_a_message_dead_lettered_by_hand(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, max_size=3)
-    await harness.store.contents.bury(partition, group.id, 1, "by hand")
+    await harness.store.contents.dead_letter(partition, group.id, 1, "by hand")
     assert await harness.store.queues.depth(queue.id) == 3
     await harness.drain(queue, group)
     assert await harness.store.queues.depth(queue.id) == 0
     await harness.push(queue, [1, 2, 3])
-    await harness.store.contents.bury(partition, group.id, 3, "at the cursor")
+    await harness.store.contents.dead_letter(partition, group.id, 3, "at the cursor")
     assert await harness.store.queues.depth(queue.id) == 2
 
 
@@ -494,7 +494,7 @@ async def test_the_rows_of_a_cleared_queue_are_gone(harness: Harness) -> None:
 async def test_a_deleted_queue_takes_its_exceptions_along(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
     await harness.store.contents.delete(partition, 1)
-    await harness.store.contents.bury(partition, group.id, 2, "by hand")
+    await harness.store.contents.dead_letter(partition, group.id, 2, "by hand")
     await harness.store.queues.delete(queue.tenant, queue.name)
     [(count,)] = await harness.place.sql("SELECT count(*) FROM fairlane.skips WHERE partition_id = $1", partition.id)
     assert count == 0
@@ -507,7 +507,7 @@ async def test_every_message_is_finished_waiting_dead_or_deleted(harness: Harnes
         await harness.store.contents.delete(partition, position)
     by_hand = {11, 30}
     for position in sorted(by_hand):
-        assert await harness.store.contents.bury(partition, group.id, position, "by hand") == "dead"
+        assert await harness.store.contents.dead_letter(partition, group.id, position, "by hand") == "dead"
     finished: set[int] = set()
     step = 0
     while taken := await harness.pop(queue, group, batch=4):

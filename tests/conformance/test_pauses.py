@@ -14,7 +14,7 @@ from tests.conformance.harness import Harness
 POLICIES = ("block", "park")
 
 
-async def exhaust(harness: Harness, queue: object, **options: object) -> None:
+async def use_up_attempts(harness: Harness, queue: object, **options: object) -> None:
     """Let the first message of the only ready lane use up its attempts."""
     while taken := await harness.pop(queue, **options):  # type: ignore[arg-type]
         await harness.nack(taken, error="poison")
@@ -135,7 +135,7 @@ async def test_a_long_poll_of_a_paused_queue_is_answered_when_it_is_resumed(harn
 async def test_poison_stops_its_lane_and_no_other(harness: Harness, policy: str) -> None:
     queue = await harness.queue(retry_limit=1, on_exhausted=policy)
     await harness.push(queue, ["poison", "behind"], partition="sick")
-    await exhaust(harness, queue, batch=1)
+    await use_up_attempts(harness, queue, batch=1)
     group = await harness.group(queue)
     await harness.push(queue, ["more"], partition="sick")
     await harness.push(queue, ["well"], partition="healthy")
@@ -164,7 +164,7 @@ async def test_a_consumer_that_dies_every_time_stops_the_lane_too(harness: Harne
 async def test_a_resumed_lane_begins_its_attempts_anew_in_order(harness: Harness, policy: str) -> None:
     queue = await harness.queue(retry_limit=1, on_exhausted=policy)
     await harness.push(queue, ["poison", "behind"])
-    await exhaust(harness, queue, batch=1)
+    await use_up_attempts(harness, queue, batch=1)
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     assert await harness.store.pauses.resume(queue.id, group_id=group.id, partition=partition.id)
@@ -172,7 +172,7 @@ async def test_a_resumed_lane_begins_its_attempts_anew_in_order(harness: Harness
     assert taken.data == ["poison", "behind"]
     assert taken.lane.attempts == 0
     await harness.nack(taken)
-    await exhaust(harness, queue)
+    await use_up_attempts(harness, queue)
     assert (await harness.lane(group)).attempts == 2
     assert await harness.store.pauses.resume_lanes(group.id) == 1
     assert await harness.drain(queue) == ["poison", "behind"]
@@ -184,12 +184,12 @@ async def test_a_blocked_lane_goes_on_when_its_message_is_taken_away(harness: Ha
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1, 2, 3])
-    await exhaust(harness, queue, batch=1)
-    assert await harness.store.contents.bury(partition.id, group.id, 0, "given up by hand") == "dead"
-    await exhaust(harness, queue, batch=1)
+    await use_up_attempts(harness, queue, batch=1)
+    assert await harness.store.contents.dead_letter(partition.id, group.id, 0, "given up by hand") == "dead"
+    await use_up_attempts(harness, queue, batch=1)
     assert (await harness.lane(group)).committed == 1
     assert await harness.store.contents.delete(partition.id, 1)
-    await exhaust(harness, queue, batch=1)
+    await use_up_attempts(harness, queue, batch=1)
     assert (await harness.lane(group)).stopped == "blocked"
     await harness.store.groups.seek(group.id, Seek("position", 3))
     assert await harness.drain(queue) == [3]
@@ -200,7 +200,7 @@ async def test_a_parked_lane_stays_parked_whatever_becomes_of_its_message(harnes
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1])
-    await exhaust(harness, queue, batch=1)
+    await use_up_attempts(harness, queue, batch=1)
     assert await harness.store.contents.delete(partition.id, 0)
     assert not await harness.pop(queue)
     await harness.store.contents.clear(queue.id)
@@ -217,7 +217,7 @@ async def test_a_parked_lane_stays_parked_whatever_becomes_of_its_message(harnes
 async def test_a_blocked_lane_goes_on_when_its_queue_is_configured_to(harness: Harness, change: dict[str, Any]) -> None:
     queue = await harness.queue(retry_limit=0, on_exhausted="block")
     await harness.push(queue, ["poison", "behind"])
-    await exhaust(harness, queue, batch=1)
+    await use_up_attempts(harness, queue, batch=1)
     await harness.configure(queue, **{"retry_limit": 0, "on_exhausted": "block", **change})
     assert await harness.drain(queue) == (["poison", "behind"] if "retry_limit" in change else ["behind"])
 
@@ -236,7 +236,7 @@ async def test_a_stopped_lane_keeps_its_place_in_the_depth(harness: Harness) -> 
     queue = await harness.queue(retry_limit=0, on_exhausted="block", max_size=2)
     group = await harness.group(queue)
     await harness.push(queue, [0, 1])
-    await exhaust(harness, queue, batch=1)
+    await use_up_attempts(harness, queue, batch=1)
     assert await harness.store.queues.depth(queue.id) == 2
     await harness.store.pauses.resume_lanes(group.id)
     assert await harness.drain(queue) == [0, 1]
@@ -247,7 +247,7 @@ async def test_leases_are_kept_and_given_back_beside_many_stopped_lanes(harness:
     queue = await harness.queue(retry_limit=0, on_exhausted="park")
     for number in range(5):
         await harness.push(queue, [number], partition=f"sick {number}")
-        await exhaust(harness, queue)
+        await use_up_attempts(harness, queue)
     await harness.push(queue, ["well"], partition="well")
     taken = await harness.pop(queue)
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 1

@@ -10,7 +10,7 @@ import pytest
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.values import (
-    Bury,
+    Dead,
     DeadFilter,
     Duplicates,
     Full,
@@ -133,7 +133,7 @@ async def test_a_nack_or_burial_below_the_cursor_refuses_everything(harness: Har
     await harness.ack(taken, 2)
     for late in (
         harness.settlement(taken, nack=Nack(1, charge=True, error="late")),
-        harness.settlement(taken, 3, bury=[Bury(0, "late")]),
+        harness.settlement(taken, 3, dead_letters=[Dead(0, "late")]),
     ):
         await harness.store.messages.transact([late], slices)
         for one in slices:
@@ -143,9 +143,9 @@ async def test_a_nack_or_burial_below_the_cursor_refuses_everything(harness: Har
     assert await harness.store.dead_letters.count(taken.group.queue_id, DeadFilter()) == 0
 
 
-async def test_a_transaction_may_nack_and_bury(harness: Harness) -> None:
+async def test_a_transaction_may_nack_and_dead_letter(harness: Harness) -> None:
     taken, slices = await forward(harness, 4)
-    settlement = harness.settlement(taken, 2, bury=[Bury(1, "bad")], nack=Nack(2, charge=True, error="worse"))
+    settlement = harness.settlement(taken, 2, dead_letters=[Dead(1, "bad")], nack=Nack(2, charge=True, error="worse"))
     [settled], pushed = await harness.store.messages.transact([settlement], slices)
     assert (settled.state, settled.dead, settled.after) == ("ok", True, 3)
     assert all(isinstance(one, Stored) for one in pushed)

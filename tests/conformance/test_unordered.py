@@ -10,7 +10,7 @@ import pytest
 from fairlane.errors import Conflict, InvalidRequest
 from fairlane.model.group import Group, Seek
 from fairlane.model.queue import Queue, queue_options
-from fairlane.store.values import Bury, DeadFilter, Full, Nack, Settled, Stored, Verdicts
+from fairlane.store.values import Dead, DeadFilter, Full, Nack, Settled, Stored, Verdicts
 from tests.conformance.harness import Harness, Taken
 
 
@@ -193,12 +193,12 @@ async def test_an_ack_without_a_lease_finishes_what_is_in_any_hand(harness: Harn
     assert (settled.finished, settled.lost) == ([0], [])
 
 
-async def test_buried_messages_are_dead_at_once(harness: Harness) -> None:
+async def test_dead_lettered_messages_are_dead_at_once(harness: Harness) -> None:
     queue = await unordered(harness, max_size=3)
     await harness.group(queue)
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
-    settled = await judge(harness, said(taken, 0, bury=[Bury(1, "hopeless")]))
+    settled = await judge(harness, said(taken, 0, dead_letters=[Dead(1, "hopeless")]))
     assert (settled.state, settled.died) == ("ok", [1])
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert (letter.position, letter.error, letter.attempts) == (1, "hopeless", 1)

@@ -28,7 +28,7 @@ async def ack_without_lease(harness: Harness, taken: Taken) -> object:
     return await harness.settle(bare)
 
 
-async def bury_by_nack(harness: Harness, taken: Taken) -> object:
+async def dead_letter_by_nack(harness: Harness, taken: Taken) -> object:
     return await harness.nack(taken)
 
 
@@ -40,7 +40,7 @@ async def seek_to_the_end(harness: Harness, taken: Taken) -> object:
     return await harness.store.groups.seek(taken.group.id, Seek("end"))
 
 
-DRAINS: list[Drain] = [ack, ack_without_lease, bury_by_nack, transact, seek_to_the_end]
+DRAINS: list[Drain] = [ack, ack_without_lease, dead_letter_by_nack, transact, seek_to_the_end]
 
 
 @pytest.mark.parametrize("drain", DRAINS, ids=lambda drain: drain.__name__)

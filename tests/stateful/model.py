@@ -86,7 +86,7 @@ class Lane:  # one partition as one group sees it
     def charge(self, at: int, error: str | None) -> None:
         self.failures[at] = self.tries(at) + 1, error
 
-    def bury(self, at: int, now: int) -> None:
+    def dead_letter(self, at: int, now: int) -> None:
         tries, error = self.failures[at]
         self.gave_up, self.letters[at] = self.gave_up + 1, (error, tries, now, False)
         self.finish(at, "dead")
@@ -115,7 +115,7 @@ class Lane:  # one partition as one group sees it
                     self.finish(at, "acked")
                 else:
                     self.charge(at, word.error)
-                    self.bury(at, now)
+                    self.dead_letter(at, now)
                 answers[index] = Answer(dead=status not in DONE)
             else:
                 nacked, failed = True, status == "failed"
@@ -125,7 +125,7 @@ class Lane:  # one partition as one group sees it
                 backoff_ms = min(options["retry_delay_ms"] << self.tries(at) >> 1, options["retry_delay_max_ms"])
                 sleep_ms = backoff_ms * (failed and not over) if word.delay_ms is None else word.delay_ms
                 if dead := over and at == self.committed:  # with messages before it open, it falls in its turn
-                    self.bury(at, now)
+                    self.dead_letter(at, now)
                 self.rest(now + 1000 * sleep_ms * (not dead))
                 answers[index] = Answer(dead=dead)
         if not nacked and self.committed >= (self.upto if self.lease else before + 1):
@@ -177,7 +177,7 @@ class Queue:
                 lane.charge(lane.committed, "Partition lease expired")
             lane.step_over()  # what was finished ahead of messages that were acked as they were handed out
             while lane.tries(lane.committed) > limit:
-                lane.bury(lane.committed, now)
+                lane.dead_letter(lane.committed, now)
             lane.rest(now)
             first, over = lane.committed, [*(at for at in lane.failures if lane.tries(at) > limit), *lane.ahead]
             upto = min([first + (1 if first < lane.alone_until else room), len(lane.log), *over])

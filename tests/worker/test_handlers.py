@@ -178,21 +178,21 @@ async def test_what_a_handler_returns_decides(client: Client, queue: str, runnin
         seen.append((what, ctx.attempt))
         if what == "retry" and seen.count((what, 1)) < 3:
             return Retry(after=0)
-        if what == "bury":
+        if what == "dead":
             return DeadLetter("never")
         if what == "raise":
             raise ValueError("broken")
         return Done() if what == "done" else None
 
-    for what in ("retry", "bury", "raise", "done", "none"):
+    for what in ("retry", "dead", "raise", "done", "none"):
         await client.push(queue, what)
     async with running(app):
         await until_drained(client, queue)
     assert seen == [
-        *[("retry", 1)] * 3, ("bury", 1), ("raise", 1), ("raise", 2), ("done", 1), ("none", 1),
+        *[("retry", 1)] * 3, ("dead", 1), ("raise", 1), ("raise", 2), ("done", 1), ("none", 1),
     ]  # fmt: skip
     letters = {letter.data: letter.error for letter in await client.dead_letters(queue)}
-    assert letters == {"bury": "never", "raise": "ValueError: broken"}
+    assert letters == {"dead": "never", "raise": "ValueError: broken"}
 
 
 async def test_messages_go_to_the_handler_of_their_type(client: Client, queue: str, running: Running) -> None:

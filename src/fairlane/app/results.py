@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.client.verdicts import Bury, Done, Fail, Retry, Verdict
+from fairlane.client.verdicts import Dead, Done, Fail, Retry, Verdict
 from fairlane.errors import InvalidRequest
 
 _DONE = Done()
@@ -20,10 +20,10 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 def verdict_of(returned: object, *, keep: bool) -> Verdict:
     """What to say of a message. A value that is no verdict means that it is done; with `keep` it is the result."""
-    if isinstance(returned, Done | Fail | Retry | Bury):
+    if isinstance(returned, Done | Fail | Retry | Dead):
         return returned
     if isinstance(returned, DeadLetter):
-        return Bury(returned.reason)
+        return Dead(returned.reason)
     return Done(returned) if keep and returned is not None else _DONE
 
 

@@ -7,7 +7,7 @@ from fairlane.client.handlers import Batched
 from fairlane.client.message import Batch, Message
 from fairlane.client.operations import OperationState, QueuedPush
 from fairlane.client.transactions import Transaction
-from fairlane.client.verdicts import Bury, Done, Fail, Retry, Verdict
+from fairlane.client.verdicts import Dead, Done, Fail, Retry, Verdict
 from fairlane.client.views import (
     Counts,
     DeadLetter,
@@ -25,10 +25,10 @@ __all__ = [
     "Batch",
     "Batched",
     "Buffer",
-    "Bury",
     "Client",
     "Consumer",
     "Counts",
+    "Dead",
     "DeadLetter",
     "Done",
     "Fail",

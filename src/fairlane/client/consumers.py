@@ -44,7 +44,7 @@ class Consumers(Verbs):
         many it was given.
 
         What it returns is a verdict: None or `Done` finishes a message, `Fail` or an exception is a failed attempt,
-        `Retry` asks for it again later, `Bury` makes it a dead letter. Cancel it to end it at once; `consumer` gives
+        `Retry` asks for it again later, `Dead` makes it a dead letter. Cancel it to end it at once; `consumer` gives
         an object that can be stopped gracefully.
         """
         return await self.consumer(queue, handler, type=type, **options).run()

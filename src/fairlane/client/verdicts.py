@@ -31,13 +31,13 @@ class Retry(msgspec.Struct, frozen=True):
     after: float | None = None
 
 
-class Bury(msgspec.Struct, frozen=True):
-    """Hopeless: dead-lettered at once."""
+class Dead(msgspec.Struct, frozen=True):
+    """A dead letter, at once: the message is given up on."""
 
     error: str
 
 
-Verdict = Done | Fail | Retry | Bury
+Verdict = Done | Fail | Retry | Dead
 
 
 def item_for(message: Message[Any], verdict: object) -> AckItem:
@@ -51,7 +51,7 @@ def item_for(message: Message[Any], verdict: object) -> AckItem:
             item = ack_item(message, "failed", str(error), _milliseconds(after))
         case Retry(after):
             item = ack_item(message, "retry", None, _milliseconds(after))
-        case Bury(error):
+        case Dead(error):
             item = ack_item(message, "dlq", str(error))
         case _:
             item = ack_item(message)

@@ -104,7 +104,7 @@ class Acker:
         self._leases = leases
         self._waiters = waiters
         self._telemetry = telemetry
-        self.buried: Callable[[], None] = lambda: None
+        self.dead_lettered: Callable[[], None] = lambda: None
         """Called when messages were dead-lettered."""
 
     async def flush(self, requests: list[AckRequest]) -> Answers:
@@ -266,7 +266,9 @@ class Acker:
             await self._answer_each(plan, settlement, settled, items, outcomes)
             return
         self.count(plan, settled)
-        plain = settled.state == "ok" and settlement.nack is None and not settlement.bury and not settled.finished
+        plain = (
+            settled.state == "ok" and settlement.nack is None and not settlement.dead_letters and not settled.finished
+        )
         least, most = bounds(plan.positions)
         if plain and least >= settled.before and most < settled.limit:
             outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
@@ -320,10 +322,10 @@ class Acker:
             dead = len(settled.died)
         else:
             counts.failed += said.nack is not None and said.nack.charge
-            dead = settled.dead + len(said.bury)
+            dead = settled.dead + len(said.dead_letters)
         if dead:
             self._telemetry.gave_up(plan.queue_id, dead)
-            self.buried()
+            self.dead_lettered()
 
     def resolve(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> Plan | None:
         """Tell each item what became of it, without looking at the store; the plan of what is left behind a nack that

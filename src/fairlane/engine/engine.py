@@ -126,7 +126,7 @@ class Engine:
 
         self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, defer_acks)
         self.forwarder = Forwarder(store, announcer.appended)
-        self._acker.buried = self.forwarder.wake
+        self._acker.dead_lettered = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
         self.recurring = Recurring(
             store, self._transactor, self.programs.admit_steps, announcer.flushed, self.timekeeper.wake

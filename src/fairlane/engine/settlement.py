@@ -10,7 +10,7 @@ from fairlane.engine.verdicts import ranges, verdicts
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome, Alike, Saying
-from fairlane.store.values import Bury, Nack, Settled, Settlement, Verdicts
+from fairlane.store.values import Dead, Nack, Settled, Settlement, Verdicts
 
 LOST = AckOutcome(
     False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
@@ -145,7 +145,7 @@ def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transacti
         if item.cumulative and item.lease is not None:
             through = position
         if status == "dlq":
-            settlement.bury.append(Bury(position, item.error or "dead-lettered by the consumer"))
+            settlement.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
         if item.result is not None:
             settlement.results.append((position, item.result))
     spans = ranges(position for position in done if position > through)
@@ -177,6 +177,6 @@ def settled_outcome(item: AckItem, position: int, settlement: Settlement, settle
         outcome.error = "an earlier message of this call failed, so this one is delivered again"
     else:
         outcome.lease_released = settled.released
-        buried = any(bury.position == position for bury in settlement.bury)
-        outcome.dead_lettered = buried or (nack is not None and position == nack.position and settled.dead)
+        dead_lettered = any(dead.position == position for dead in settlement.dead_letters)
+        outcome.dead_lettered = dead_lettered or (nack is not None and position == nack.position and settled.dead)
     return outcome

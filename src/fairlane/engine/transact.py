@@ -200,7 +200,7 @@ def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_i
             raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
         said = plan.settlement
         if isinstance(said, Verdicts):
-            late = {bury.position for bury in said.bury}.intersection(result.finished)
+            late = {dead.position for dead in said.dead_letters}.intersection(result.finished)
             if result.lost:
                 index = min(steps[item] for item, position in plan.items if position in result.lost)
                 raise TransactionRefused(
@@ -211,8 +211,8 @@ def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_i
             if result.state == "ok" and over:
                 index = min(steps[item] for item in over)
                 raise TransactionRefused(f"rolled back: step {index}: {NOT_DELIVERED.error}", index=index)
-            buried = {bury.position for bury in said.bury}
-            late = {at for at in buried if at < result.before or at in result.finished}
+            dead_lettered = {dead.position for dead in said.dead_letters}
+            late = {at for at in dead_lettered if at < result.before or at in result.finished}
         if result.state == "ok" and late:
             index = min(steps[item] for item, position in plan.items if position in late)
             raise TransactionRefused(f"rolled back: step {index}: the message is already committed", index=index)

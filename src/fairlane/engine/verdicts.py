@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckOutcome
-from fairlane.store.values import Bury, Nack, Settled, Verdicts
+from fairlane.store.values import Dead, Nack, Settled, Verdicts
 
 _LOST = "the lease ended or is not this group's; the message is delivered again"
 
@@ -21,7 +21,7 @@ def verdicts(items: Sequence[AckItem], found: Mapping[int, int], *, in_transacti
         if status in ("failed", "retry"):
             said.nacks.append(Nack(position, status == "failed", item.error or "no reason given", item.delay_ms))
         elif status == "dlq":
-            said.bury.append(Bury(position, item.error or "dead-lettered by the consumer"))
+            said.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
         else:
             done.append(position)
             if item.result is not None:

@@ -135,13 +135,13 @@ class RetriedMessage(Wire, rename="camel", kw_only=True):
     message: str
 
 
-class BuryBody(Wire, rename="camel", kw_only=True):
+class DeadLetterBody(Wire, rename="camel", kw_only=True):
     consumer_group: str | None = None
     """Without one: every group that has not finished the message."""
     error: str | None = None
 
 
-class BuriedMessage(Wire, rename="camel", kw_only=True):
+class DeadLetteredMessage(Wire, rename="camel", kw_only=True):
     success: bool
     partition_id: str
     transaction_id: str

@@ -14,7 +14,7 @@ from fairlane.model.names import check_count, check_flag, check_name
 
 Ordering = Literal["per_key", "fifo", "unordered"]
 OnExpiry = Literal["dead_letter", "drop"]
-OnExhausted = Literal["dead_letter", "block", "park"]
+AfterLastAttempt = Literal["dead_letter", "block", "park"]
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +29,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retry_delay_max_ms: int = 60_000
     retry_jitter: bool = False
     """Spread each sleep over half to all of its length, so that lanes that failed together do not return together."""
-    on_exhausted: OnExhausted = "dead_letter"
+    on_exhausted: AfterLastAttempt = "dead_letter"
     """After the last attempt: `dead_letter` and the lane goes on; `block`: the lane waits until the message is taken
     away or tried again; `park`: the lane is set aside, whatever becomes of the message, until it is resumed."""
     max_size: int = 0
@@ -97,7 +97,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "ordering": get_args(Ordering),
-    "on_exhausted": get_args(OnExhausted),
+    "on_exhausted": get_args(AfterLastAttempt),
     "on_expiry": get_args(OnExpiry),
 }
 _SECONDS = (

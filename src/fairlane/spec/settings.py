@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
-from fairlane.model.queue import OnExhausted, OnExpiry, Ordering, QueueOptions
+from fairlane.model.queue import AfterLastAttempt, OnExpiry, Ordering, QueueOptions
 
 Kind = Literal["count", "flag", "choice", "seconds", "milliseconds", "queue"]
 
@@ -34,7 +34,7 @@ QUEUE_SETTINGS: dict[str, dict[str, QueueSetting]] = {
         "max_backoff_ms": QueueSetting("retry_delay_max_ms", "milliseconds"),
         "jitter": QueueSetting("retry_jitter", "flag"),
         "dead_letter_queue": QueueSetting("dead_letter_queue", "queue"),
-        "on_exhausted": QueueSetting("on_exhausted", "choice", get_args(OnExhausted)),
+        "on_exhausted": QueueSetting("on_exhausted", "choice", get_args(AfterLastAttempt)),
         "lease_seconds": QueueSetting("lease_seconds", "seconds"),
         "dedup_seconds": QueueSetting("dedup_seconds", "seconds"),
         "delay_seconds": QueueSetting("delay_seconds", "seconds"),

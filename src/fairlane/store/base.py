@@ -170,8 +170,8 @@ class Messages(Protocol):
         the lease is released, before it the rest stays leased. With a token: it must be the lane's live lease. Without
         one only what the last lease of the lane was given is finished (`limit`); a lease whose batch is finished by it
         is released. A nack of a message that is open ends the lease, also of another holder when it comes without a
-        token; of one that is finished it is ignored (`before` and `finished` tell). `bury` dead-letters positions that
-        are open, in the same transaction."""
+        token; of one that is finished it is ignored (`before` and `finished` tell). `dead_letters` gives up positions
+        that are open, in the same transaction."""
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> List[RenewOutcome]:
@@ -199,8 +199,8 @@ class Messages(Protocol):
     ) -> tuple[list[Settled], list[PushResult]]:
         """All settlements, then all slices, in one transaction: every one applied, or none.
 
-        Nothing is applied when a settlement is not `ok` (or `repeated`), a settlement's nack or bury lies below the
-        cursor, or a slice is not `Stored`; the results then say which, and are those of the attempt. Nor is a slice
+        Nothing is applied when a settlement is not `ok` (or `repeated`), a settlement's nack or dead letter lies below
+        the cursor, or a slice is not `Stored`; the results then say which, and are those of the attempt. Nor is a slice
         stored beside settlements that are `only_repeats`: an earlier try was applied, and stored its own."""
         ...
 

@@ -19,7 +19,7 @@ from fairlane.store.values import (
     Upto,
 )
 
-Buried = Literal["dead", "finished", "gone"]
+DeadLettered = Literal["dead", "finished", "gone"]
 
 
 class Contents(Protocol):
@@ -62,7 +62,7 @@ class Contents(Protocol):
         queue's depth, and its transactionId may be pushed anew."""
         ...
 
-    async def bury(self, partition: PartitionId, group_id: int, position: int, error: str) -> Buried:
+    async def dead_letter(self, partition: PartitionId, group_id: int, position: int, error: str) -> DeadLettered:
         """Dead-letter a message for one group at once, also behind others that it has not read yet.
 
         `finished` and nothing done if its cursor has passed the message, or it was given up on before; `gone` if

@@ -206,7 +206,7 @@ class Nack(msgspec.Struct, frozen=True):
     """Sleep of the lane; None: by the queue's backoff if charged, else none."""
 
 
-class Bury(msgspec.Struct, frozen=True):
+class Dead(msgspec.Struct, frozen=True):
     """A message to dead-letter at once."""
 
     position: int
@@ -227,7 +227,7 @@ class Settlement(msgspec.Struct, kw_only=True):
     ahead: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """Finished as well: positions behind `upto`, as ranges in their order, from the first to below the second."""
     nack: Nack | None = None
-    bury: list[Bury] = msgspec.field(default_factory=list)
+    dead_letters: list[Dead] = msgspec.field(default_factory=list)
     """Positions of those that are finished."""
     results: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
     """Kept for the acked positions; see `Groups.results`."""
@@ -249,7 +249,7 @@ class Verdicts(msgspec.Struct, kw_only=True):
     done: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """Finished positions, as ranges: from the first to below the second."""
     nacks: list[Nack] = msgspec.field(default_factory=list)
-    bury: list[Bury] = msgspec.field(default_factory=list)
+    dead_letters: list[Dead] = msgspec.field(default_factory=list)
     results: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
     release: bool = False
     """Then give back what the lease still holds of this lane, without charge."""
@@ -282,7 +282,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 def wholly(verdicts: Verdicts, settled: Settled) -> bool:
     """Whether all that was said took effect, now or, of what was finished, in an earlier try."""
-    late = {nack.position for nack in verdicts.nacks} | {bury.position for bury in verdicts.bury}
+    late = {nack.position for nack in verdicts.nacks} | {dead.position for dead in verdicts.dead_letters}
     return settled.state == "ok" and not settled.lost and late.isdisjoint(settled.finished)
 
 
@@ -294,10 +294,10 @@ def only_repeats(said: Sequence[Settlement | Verdicts], settled: Sequence[Settle
 def _is_repeat(said: Settlement | Verdicts, settled: Settled) -> bool:
     if isinstance(said, Verdicts):
         done = sum(upto - first for first, upto in said.done)
-        return not (said.nacks or said.bury or said.release) and len(settled.finished) == done
+        return not (said.nacks or said.dead_letters or said.release) and len(settled.finished) == done
     if settled.state != "ok":
         return settled.repeated
-    if said.nack is not None or said.bury:
+    if said.nack is not None or said.dead_letters:
         return False
     finished = set(settled.finished)
     return all(finished.issuperset(range(max(first, settled.before), upto)) for first, upto in said.done)
@@ -307,7 +307,7 @@ def in_force(said: Settlement, settled: Settled) -> bool:
     """Whether all that a settlement says took effect, now or in an earlier try."""
     if settled.state != "ok":
         return settled.repeated
-    late = {bury.position for bury in said.bury}
+    late = {dead.position for dead in said.dead_letters}
     if said.nack is not None:
         late.add(said.nack.position)
         if said.token is None and said.nack.position >= settled.limit:

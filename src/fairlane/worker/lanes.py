@@ -16,7 +16,7 @@ from fairlane.app.binding import Binding
 from fairlane.app.context import Context
 from fairlane.app.results import verdict_of, verdicts_of
 from fairlane.client.message import Message
-from fairlane.client.verdicts import Bury, Verdict, comes_again, item_for, item_for_error
+from fairlane.client.verdicts import Dead, Verdict, comes_again, item_for, item_for_error
 from fairlane.client.wire import Item
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem
@@ -76,7 +76,7 @@ class Lanes:
         binding = self._bindings.get(message.type) or self._bindings.get(None)
         if binding is None:
             lane.popleft()
-            said = item_for(message, Bury(f"no handler of this queue takes messages of type {message.type!r:.80}"))
+            said = item_for(message, Dead(f"no handler of this queue takes messages of type {message.type!r:.80}"))
             self._hear(Said(claim, [message], [said], []))
             return
         context = Context([message], self._stage)
@@ -106,12 +106,12 @@ class Lanes:
         try:
             data = binding.decode(raw) if binding.reads else None
         except (ValueError, RecursionError) as error:  # of which msgspec's are
-            return Bury(f"the data does not fit {binding.handler.name}: {error}")
+            return Dead(f"the data does not fit {binding.handler.name}: {error}")
         returned = await self._called(binding, data, context)
         return verdict_of(returned, keep=binding.handler.kind == "command")
 
     async def _whole(self, claim: Claim, binding: Binding) -> None:
-        """A batch. What does not fit is buried alone; when the handler raises, the first of each lane is charged."""
+        """A batch. What does not fit is dead-lettered alone; when the handler raises, each lane's first is charged."""
         messages = list(claim.batch)
         unfit: dict[int, Verdict] = {}
         data: dict[int, Any] = {}
@@ -119,7 +119,7 @@ class Lanes:
             try:
                 data[index] = binding.decode(message.raw)
             except (ValueError, RecursionError) as error:
-                unfit[index] = Bury(f"the data does not fit {binding.handler.name}: {error}")
+                unfit[index] = Dead(f"the data does not fit {binding.handler.name}: {error}")
         pushed: list[Item] = []
         try:
             verdicts = dict(unfit)

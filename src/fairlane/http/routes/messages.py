@@ -12,8 +12,8 @@ from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_messages import (
-    BuriedMessage,
-    BuryBody,
+    DeadLetterBody,
+    DeadLetteredMessage,
     DeletedMessage,
     MessageDetail,
     MessageList,
@@ -164,8 +164,8 @@ async def _copy(app: App, detail: Detail) -> str:
     return outcome.message_id or ""
 
 
-async def bury(app: App, request: Request) -> Response:
-    body = decode(request.body, BuryBody, default=BuryBody())
+async def dead_letter(app: App, request: Request) -> Response:
+    body = decode(request.body, DeadLetterBody, default=DeadLetterBody())
     detail = await _detail(app, request)
     store = app.engine.store
     groups = await store.groups.list(detail.queue.id)
@@ -175,11 +175,15 @@ async def bury(app: App, request: Request) -> Response:
             raise NotFound("Consumer group not found")
     error = storable(body.error or "moved to the dead letters by hand", chars_max=ERROR_CHARS_MAX)
     place = (detail.partition_id, detail.message.position)
-    dead = [group.name for group in groups if await store.contents.bury(place[0], group.id, place[1], error) == "dead"]
+    dead = [
+        group.name
+        for group in groups
+        if await store.contents.dead_letter(place[0], group.id, place[1], error) == "dead"
+    ]
     if not dead:
         raise Conflict("no group has this message still before it, so there is none that could give it up")
     app.engine.announce(detail.queue.id, 1)
-    answer = BuriedMessage(
+    answer = DeadLetteredMessage(
         success=True,
         partition_id=str(detail.partition_id),
         transaction_id=detail.message.transaction_id,
@@ -230,12 +234,12 @@ ROUTES = [
     Route(
         method="POST",
         path=f"{_ONE}/dlq",
-        endpoint=bury,
+        endpoint=dead_letter,
         summary="Give a message up for a group, or for all that have not finished it.",
         tag="browse",
-        body=BuryBody,
+        body=DeadLetterBody,
         body_required=False,
-        answer=BuriedMessage,
+        answer=DeadLetteredMessage,
         statuses=(200, 404, 409),
     ),
 ]

@@ -23,7 +23,7 @@ STATES: dict[bytes, Literal["ok", "lost", "gone", "operations_ahead"]] = {
 def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) -> tuple[object, ...]:
     """`settlements` are of one shard and sorted by (partition, group)."""
     nacks = [settlement.nack or _NO_NACK for settlement in settlements]
-    buried = [(lane, bury) for lane, settlement in enumerate(settlements, 1) for bury in settlement.bury]
+    dead_letters = [(lane, dead) for lane, settlement in enumerate(settlements, 1) for dead in settlement.dead_letters]
     ahead = [(lane, *span) for lane, settlement in enumerate(settlements, 1) for span in settlement.ahead]
     results = [(lane, *result) for lane, settlement in enumerate(settlements, 1) for result in settlement.results]
     return (
@@ -38,9 +38,9 @@ def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) ->
         [nack.charge for nack in nacks],
         [-1 if nack.delay_ms is None else nack.delay_ms for nack in nacks],
         [nack.error for nack in nacks],
-        [lane for lane, _ in buried],
-        [bury.position for _, bury in buried],
-        [bury.error for _, bury in buried],
+        [lane for lane, _ in dead_letters],
+        [dead.position for _, dead in dead_letters],
+        [dead.error for _, dead in dead_letters],
         [lane for lane, _, _ in ahead],
         [first for _, first, _ in ahead],
         [upto for _, _, upto in ahead],

@@ -17,7 +17,7 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.groups import SQL as GROUPS
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.queues import recount
-from fairlane.store.reading import Buried
+from fairlane.store.reading import DeadLettered
 from fairlane.store.statements import load
 from fairlane.store.values import ActivePartition, Found, MessageHead, Upto
 
@@ -27,7 +27,7 @@ _TRIM_SEGMENTS = 1000
 _TRIM_PARTITIONS = 500
 _FAR = 2**62
 _YEAR_9999 = 253_402_300_799_000_000
-_BURIED: dict[bytes, Buried] = {b"d": "dead", b"f": "finished", b"g": "gone"}
+_DEAD_LETTERED: dict[bytes, DeadLettered] = {b"d": "dead", b"f": "finished", b"g": "gone"}
 
 
 class Contents:
@@ -85,11 +85,11 @@ class Contents:
         )
         return bool(deleted)
 
-    async def bury(self, partition: PartitionId, group_id: int, position: int, error: str) -> Buried:
-        [[buried]] = await self._database.write(
-            SQL["bury"], *partition, group_id, position, error[:ERROR_CHARS_MAX], self._database.time()
+    async def dead_letter(self, partition: PartitionId, group_id: int, position: int, error: str) -> DeadLettered:
+        [[outcome]] = await self._database.write(
+            SQL["dead_letter"], *partition, group_id, position, error[:ERROR_CHARS_MAX], self._database.time()
         )
-        return _BURIED[buried]
+        return _DEAD_LETTERED[outcome]
 
     async def clear(self, queue_id: int, *, partition: PartitionId | None = None) -> int:
         shards = self._shards if partition is None else [partition.shard]

@@ -11,7 +11,7 @@ SELECT b.item, b.pos, b.at, b.head FROM fairlane.back($1, $2, $3, $4, $5, $6, $7
 -- name: delete
 SELECT fairlane.delete_message($1, $2, $3, $4, $5);
 
--- name: bury
+-- name: dead_letter
 SELECT fairlane.bury_message($1, $2, $3, $4, $5, $6);
 
 -- name: lock_bundles

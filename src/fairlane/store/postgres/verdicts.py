@@ -18,8 +18,8 @@ def _items(lane: int, verdicts: Verdicts) -> Iterator[_Item]:
     for nack in verdicts.nacks:
         delay_ms = -1 if nack.delay_ms is None else nack.delay_ms
         yield lane, "n" if nack.charge else "r", nack.position, nack.position + 1, delay_ms, nack.error
-    for bury in verdicts.bury:
-        yield lane, "b", bury.position, bury.position + 1, -1, bury.error
+    for dead in verdicts.dead_letters:
+        yield lane, "b", dead.position, dead.position + 1, -1, dead.error
 
 
 def arguments(shard: int, said: Sequence[Verdicts], now: int | None) -> tuple[object, ...]:

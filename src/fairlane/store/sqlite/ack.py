@@ -12,7 +12,17 @@ from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite.hands import SQL as CLAIMS
 from fairlane.store.sqlite.hands import Span
-from fairlane.store.sqlite.lanes import LaneRow, advance, backoff_ms, bury, fail, load, next_skip, save, step_over
+from fairlane.store.sqlite.lanes import (
+    LaneRow,
+    advance,
+    backoff_ms,
+    dead_letter,
+    fail,
+    load,
+    next_skip,
+    save,
+    step_over,
+)
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import SQL as GROUPS
@@ -50,7 +60,7 @@ def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts, *, 
     token = settlement.token.bytes if settlement.token else None
     before = lane.committed
     if token is not None and not (lane.lease == token and lane.ready_at is not None and now < lane.ready_at):
-        plain = settlement.nack is None and not settlement.bury
+        plain = settlement.nack is None and not settlement.dead_letters
         repeated = token == lane.last_lease and plain and not _any_open(db, lane, settlement)
         return Settled("lost", before=before, after=before, repeated=repeated)
     return _Settling(db, now, lane, options).apply(settlement)
@@ -98,7 +108,7 @@ class _Settling:
         finished = self._finished_ahead()
         if nack is not None and nack.position in finished:
             nack = None
-        self._bury(settlement, before, stop)
+        self._dead_letter(settlement, before, stop)
         if settlement.first <= before:
             advance(self._db, lane, spans[0][1], self._options)
         ahead = self._finish_ahead(spans)
@@ -111,7 +121,7 @@ class _Settling:
         released = live_lease is not None and lane.lease is None
         if released:
             lane.last_lease = live_lease
-        if nack is not None or ahead or settlement.bury or lane.committed > before:
+        if nack is not None or ahead or settlement.dead_letters or lane.committed > before:
             save(self._db, lane)
         return Settled(
             "ok", before=before, after=lane.committed, dead=dead, released=released, limit=limit, finished=finished
@@ -152,10 +162,10 @@ class _Settling:
         if step_over(self._db, lane, self._options) and lane.committed >= lane.head:
             lane.ready_at = None
 
-    def _bury(self, settlement: Settlement, before: int, stop: int) -> None:
-        for item in settlement.bury:
+    def _dead_letter(self, settlement: Settlement, before: int, stop: int) -> None:
+        for item in settlement.dead_letters:
             if before <= item.position < stop and next_skip(self._db, self._lane, item.position) != item.position:
-                bury(self._db, self._lane, item.position, self._now, error=item.error, charge=1)
+                dead_letter(self._db, self._lane, item.position, self._now, error=item.error, charge=1)
 
     def _nack(self, nack: Nack) -> bool:
         """End the lease; whether the message was given up on."""
@@ -170,7 +180,7 @@ class _Settling:
                     lane.parked |= self._options.on_exhausted == "park"
                     lane.free(NEVER_AT)
                     return False
-                bury(self._db, lane, nack.position, self._now, error=nack.error)
+                dead_letter(self._db, lane, nack.position, self._now, error=nack.error)
                 advance(self._db, lane, nack.position + 1, self._options)
                 lane.offer(self._now)
                 return True

@@ -15,7 +15,7 @@ from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store import statements
-from fairlane.store.reading import Buried
+from fairlane.store.reading import DeadLettered
 from fairlane.store.sqlite import claims, deleted_ids, lanes, log
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import SLACK_US
@@ -24,7 +24,7 @@ from fairlane.store.sqlite.messages import find
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, recount_depth, seed_partition
 from fairlane.store.sqlite.verdicts import judge
-from fairlane.store.values import ActivePartition, Bury, Found, MessageHead, Upto, Verdicts
+from fairlane.store.values import ActivePartition, Dead, Found, MessageHead, Upto, Verdicts
 
 SQL = statements.load("fairlane.store.sqlite", "contents.sql")
 TRIM_ROWS: Final = 1_000  # deleted in one step: others wait for it some milliseconds
@@ -64,10 +64,12 @@ class Contents:
             return False
         return await self._database.write(lambda db, now: _delete(db, now, partition.id, position))
 
-    async def bury(self, partition: PartitionId, group_id: int, position: int, error: str) -> Buried:
+    async def dead_letter(self, partition: PartitionId, group_id: int, position: int, error: str) -> DeadLettered:
         if partition.shard != 0:
             return "gone"
-        return await self._database.write(lambda db, now: _bury(db, now, (partition.id, group_id, position), error))
+        return await self._database.write(
+            lambda db, now: _dead_letter(db, now, (partition.id, group_id, position), error)
+        )
 
     async def clear(self, queue_id: int, *, partition: PartitionId | None = None) -> int:
         only = None if partition is None else 0 if partition.shard else partition.id
@@ -171,7 +173,7 @@ def _pass(db: apsw.Connection, now: int, lane: LaneRow, options: QueueOptions) -
     lanes.save(db, lane)
 
 
-def _bury(db: apsw.Connection, now: int, key: tuple[int, int, int], error: str) -> Buried:
+def _dead_letter(db: apsw.Connection, now: int, key: tuple[int, int, int], error: str) -> DeadLettered:
     partition_id, group_id, position = key
     queue = first(db, SQL["queue_of"], partition_id)
     if queue is None or not value(db, log.SQL["is_there"], partition_id, position):
@@ -182,14 +184,14 @@ def _bury(db: apsw.Connection, now: int, key: tuple[int, int, int], error: str) 
         return "gone"
     lane, options = loaded
     if options.ordering == "unordered":
-        bury = Bury(position, error[:ERROR_CHARS_MAX])
-        verdicts = Verdicts(partition=PartitionId(0, partition_id), group_id=group_id, token=None, bury=[bury])
+        dead = Dead(position, error[:ERROR_CHARS_MAX])
+        verdicts = Verdicts(partition=PartitionId(0, partition_id), group_id=group_id, token=None, dead_letters=[dead])
         [held] = judge(db, now, [verdicts])
         if not held.lost:
             return "dead" if held.died else "finished"
     if position < lane.committed or lanes.next_skip(db, lane, position) == position:
         return "finished"
-    lanes.bury(db, lane, position, now, error=error[:ERROR_CHARS_MAX])
+    lanes.dead_letter(db, lane, position, now, error=error[:ERROR_CHARS_MAX])
     db.execute(SQL["forget_failure"], (partition_id, group_id, position))
     db.execute(SQL["insert_skip"], (partition_id, position, group_id, now))
     lane.failing = 1

@@ -121,7 +121,7 @@ class _HandingOut:
             if position < lane.start:
                 forget(self._db, (lane.partition_id, lane.group_id), [position])
             elif attempts > self._options.retry_limit:
-                lanes.bury(self._db, lane, position, self._now, error=None)
+                lanes.dead_letter(self._db, lane, position, self._now, error=None)
                 self.dead += 1
                 self._finish(lane, position)
             elif alone and want.lanes:

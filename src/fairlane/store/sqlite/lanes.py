@@ -140,7 +140,7 @@ def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int
     return int(attempts)
 
 
-def bury(
+def dead_letter(
     db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str | None, charge: int | None = 0
 ) -> None:
     """Dead-letter a message. The caller moves the cursor past it. `charge` counts this delivery as a failed one too;

@@ -16,7 +16,7 @@ from fairlane.store.sqlite.lanes import (
     LEASE_EXPIRED,
     LaneRow,
     advance,
-    bury,
+    dead_letter,
     fail,
     load,
     next_skip,
@@ -187,7 +187,7 @@ class _Popping:
             if self._options.on_exhausted != "dead_letter":
                 lane.parked |= self._options.on_exhausted == "park"
                 return int(attempts)
-            bury(self._db, lane, lane.committed, self._now, error=None)
+            dead_letter(self._db, lane, lane.committed, self._now, error=None)
             advance(self._db, lane, lane.committed + 1, self._options)
         return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from fairlane.model.queue import QueueOptions
-from fairlane.store.sqlite.lanes import LaneRow, advance, bury, next_skip
+from fairlane.store.sqlite.lanes import LaneRow, advance, dead_letter, next_skip
 from fairlane.store.sqlite.log import SQL, first_at_or_after, segment_at
 from fairlane.store.sqlite.rows import value
 
@@ -38,7 +38,7 @@ def expire(db: apsw.Connection, lane: LaneRow, options: QueueOptions, now: int) 
             if options.on_expiry == "drop":
                 lane.expired += 1
             else:
-                bury(db, lane, position, now, error=EXPIRED, charge=None)
+                dead_letter(db, lane, position, now, error=EXPIRED, charge=None)
     advance(db, lane, stop, options)
     return gone, stop < upto
 

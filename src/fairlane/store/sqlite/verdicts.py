@@ -11,7 +11,7 @@ from fairlane.store.sqlite import lanes
 from fairlane.store.sqlite.claims import SharedLane, load, save
 from fairlane.store.sqlite.hands import Hands, Span
 from fairlane.store.sqlite.log import SQL as LOG
-from fairlane.store.values import Bury, Nack, Settled, Verdicts
+from fairlane.store.values import Dead, Nack, Settled, Verdicts
 
 
 def judge(db: apsw.Connection, now: int, said: Sequence[Verdicts]) -> list[Settled]:
@@ -37,7 +37,7 @@ def _bounds(said: Sequence[Verdicts]) -> Span:
     spans = [span for verdicts in said for span in verdicts.done]
     for verdicts in said:
         spans += [(nack.position, nack.position + 1) for nack in verdicts.nacks]
-        spans += [(bury.position, bury.position + 1) for bury in verdicts.bury]
+        spans += [(dead.position, dead.position + 1) for dead in verdicts.dead_letters]
     return min([since for since, _ in spans], default=0), max([upto for _, upto in spans], default=0)
 
 
@@ -62,9 +62,9 @@ class _Judging:
         for since, upto in verdicts.done:
             lane.over += self._take(since, upto)
         self._again = sum(map(self._nack, verdicts.nacks))
-        for bury in verdicts.bury:
-            if self._take(bury.position, bury.position + 1):
-                self._bury(bury, charge=1)
+        for dead in verdicts.dead_letters:
+            if self._take(dead.position, dead.position + 1):
+                self._dead_letter(dead, charge=1)
         if verdicts.release and token is not None:
             self._hands.give_back(token)
         if verdicts.results:
@@ -111,15 +111,15 @@ class _Judging:
         due_at = self._now + delay_ms * 1000
         self._hands.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
         if nack.charge and attempts > self._options.retry_limit:
-            self._bury(Bury(nack.position, nack.error), charge=0)
+            self._dead_letter(Dead(nack.position, nack.error), charge=0)
             return False
         return True
 
-    def _bury(self, bury: Bury, *, charge: int) -> None:
-        self._hands.give_up(bury.position)
-        lanes.bury(self._db, self._lane, bury.position, self._now, error=bury.error, charge=charge)
-        self._lane.over.append((bury.position, bury.position + 1))
-        self._died.append(bury.position)
+    def _dead_letter(self, dead: Dead, *, charge: int) -> None:
+        self._hands.give_up(dead.position)
+        lanes.dead_letter(self._db, self._lane, dead.position, self._now, error=dead.error, charge=charge)
+        self._lane.over.append((dead.position, dead.position + 1))
+        self._died.append(dead.position)
 
     def _keep_results(self, verdicts: Verdicts) -> None:
         refused = {*self._lost, *self._finished}
