@@ -39,7 +39,7 @@ from fairlane.hooks.signatures import sign
 from fairlane.runtime.loop import new_event_loop
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
-from fairlane.spec.program import QueueProgram, decoded
+from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.spec.source import Source
 from tests.broker_process import FAIRLANE, broker_process
 
@@ -173,12 +173,12 @@ def print_mapping(console: Console, seconds: float) -> None:
     """From the bytes of a message to the bytes of its command's input, on one core."""
     compiled = compile_spec(Source("spec", SPEC), lambda name: "")
     assert not problems(compiled)
-    program = QueueProgram(compiled.spec, "Incidents")
+    queue = CompiledQueue(compiled.spec, "Incidents")
     message = b'{"payload":%b,"headers":{},"source_ip":"::1","received_at":"2026-01-31T12:00:00Z"}' % bodies()[0]
     given = decoded(message)
     for label, act in (
-        ("map_to of a decoded message", partial(program.command, given)),
-        ("map_to with the message's decoding", lambda: program.command(decoded(message))),
+        ("map_to of a decoded message", partial(queue.command, given)),
+        ("map_to with the message's decoding", lambda: queue.command(decoded(message))),
     ):
         found = rate(act, seconds)
         console.print(f"{label}: {found:,.0f} a second on one core, target {MAPPED:,}: {verdict(found, MAPPED)}")

@@ -28,7 +28,7 @@ from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign, verify
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
-from fairlane.spec.program import QueueProgram
+from fairlane.spec.compiled_queue import CompiledQueue
 from fairlane.spec.source import Source
 
 SPEC = """
@@ -80,12 +80,12 @@ def main() -> None:
     seconds = 0.05 if parser.parse_args().quick else 2.0
     compiled = compile_spec(Source("spec", SPEC), lambda name: "")
     assert not problems(compiled)
-    program = QueueProgram(compiled.spec, "WebhookIngress")
+    queue = CompiledQueue(compiled.spec, "WebhookIngress")
     payload = json.dumps(MESSAGE).encode()
     rows: list[tuple[str, Callable[[], object], float | None]] = [
-        ("type of a message", lambda: program.check(payload), TARGET),
-        ("key", lambda: program.partition(MESSAGE), None),
-        ("mapping of four fields, input checked", lambda: program.command(MESSAGE), TARGET),
+        ("type of a message", lambda: queue.check(payload), TARGET),
+        ("key", lambda: queue.partition(MESSAGE), None),
+        ("mapping of four fields, input checked", lambda: queue.command(MESSAGE), TARGET),
     ]
     for name, scheme in PRESETS.items():
         headers = sign(scheme, SECRET, payload, delivery_id="d-1", now=NOW)

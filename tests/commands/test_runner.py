@@ -22,7 +22,7 @@ from fairlane.model.names import COMMANDS
 from fairlane.spec import ir
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
-from fairlane.spec.program import QueueProgram
+from fairlane.spec.compiled_queue import CompiledQueue
 from fairlane.spec.source import Source
 from fairlane.telemetry import CommandCounts
 from fairlane.testing import FrozenClock
@@ -96,7 +96,7 @@ async def running(broker: Broker, queue: str, carrier: Carrier, **options: int) 
 
 
 def calls(spec: ir.Spec, queue: str, recorder: Recorder) -> Calls:
-    return Calls(QueueProgram(spec, queue), recorder, CommandCounts())
+    return Calls(CompiledQueue(spec, queue), recorder, CommandCounts())
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -301,7 +301,7 @@ async def test_two_brokers_carry_out_each_message_once(broker: Broker, spec: ir.
 
 
 def chaining(broker: Broker, spec: ir.Spec, queue: str) -> Chaining:
-    return Chaining(broker, QueueProgram(spec, queue), "Bills", CommandCounts())
+    return Chaining(broker, CompiledQueue(spec, queue), "Bills", CommandCounts())
 
 
 async def test_a_command_that_is_a_push_moves_messages_once_and_in_order(broker: Broker, spec: ir.Spec) -> None:

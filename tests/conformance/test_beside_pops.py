@@ -214,7 +214,7 @@ async def test_what_is_cleared_beside_a_pop_is_gone_from_its_hands_too(
 ) -> None:
     it = await scene(harness, ordering, max_size=0)
     only = it.partition if named else None
-    taken, cleared = await it.meet(harness.store.contents.clear(it.queue.id, partition=only), batch=3)
+    taken, cleared = await it.meet(harness.store.browse.clear(it.queue.id, partition=only), batch=3)
     assert (taken.data, cleared) == ([0, 1, 2], 4)
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
     assert [await it.rows(table) for table in ("claims", "failures")] == [0, 0]
@@ -274,11 +274,9 @@ async def test_a_message_taken_out_beside_the_pop_of_it_comes_no_more(
     harness: Harness, ordering: str, verb: str
 ) -> None:
     it = await scene(harness, ordering, max_size=10, lease_seconds=5)
-    contents = harness.store.contents
+    browse = harness.store.browse
     call = (
-        contents.delete(it.partition, 1)
-        if verb == "delete"
-        else contents.dead_letter(it.partition, it.group.id, 1, "no")
+        browse.delete(it.partition, 1) if verb == "delete" else browse.dead_letter(it.partition, it.group.id, 1, "no")
     )
     taken, _ = await it.meet(call, batch=3)
     assert taken.data == [0, 1, 2]
@@ -324,7 +322,7 @@ async def test_a_dead_letter_removed_beside_the_pop_that_gives_up_again_is_the_o
 async def test_dead_letters_are_purged_beside_a_pop_that_gives_up_again_in_another_order(harness: Harness) -> None:
     it = await scene(harness, "per_key", 3, ttl_seconds=10)
     for position in (1, 2, 0):
-        await harness.store.contents.dead_letter(it.partition, it.group.id, position, "by hand")
+        await harness.store.browse.dead_letter(it.partition, it.group.id, position, "by hand")
         harness.clock.advance(1)
     await harness.store.groups.seek(it.group.id, Seek("beginning"))
     harness.clock.advance(10)

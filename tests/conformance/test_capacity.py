@@ -283,7 +283,7 @@ async def test_a_look_takes_no_place_beside_consumers(harness: Harness, ordering
     await harness.push(queue, [4, 5, 6, 7])
     await harness.store.groups.seek(look.id, Seek("end"))
     assert await harness.try_push(queue, [8]) == Full(4, 4)
-    assert await harness.store.contents.delete((await harness.partition(queue)).id, 5)
+    assert await harness.store.browse.delete((await harness.partition(queue)).id, 5)
     assert await depth(harness, queue) == 3
     await consume()
     await harness.store.groups.seek(look.id, Seek("beginning"))

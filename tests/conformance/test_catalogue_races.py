@@ -151,7 +151,7 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
 
     async def empty() -> object:
         if verb == "clear":
-            return await harness.store.contents.clear(queue.id)
+            return await harness.store.browse.clear(queue.id)
         return await harness.store.queues.delete(DEFAULT_TENANT, queue.name)
 
     held = Row.partition(gate.id) if first == "fire" else Row.cursor(lane.id, group.id)

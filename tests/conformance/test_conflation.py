@@ -95,7 +95,7 @@ async def test_where_the_newest_was_deleted_the_newest_left_counts(harness: Harn
     await harness.push(queue, [0, 1, 2, 3])
     partition = (await harness.partition(queue)).id
     for position in (2, 3):
-        assert await harness.store.contents.delete(partition, position)
+        assert await harness.store.browse.delete(partition, position)
     taken = await harness.pop(queue, group)
     assert taken.data == [1]
     await harness.ack(taken)
@@ -108,7 +108,7 @@ async def test_a_partition_with_nothing_left_is_empty_to_a_conflating_group(harn
     await harness.push(queue, [0, 1, 2])
     partition = (await harness.partition(queue)).id
     for position in range(3):
-        assert await harness.store.contents.delete(partition, position)
+        assert await harness.store.browse.delete(partition, position)
     assert not await harness.pop(queue, group)
     await harness.push(queue, [3])
     assert (await harness.pop(queue, group)).data == [3]

@@ -99,7 +99,7 @@ async def test_an_option_taken_back_frees_a_lane_that_had_trouble(harness: Harne
     if trouble == "failed":
         await harness.nack(await harness.pop(queue, group))
     else:
-        assert await harness.store.contents.delete(partition.id, 1)
+        assert await harness.store.browse.delete(partition.id, 1)
     await harness.configure(queue, **{option: 86_400})
     assert not await harness.pop(queue, group)
     await harness.configure(queue, **{option: 90_000})

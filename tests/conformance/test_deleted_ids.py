@@ -173,7 +173,7 @@ async def test_the_id_of_a_message_that_was_taken_out_is_not_remembered(harness:
     partition = await harness.partition(queue)
     ids = [harness.mint() if fresh else f"id {n}" for n in range(3)]
     await harness.push(queue, [0, 1, 2], ids=ids)
-    assert await harness.store.contents.delete(partition.id, 1)
+    assert await harness.store.browse.delete(partition.id, 1)
     harness.clock.advance(10)
     assert total(await run(harness), queue, "retention") == 2
     assert isinstance(await harness.try_push(queue, ["anew"], ids=[ids[1]]), Stored)
@@ -190,7 +190,7 @@ async def test_a_clear_forgets_what_retention_remembered(harness: Harness, fresh
     harness.clock.advance(10)
     await run(harness)
     await harness.push(queue, [2], ids=ids[2:])
-    await harness.store.contents.clear(queue.id)
+    await harness.store.browse.clear(queue.id)
     assert (await harness.push(queue, [3, 4, 5], ids=ids)).first == 3
     [[left]] = await harness.place.sql(
         "SELECT count(*) FROM fairlane.deleted_ids WHERE partition_id = $1", partition.id.id

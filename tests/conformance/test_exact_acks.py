@@ -281,7 +281,7 @@ async def test_lanes_tell_what_waits_without_what_is_finished(harness: Harness) 
 
 async def test_a_deleted_message_does_not_keep_its_holders_lease(harness: Harness) -> None:
     batch = await deliver(harness, 3)
-    assert await harness.store.contents.delete(batch[1].partition_id, 1)
+    assert await harness.store.browse.delete(batch[1].partition_id, 1)
     assert not (await harness.broker.ack(batch[0]))[0].lease_released
     assert (await harness.broker.ack(batch[2]))[0].lease_released
 

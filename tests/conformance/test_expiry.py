@@ -116,7 +116,7 @@ async def test_a_deleted_message_does_not_expire(harness: Harness) -> None:
         group = await harness.group(queue)
         await harness.push(queue, [0, 1, 2])
         partition = await harness.partition(queue)
-        await harness.store.contents.delete(partition.id, 1)
+        await harness.store.browse.delete(partition.id, 1)
         harness.clock.advance(10)
         assert await harness.store.messages.expire(queue.id, group.id) == 2
         lane = await harness.lane(group)

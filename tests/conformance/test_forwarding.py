@@ -90,7 +90,7 @@ async def test_a_message_that_expires_or_is_given_up_by_hand_is_forwarded_too(ha
     await harness.pop(queue, group)
     await harness.push(queue, ["unwanted"])
     partition = await harness.partition(queue)
-    assert await harness.store.contents.dead_letter(partition.id, group.id, 1, "by hand") == "dead"
+    assert await harness.store.browse.dead_letter(partition.id, group.id, 1, "by hand") == "dead"
     await harness.store.dead_letters.forward()
     assert [one["error"] for one in (await harness.pop(target, batch=9)).data] == ["expired", "by hand"]
 

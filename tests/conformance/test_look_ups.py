@@ -99,7 +99,7 @@ async def test_what_was_deleted_is_not_looked_up(harness: Harness) -> None:
     for id in ("a", "b", "c"):
         await broker.push(queue.name, 1, transaction_id=id, trace_id=trace)
     lane = (await harness.partition(queue)).id
-    assert await harness.store.contents.delete(lane, 1)
+    assert await harness.store.browse.delete(lane, 1)
     assert await looked_up(harness, queue, trace_id=trace) == ["0 Default c", "0 Default a"]
     assert await looked_up(harness, queue, transaction_id="b") == []
 
@@ -139,7 +139,7 @@ async def test_what_is_kept_of_messages_goes_with_them_and_with_no_others(harnes
     await run(harness)
     assert await rows_of(harness, lane) == {table: 1 if table == "results" else 2 for table in TABLES}
     assert len(await harness.store.traces.of_message(lane, "n1")) == 1
-    await harness.store.contents.clear(queue.id)
+    await harness.store.browse.clear(queue.id)
     assert set((await rows_of(harness, lane)).values()) == {0}
 
 

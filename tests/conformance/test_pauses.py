@@ -185,10 +185,10 @@ async def test_a_blocked_lane_goes_on_when_its_message_is_taken_away(harness: Ha
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1, 2, 3])
     await use_up_attempts(harness, queue, batch=1)
-    assert await harness.store.contents.dead_letter(partition.id, group.id, 0, "given up by hand") == "dead"
+    assert await harness.store.browse.dead_letter(partition.id, group.id, 0, "given up by hand") == "dead"
     await use_up_attempts(harness, queue, batch=1)
     assert (await harness.lane(group)).committed == 1
-    assert await harness.store.contents.delete(partition.id, 1)
+    assert await harness.store.browse.delete(partition.id, 1)
     await use_up_attempts(harness, queue, batch=1)
     assert (await harness.lane(group)).stopped == "blocked"
     await harness.store.groups.seek(group.id, Seek("position", 3))
@@ -201,9 +201,9 @@ async def test_a_parked_lane_stays_parked_whatever_becomes_of_its_message(harnes
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1])
     await use_up_attempts(harness, queue, batch=1)
-    assert await harness.store.contents.delete(partition.id, 0)
+    assert await harness.store.browse.delete(partition.id, 0)
     assert not await harness.pop(queue)
-    await harness.store.contents.clear(queue.id)
+    await harness.store.browse.clear(queue.id)
     await harness.push(queue, [2])
     assert not await harness.pop(queue)
     assert (await harness.lane(group)).stopped == "parked"

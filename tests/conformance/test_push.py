@@ -164,7 +164,7 @@ async def test_a_long_slice_is_cut_so_that_a_read_loads_little(harness: Harness)
     assert await harness.drain(queue) == texts
 
 
-async def test_reading_a_range_gives_what_is_stored_of_it(harness: Harness) -> None:
+async def test_a_range_is_read_as_far_as_it_is_stored(harness: Harness) -> None:
     queue = await harness.queue()
     partition = await harness.partition(queue)
     for start in range(0, 12, 3):

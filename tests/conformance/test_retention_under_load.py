@@ -37,7 +37,7 @@ class Load:
 
     async def delete(self, lane: str, position: int) -> None:
         partition = await self.harness.partition(self.queue, lane)
-        if await self.harness.store.contents.delete(partition.id, position):
+        if await self.harness.store.browse.delete(partition.id, position):
             self.deleted.add((lane, position))
 
     async def retain(self, token: int) -> None:

@@ -169,7 +169,7 @@ async def test_every_broker_goes_by_what_one_of_them_applied(harness: Harness) -
 
 
 async def _is_gone(broker: Any, queue: str) -> bool:
-    return queue not in broker.engine.programs.queues
+    return queue not in broker.engine.compiled_specs.queues
 
 
 async def test_what_is_applied_again_changes_nothing_and_what_others_changed_is_told_and_put_back(

@@ -77,13 +77,13 @@ async def test_deleted_and_cleared_messages_are_not_counted(harness: Harness) ->
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, list(range(5)))
-    await harness.store.contents.delete(partition.id, 3)
+    await harness.store.browse.delete(partition.id, 3)
     found = await stats(harness, queue.id)
     assert (found.total, found.unfinished) == (4, 4)
     assert (await group_stats(harness, queue.id, group.id)).lag == 4
     [one] = await harness.store.statistics.partitions(queue.id)
     assert (one.total, one.unfinished) == (4, 4)
-    await harness.store.contents.clear(queue.id)
+    await harness.store.browse.clear(queue.id)
     found = await stats(harness, queue.id)
     assert (found.total, found.unfinished, found.partitions) == (0, 0, 1)
 

@@ -114,6 +114,6 @@ async def test_a_deleted_message_takes_its_traces_along(harness: Harness) -> Non
     name = harness.name("flow")
     trace = await note(harness, queue, "a", b"1", name)
     await note(harness, queue, "b", b"1", name)
-    await harness.store.contents.delete(trace.partition, 0)
+    await harness.store.browse.delete(trace.partition, 0)
     assert await harness.store.traces.of_message(trace.partition, "a") == []
     assert [each.transaction_id for each in await harness.store.traces.named(DEFAULT_TENANT, name)] == ["b"]

@@ -272,7 +272,7 @@ async def test_a_deleted_message_is_nobodys(harness: Harness) -> None:
     taken = await harness.pop(queue, group, batch=3)
     await judge(harness, said(taken, 0, nacks=[Nack(2, charge=True, error="x")]))
     for position in (0, 1, 2, 4):
-        assert await harness.store.contents.delete(partition, position)
+        assert await harness.store.browse.delete(partition, position)
     assert await harness.store.queues.depth(queue.id) == 2
     settled = await judge(harness, said(taken, 1))
     assert (settled.lost, settled.finished) == ([], [1])

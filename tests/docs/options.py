@@ -84,7 +84,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("test_a_pop_over_queues_begins_with_the_one_of_highest_priority_and_starves_none",),
     ),
     "retention_enabled": (
-        "switches the next two on",
+        "turns the next two on",
         ("test_messages_older_than_the_rule_go_read_or_not", "test_without_a_rule_nothing_ever_goes"),
     ),
     "retention_seconds": (

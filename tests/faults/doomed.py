@@ -14,9 +14,8 @@ from typing import Any
 from uuid import UUID
 
 from fairlane.broker import Broker
-from fairlane.engine.journal_codec import push_entry, push_lane
-from fairlane.engine.switchboard import PUSH_MAINTENANCE
 from fairlane.engine.flags import PUSH_MAINTENANCE
+from fairlane.engine.journal_codec import push_entry, push_lane
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.store.sqlite.journal import SqliteJournal

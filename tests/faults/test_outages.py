@@ -285,7 +285,7 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
         while not await broker.journal.specs():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     async with crashed(server), Broker.open(url, journal=str(tmp_path)) as broker:
-        hook = broker.engine.programs.hooks["W"]
+        hook = broker.engine.compiled_specs.hooks["W"]
         assert hook is not None
         for _ in range(2):
             taken = await broker.engine.inbox.take(hook, received(b'{"id":7}'))

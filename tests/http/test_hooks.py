@@ -252,10 +252,10 @@ async def test_a_secret_that_is_missing_or_short_refuses_the_apply_and_a_broker_
     (await wire.get("/api/v1/resources/queues", inbox.queue)).refused(404)
     await inbox.apply('queue Q% {} webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }')
     assert wire.app is not None
-    programs: Any = wire.app.engine.programs
+    compiled_specs: Any = wire.app.engine.compiled_specs
     monkeypatch.delenv("HOOK_SECRET")
-    programs._apps.clear()
-    await programs.reload()
+    compiled_specs._apps.clear()
+    await compiled_specs.reload()
     (await inbox.send("W", BODY, headers_of("github", BODY))).refused(503)
 
 

@@ -10,7 +10,7 @@ import pytest
 from fairlane.hooks.samples import SAMPLES, sample_of
 from fairlane.spec import ir
 from fairlane.spec.check import problems
-from fairlane.spec.program import QueueProgram
+from fairlane.spec.compiled_queue import CompiledQueue
 from fairlane.spec.sample import sample_body
 from tests.spec.samples import INCIDENTS, compiled
 
@@ -48,10 +48,10 @@ def test_a_sample_of_any_sender_becomes_the_command(preset: str) -> None:
     sent = sample_of(preset).body
     before = msgspec.json.encode(sent)
     body = sample_body(spec, spec.webhooks["PagerDutyAlert"], sent)
-    program = QueueProgram(spec, "WebhookIngress")
-    program.check(msgspec.json.encode(message(body)))
-    assert program.partition(message(body))
-    command = program.command(message(body))
+    queue = CompiledQueue(spec, "WebhookIngress")
+    queue.check(msgspec.json.encode(message(body)))
+    assert queue.partition(message(body))
+    command = queue.command(message(body))
     assert command is not None
     assert command.input["severity"] == "critical"
     assert msgspec.json.encode(sent) == before
@@ -63,7 +63,7 @@ def test_comparisons_methods_and_inputs_say_what_a_value_should_be() -> None:
     assert (body["type"], body["kind"], body["event"], body["count"]) == ("ping", "a", "order.", 3)
     assert (body["when"], body["nonce"]) == ("2026-01-31T12:00:00Z", "sample nonce")
     body["from"] = {"first name": "Ann"}
-    assert QueueProgram(spec, "Q").command(message(body)) is not None
+    assert CompiledQueue(spec, "Q").command(message(body)) is not None
 
 
 def test_types_say_what_a_value_should_be() -> None:
@@ -82,4 +82,4 @@ def test_types_say_what_a_value_should_be() -> None:
     """)
     body = sample_body(spec, spec.webhooks["W"], {"order": "in the way", "kind": "c", "id": 7})
     assert body["order"] == {"id": 1, "tags": ["sample tags"]}
-    QueueProgram(spec, "Q").check(msgspec.json.encode(message(body)))
+    CompiledQueue(spec, "Q").check(msgspec.json.encode(message(body)))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import ExpressionFailed, InvalidRequest, PayloadInvalid
-from fairlane.spec.program import Command, QueueProgram, preview
+from fairlane.spec.compiled_queue import Command, CompiledQueue, preview
 from fairlane.spec.validate import compile_input_validator, compile_validator
 from tests.spec.samples import INCIDENTS, compiled
 
@@ -127,27 +127,27 @@ def test_a_message_becomes_a_command_with_a_checked_input() -> None:
     spec = compiled(
         INCIDENTS.replace('? "critical" : "high"', "? payload.incident.level : payload.incident.level")
     ).spec
-    program = QueueProgram(spec, "WebhookIngress")
+    queue = CompiledQueue(spec, "WebhookIngress")
     incident = {"id": 7, "title": "x", "urgency": "high", "level": "high"}
-    assert program.partition({"payload": {"incident": incident}}) == "7"
+    assert queue.partition({"payload": {"incident": incident}}) == "7"
     with pytest.raises(PayloadInvalid, match="external_id: expected string, got int"):
-        program.command({"payload": {"incident": incident}})
+        queue.command({"payload": {"incident": incident}})
     incident |= {"id": "P1"}
-    assert program.command({"payload": {"incident": incident}}) == Command(
+    assert queue.command({"payload": {"incident": incident}}) == Command(
         "Incident.CreateIncident", {"title": "x", "severity": "high", "source": "pagerduty", "external_id": "P1"}
     )
     incident |= {"level": "none"}
     with pytest.raises(PayloadInvalid, match="severity: invalid enum value 'none'"):
-        program.command({"payload": {"incident": incident}})
+        queue.command({"payload": {"incident": incident}})
 
 
 @pytest.mark.parametrize(
     ("key", "refused"), [("", "is empty"), (True, "no string"), (None, "no string"), ("x" * 256, "at most 255")]
 )
 def test_a_key_that_names_no_partition_is_refused(key: object, refused: str) -> None:
-    program = QueueProgram(compiled("app A { queue Q { key: k } }").spec, "Q")
+    queue = CompiledQueue(compiled("app A { queue Q { key: k } }").spec, "Q")
     with pytest.raises(InvalidRequest, match=refused):
-        program.partition({"k": key})
+        queue.partition({"k": key})
 
 
 def test_a_queue_without_type_key_and_mapping_takes_anything() -> None:

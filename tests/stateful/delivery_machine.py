@@ -264,7 +264,7 @@ class DeliveryMachine(Losing):
             return None
         store = self.broker.store
         named = await store.queues.named(self.queue_id, partition) if partition else None
-        return await store.contents.clear(self.queue_id, partition=named.id if named else None)
+        return await store.browse.clear(self.queue_id, partition=named.id if named else None)
 
     def forget_lost_batches(self) -> None:
         """Those whose lease an operator ended."""

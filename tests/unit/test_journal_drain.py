@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from fairlane.broker import Broker
-from fairlane.engine.journal_lanes import JournalLanes
-from fairlane.engine.switchboard import PUSH_MAINTENANCE
 from fairlane.engine.flags import PUSH_MAINTENANCE
+from fairlane.engine.journal_lanes import JournalLanes
 from fairlane.model.message import PushItem
 from fairlane.store.journal import Lane
 from fairlane.store.sqlite.journal import SqliteJournal

@@ -15,7 +15,7 @@ from fairlane.commands.calls import Calls
 from fairlane.commands.runner import Runner
 from fairlane.errors import CommandFailed
 from fairlane.model.names import COMMANDS
-from fairlane.spec.program import QueueProgram
+from fairlane.spec.compiled_queue import CompiledQueue
 from fairlane.telemetry import CommandCounts
 from fairlane.testing import AppTest, FrozenClock
 from fairlane.worker import Worker
@@ -142,8 +142,8 @@ async def test_a_worker_and_the_broker_send_one_idempotency_key(header: str | No
         headers = {"Idempotency-Key": header} if header else None
         await test.push("Orders", {"id": 1, "customer": "ann"}, headers=headers)
         failing = Failing()
-        program = QueueProgram(compiled(text).spec, "Orders")
-        runner = Runner(test.broker, "Orders", Calls(program, failing, CommandCounts()))
+        queue = CompiledQueue(compiled(text).spec, "Orders")
+        runner = Runner(test.broker, "Orders", Calls(queue, failing, CommandCounts()))
         runner.start()
         try:
             await until(lambda: bool(failing.keys))

@@ -19,7 +19,7 @@ from fairlane.hooks.secrets import keys_of
 from fairlane.hooks.signatures import sign
 from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
-from fairlane.spec.program import QueueProgram, decoded
+from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.spec.sample import added_to, sample_body
 from fairlane.spec.source import suggestion
 
@@ -136,7 +136,7 @@ def became(client: Client, spec: ir.Spec, webhook: str, told: Mapping[str, Any])
         return None
     found = client.message(page.messages[0].partition_id, page.messages[0].transaction_id)
     try:
-        command = QueueProgram(spec, queue).command(decoded(bytes(found.raw)))
+        command = CompiledQueue(spec, queue).command(decoded(bytes(found.raw)))
     except FairlaneError:
         command = None  # the error of the message says it
     return Became(

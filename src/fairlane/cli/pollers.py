@@ -54,7 +54,7 @@ class PollerService:
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
-            pollers = self._broker.engine.programs.pollers
+            pollers = self._broker.engine.compiled_specs.pollers
             if pollers is not self._seen:  # they are others whenever a spec was applied
                 await self._renew(pollers)
                 self._seen = pollers

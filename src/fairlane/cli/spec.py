@@ -151,7 +151,7 @@ def try_message(
     message: Annotated[str, typer.Argument(metavar="JSON", help="A message; - for a stream.", show_default=False)],
 ) -> None:
     """Show what a message would become: its partition, and its command with the input."""
-    from fairlane.spec.program import preview
+    from fairlane.spec.compiled_queue import preview
     from fairlane.spec.source import suggestion
 
     spec = compiled(file)

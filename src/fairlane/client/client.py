@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TypedDict
 
+from fairlane.client.browse import Browse
 from fairlane.client.buffer import Buffer
 from fairlane.client.consumers import Consumers
 from fairlane.client.dead_letters import DeadLetters
@@ -13,8 +14,8 @@ from fairlane.client.effects import Effects
 from fairlane.client.groups import Groups
 from fairlane.client.journal import Journal
 from fairlane.client.operations import QueuedOperation
-from fairlane.client.pushes import Pushes
 from fairlane.client.pauses import Pausing
+from fairlane.client.pushes import Pushes
 from fairlane.client.queues import Queues
 from fairlane.client.recurring import Recurring
 from fairlane.client.retention import Retention
@@ -23,7 +24,6 @@ from fairlane.client.schedules import Schedules
 from fairlane.client.servers import Servers
 from fairlane.client.sources import Sources
 from fairlane.client.specs import Specs
-from fairlane.client.stored import Stored
 from fairlane.client.transactions import Transactions
 from fairlane.client.transport import Transport
 from fairlane.client.workers import Workers
@@ -51,7 +51,7 @@ class Client(
     Consumers,
     Transactions,
     Queues,
-    Stored,
+    Browse,
     Groups,
     DeadLetters,
     Pausing,

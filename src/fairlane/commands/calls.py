@@ -12,7 +12,7 @@ from fairlane.commands.claim import Claim
 from fairlane.commands.verdicts import comes_again, done, failed, key_of
 from fairlane.delivery import Batch, Delivery
 from fairlane.model.outcome import AckItem
-from fairlane.spec.program import QueueProgram, decoded
+from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.telemetry import CommandCounts
 
 LANE_MESSAGES = 8
@@ -28,8 +28,8 @@ class Executor(Protocol):
 class Calls:
     """The carrier of commands that somebody else carries out."""
 
-    def __init__(self, program: QueueProgram, executor: Executor, counts: CommandCounts) -> None:
-        self._program = program
+    def __init__(self, compiled: CompiledQueue, executor: Executor, counts: CommandCounts) -> None:
+        self._compiled = compiled
         self._executor = executor
         self._counts = counts
 
@@ -52,7 +52,7 @@ class Calls:
     async def _carried(self, message: Delivery) -> AckItem:
         began = perf_counter()
         try:
-            command = self._program.command(decoded(bytes(message.data)))
+            command = self._compiled.command(decoded(bytes(message.data)))
             assert command is not None  # only queues with a mapping are carried
             result = await self._executor.run(
                 command.name, msgspec.json.encode(command.input), idempotency_key=key_of(message)

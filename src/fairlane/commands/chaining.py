@@ -19,7 +19,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NAME_CHARS_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem
-from fairlane.spec.program import QueueProgram, decoded
+from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.telemetry import CommandCounts
 
 BATCH = 100
@@ -32,9 +32,9 @@ class Chaining:
     """The carrier of commands that are pushes to `queue`. If that has a key, it names the partition; otherwise that is
     the one a message came from, so that the order of a lane is kept."""
 
-    def __init__(self, broker: Broker, program: QueueProgram, queue: str, counts: CommandCounts) -> None:
+    def __init__(self, broker: Broker, compiled: CompiledQueue, queue: str, counts: CommandCounts) -> None:
         self._broker = broker
-        self._program = program
+        self._compiled = compiled
         self._queue = queue
         self._counts = counts
 
@@ -75,11 +75,11 @@ class Chaining:
         return moved, refused
 
     def _item(self, message: Delivery) -> PushItem:
-        command = self._program.command(decoded(bytes(message.data)))
+        command = self._compiled.command(decoded(bytes(message.data)))
         assert command is not None  # only queues with a mapping are carried
         payload = msgspec.json.encode(command.input)
         partition = message.partition
-        target = self._broker.engine.programs.queues.get(self._queue)
+        target = self._broker.engine.compiled_specs.queues.get(self._queue)
         if target is not None:
             target.check(payload)
             partition = target.partition(command.input) or partition

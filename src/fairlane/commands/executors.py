@@ -42,7 +42,7 @@ class Executors:
     async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
         """Carry out a command at once, whoever does it; what it came to, as JSON. CommandFailed if it came to
         nothing."""
-        executor = await self.of(self._broker.engine.programs.commands.get(command))
+        executor = await self.of(self._broker.engine.compiled_specs.commands.get(command))
         return await executor.run(command, input, idempotency_key=idempotency_key)
 
     async def of(self, declared: ir.CommandSpec | None) -> Executor:

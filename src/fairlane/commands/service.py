@@ -15,7 +15,7 @@ from fairlane.commands.executors import Executors
 from fairlane.commands.runner import CONCURRENCY, Runner
 from fairlane.errors import CommandFailed
 from fairlane.spec import ir
-from fairlane.spec.program import QueueProgram
+from fairlane.spec.compiled_queue import CompiledQueue
 
 LOOK_SECONDS = 0.5
 GRACE_SECONDS = 3.0
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class Mapped(NamedTuple):
     """A queue whose messages become a command that is declared with `run`."""
 
-    program: QueueProgram
+    compiled: CompiledQueue
     command: str
     declared: ir.CommandSpec
 
@@ -60,7 +60,7 @@ class CommandService:
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
-            queues = self._broker.engine.programs.queues
+            queues = self._broker.engine.compiled_specs.queues
             if queues is not self._seen:  # they are others whenever a spec was applied
                 await self.renew()
                 self._seen = queues
@@ -88,17 +88,17 @@ class CommandService:
         runner.start()
 
     def _wanted(self) -> dict[str, Mapped]:
-        programs = self._broker.engine.programs
+        compiled_specs = self._broker.engine.compiled_specs
         found: dict[str, Mapped] = {}
-        for queue, program in programs.queues.items():
-            declared = programs.commands.get(program.mapping.command) if program.mapping else None
-            if program.mapping is not None and declared is not None and declared.run is not None:
-                found[queue] = Mapped(program, program.mapping.command, declared)
+        for queue, compiled in compiled_specs.queues.items():
+            declared = compiled_specs.commands.get(compiled.mapping.command) if compiled.mapping else None
+            if compiled.mapping is not None and declared is not None and declared.run is not None:
+                found[queue] = Mapped(compiled, compiled.mapping.command, declared)
         return found
 
     async def _carrier(self, mapped: Mapped) -> tuple[Carrier, int]:
         counts = self._broker.engine.telemetry.command(mapped.command)
         run = mapped.declared.run
         if isinstance(run, ir.QueueRun):
-            return Chaining(self._broker, mapped.program, run.queue, counts), TRANSACTIONS_MAX
-        return Calls(mapped.program, await self._executors.of(mapped.declared), counts), CONCURRENCY
+            return Chaining(self._broker, mapped.compiled, run.queue, counts), TRANSACTIONS_MAX
+        return Calls(mapped.compiled, await self._executors.of(mapped.declared), counts), CONCURRENCY

@@ -1,4 +1,4 @@
-"""Looking at messages: pages of them, newest first, and one with all that is known of it.
+"""Browsing: pages of messages, newest first, and one with all that is known of it.
 
 The order is that of (created_at, partition, position), which a page can be sought by: ids would need every message of
 one moment to be read."""
@@ -123,16 +123,16 @@ class Browser:
         """Messages that are found by an id they carry: nothing else is read."""
         ids = [queue.id for queue in where.queues]
         if where.transaction_id is not None:
-            places = await self._store.contents.with_id(ids, where.transaction_id)
+            places = await self._store.browse.with_id(ids, where.transaction_id)
         else:
-            places = await self._store.contents.traced(ids, where.trace_id or "", limit=SCAN_MAX)
+            places = await self._store.browse.traced(ids, where.trace_id or "", limit=SCAN_MAX)
         homes = {
             (place.partition, place.position): (place.queue_id, place.name)
             for place in places
             if where.partition in (None, place.name)
         }
         bounds = [Upto(partition, where.until + 1, position + 1) for partition, position in homes]
-        heads = await self._store.contents.back(bounds, since=where.since, limit=1) if bounds else []
+        heads = await self._store.browse.back(bounds, since=where.since, limit=1) if bounds else []
         some = {(head.partition, head.position): head for head in heads if (head.partition, head.position) in homes}
         some = {at: head for at, head in some.items() if before is None or _place(head) < before}
         ordered = sorted(some.values(), key=_place, reverse=True)
@@ -152,7 +152,7 @@ class Browser:
         last: tuple[int, PartitionId] | None = None
         at_once = PARTITIONS_AT_ONCE
         while ids:
-            some = await self._store.contents.active(
+            some = await self._store.browse.active(
                 ids, name=where.partition, since=where.since, before=last, limit=at_once
             )
             if not some or (len(best) == count and (some[0].last_at, some[0].id) < _place(best[-1])[:2]):
@@ -160,7 +160,7 @@ class Browser:
             at_once = min(2 * at_once, max(PARTITIONS_AT_ONCE, HEADS_AT_ONCE_MAX // count))
             homes |= {each.id: (each.queue_id, each.name) for each in some}
             bounds = [_bound(each.id, where.until, before) for each in some]
-            heads = await self._store.contents.back(bounds, since=where.since, limit=count)
+            heads = await self._store.browse.back(bounds, since=where.since, limit=count)
             best = nlargest(count, [*best, *heads], key=_place)
             last = (some[-1].last_at, some[-1].id)
         return [(head, homes[head.partition]) for head in best]

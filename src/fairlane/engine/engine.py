@@ -15,6 +15,7 @@ from fairlane.engine.batchers import Batchers
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
+from fairlane.engine.compiled_specs import CompiledSpecs
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.flags import PUSH_MAINTENANCE, Flags
 from fairlane.engine.flushes import Flushes
@@ -37,7 +38,6 @@ from fairlane.engine.polls import Polls
 from fairlane.engine.pop import Popper, PopRequest
 from fairlane.engine.popped import Popped
 from fairlane.engine.priority import Priorities
-from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
 from fairlane.engine.recurring import Recurring
 from fairlane.engine.reseed import Reseed
@@ -46,7 +46,6 @@ from fairlane.engine.schedule import Scheduler
 from fairlane.engine.sources import Sources
 from fairlane.engine.specs import Specs
 from fairlane.engine.store_watch import StoreWatch
-from fairlane.engine.switchboard import PUSH_MAINTENANCE
 from fairlane.engine.timekeeper import Timekeeper
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import Waiters
@@ -91,8 +90,8 @@ class Engine:
         self.flags = Flags(store)
         self.retention = RetentionService(store)
         self.catalogue = Catalogue(store)
-        self.programs = Programs(store, tenant, secrets, allowed)
-        self.specs = Specs(store, self.programs, tenant, self._applied_spec)
+        self.compiled_specs = CompiledSpecs(store, tenant, secrets, allowed)
+        self.specs = Specs(store, self.compiled_specs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
         self.pauses = Pauses(store, self.catalogue, self.announce)
@@ -129,11 +128,11 @@ class Engine:
         self._acker.dead_lettered = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
         self.recurring = Recurring(
-            store, self._transactor, self.programs.admit_steps, announcer.flushed, self.timekeeper.wake
+            store, self._transactor, self.compiled_specs.admit_steps, announcer.flushed, self.timekeeper.wake
         )
         self.timekeeper.recurring = self.recurring
         self.sources = Sources(
-            store, self._transactor, self.programs.admit_steps, self._check_bundle, announcer.flushed
+            store, self._transactor, self.compiled_specs.admit_steps, self._check_bundle, announcer.flushed
         )
         self.inbox = Inbox(store, self.catalogue, tenant, self.push)
         self.journal_route: JournalRoute | None = None
@@ -147,14 +146,20 @@ class Engine:
         self._batchers = batchers = Batchers(store, flushes, self.schedules)
         self.admission = Admission(limits, batchers, self.operation_drain, self.telemetry)
         self._intake = Intake(
-            self.programs, self.priorities, self.schedules, batchers, self.admission, self.journal_route, self.telemetry
+            self.compiled_specs,
+            self.priorities,
+            self.schedules,
+            batchers,
+            self.admission,
+            self.journal_route,
+            self.telemetry,
         )
         self._stopped = False
         self.operation_drain.start()
         self._reseed = Reseed(store, self.announce)
         self.timekeeper.start()
         self.forwarder.start()
-        self._watch = CatalogueWatch(store, self.catalogue, self.programs.reload)
+        self._watch = CatalogueWatch(store, self.catalogue, self.compiled_specs.reload)
         self._watch.start()
         store.listen(self._heard)
 
@@ -190,7 +195,7 @@ class Engine:
             self._acker.flush,
             tenant=tenant,
             applied=self._announcer.flushed,
-            programs=self.programs,
+            compiled_specs=self.compiled_specs,
             operations=operations,
         )
 
@@ -201,11 +206,11 @@ class Engine:
             for queue in await self.journal_route.journal.catalogue():
                 self.catalogue.recollect(queue)
             if specs := await self.journal_route.journal.specs():
-                await self.programs.load(specs)
+                await self.compiled_specs.load(specs)
             try:
                 async with asyncio.timeout(self.journal_route.patience.seconds):
                     await self.store.flags.on()
-                    await self.programs.reload()
+                    await self.compiled_specs.reload()
             except (Unavailable, TimeoutError) as error:
                 await self.journal_route.is_there(str(error) or "it does not answer")
             self._draining = asyncio.create_task(self.journal_drain.run(), name="fairlane drain")
@@ -220,9 +225,9 @@ class Engine:
             return []
         return await self._intake.push(request)
 
-    async def know_programs(self) -> None:
+    async def know_specs(self) -> None:
         """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
-        await self._intake.know_programs()
+        await self._intake.know_specs()
 
     def _defers(self, kind: Kind) -> bool:
         """Whether a request becomes an operation; Overloaded if it is not even that. While the store is away the
@@ -297,8 +302,8 @@ class Engine:
 
     async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
         self._check_running()
-        await self.know_programs()
-        steps = self.programs.admit_steps(tenant, steps)
+        await self.know_specs()
+        steps = self.compiled_specs.admit_steps(tenant, steps)
         steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
         self._check_lanes(tenant, steps)
         bundle = self._transactor.transact(tenant, steps)
@@ -309,8 +314,8 @@ class Engine:
     async def cycle(self, tenant: str, change: StateChange, steps: Sequence[Step], *, release: bool) -> list[Outcome]:
         """A transaction that changes the state of a stream as well."""
         self._check_running()
-        await self.know_programs()
-        steps = self.programs.admit_steps(tenant, steps)
+        await self.know_specs()
+        steps = self.compiled_specs.admit_steps(tenant, steps)
         steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
         self._check_lanes(tenant, steps)
         commit = partial(self.store.streams.cycle, change)

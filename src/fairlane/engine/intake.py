@@ -7,10 +7,10 @@ from collections.abc import Awaitable
 
 from fairlane.engine.admission import Admission
 from fairlane.engine.batchers import Batchers
+from fairlane.engine.compiled_specs import CompiledSpecs
 from fairlane.engine.draft import MetOperations, PushRequest
 from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.priority import Priorities
-from fairlane.engine.programs import Programs
 from fairlane.engine.schedule import Scheduler
 from fairlane.errors import StoreUnavailable, Unavailable
 from fairlane.model.outcome import PushOutcome
@@ -22,7 +22,7 @@ class Intake:
 
     def __init__(
         self,
-        programs: Programs,
+        compiled_specs: CompiledSpecs,
         priorities: Priorities,
         schedules: Scheduler,
         batchers: Batchers,
@@ -30,14 +30,14 @@ class Intake:
         route: JournalRoute | None,
         telemetry: Telemetry,
     ) -> None:
-        self._programs = programs
+        self._compiled_specs = compiled_specs
         self._priorities = priorities
         self._schedules = schedules
         self._batchers = batchers
         self._admission = admission
         self._route = route
         self._telemetry = telemetry
-        self._reading: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     @property
     def away(self) -> bool:
@@ -45,10 +45,10 @@ class Intake:
         return self._route is not None and not self._route.watch.up
 
     async def push(self, request: PushRequest) -> list[PushOutcome]:
-        if not self._programs.idle:
-            if not self._programs.loaded:
-                await self.know_programs()
-            request = self._programs.admit(request)
+        if not self._compiled_specs.idle:
+            if not self._compiled_specs.loaded:
+                await self.know_specs()
+            request = self._compiled_specs.admit(request)
         if request.special:
             items = await self._priorities.apply(request.tenant, request.items, away=self.away)
             return await self._push_timed(PushRequest(request.tenant, items))
@@ -103,23 +103,23 @@ class Intake:
         kept = self._batchers.schedulings.submit(request)
         return self._telemetry.timed(self._telemetry.push, len(request.items), kept)
 
-    async def know_programs(self) -> None:
+    async def know_specs(self) -> None:
         """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
-        if self._programs.loaded or self.away:
+        if self._compiled_specs.loaded or self.away:
             return
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._programs.reload())
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.create_task(self._compiled_specs.reload())
             # Whoever waited for it may have given up before it failed.
-            self._reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._loading.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             async with asyncio.timeout(self._route.patience.seconds if self._route else None):
-                await asyncio.shield(self._reading)
+                await asyncio.shield(self._loading)
         except (Unavailable, TimeoutError):
             if self._route is None:
                 raise
 
     async def stop(self) -> None:
         """Finish what others wait for."""
-        if self._reading is not None:  # who waits for it was here before
-            await asyncio.wait([self._reading])
+        if self._loading is not None:  # who waits for it was here before
+            await asyncio.wait([self._loading])
         await self._batchers.stop_pushes()

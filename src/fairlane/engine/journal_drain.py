@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, cast
 
 from fairlane.engine.ack import AckRequest
+from fairlane.engine.compiled_specs import CompiledSpecs
 from fairlane.engine.draft import Flush
 from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.journal_codec import ack_request, push_request
 from fairlane.engine.journal_operations import JournalOperations
 from fairlane.engine.journal_route import JournalRoute
-from fairlane.engine.programs import Programs
 from fairlane.engine.push import Pusher
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome
@@ -53,7 +53,7 @@ class JournalDrain:
         *,
         tenant: str,
         applied: Callable[[], None],
-        programs: Programs,
+        compiled_specs: CompiledSpecs,
         operations: JournalOperations,
     ) -> None:
         """`applied` is called after messages went into the store."""
@@ -64,7 +64,7 @@ class JournalDrain:
         self._acks = acks
         self._tenant = tenant
         self._applied = applied
-        self._programs = programs
+        self._compiled_specs = compiled_specs
         self._operations = operations
         self._resting: dict[Lane, tuple[int, float]] = {}
         """Lanes that failed: how often, and until when they rest."""
@@ -126,8 +126,8 @@ class JournalDrain:
         self._resting = {lane: rest for lane, rest in self._resting.items() if lane in route.lanes}
         if route.watch.up and time.monotonic() >= self._snapshot_at:
             await self._journal.save_catalogue(await self._store.queues.list(self._tenant))
-            if self._programs.loaded:
-                await self._journal.save_specs(self._programs.versions)
+            if self._compiled_specs.loaded:
+                await self._journal.save_specs(self._compiled_specs.versions)
             self._snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
 
     async def _drain(self, kind: Literal["push", "ack"]) -> None:

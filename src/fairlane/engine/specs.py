@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlane.engine.programs import Programs
+from fairlane.engine.compiled_specs import CompiledSpecs
 from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, OutcomeUnknown
 from fairlane.model.ids import uuid7
 from fairlane.model.names import check_name
@@ -69,9 +69,9 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
 class Specs:
     """`changed` is called when another spec is in force."""
 
-    def __init__(self, store: Store, programs: Programs, tenant: str, changed: Callable[[], None]) -> None:
+    def __init__(self, store: Store, compiled_specs: CompiledSpecs, tenant: str, changed: Callable[[], None]) -> None:
         self._store = store
-        self._programs = programs
+        self._compiled_specs = compiled_specs
         self._tenant = tenant
         self._changed = changed
 
@@ -110,7 +110,7 @@ class Specs:
         """
         spec = await self._checked(document)
         source, by = _storable("source", source, SPEC_BYTES_MAX), _storable("appliedBy", by, 255)
-        await self._programs.compile(spec)
+        await self._compiled_specs.compile(spec)
         for round in range(1, _ROUNDS_MAX + 1):
             planned = await self._plan(spec)
             in_force = planned.in_force
@@ -129,7 +129,7 @@ class Specs:
                 if round == _ROUNDS_MAX or version is not None:
                     raise
                 continue
-            await self._programs.reload()
+            await self._compiled_specs.reload()
             self._changed()
             return Applied(spec=applied, changes=planned.plan.changes)
         raise AssertionError("unreachable")
@@ -142,7 +142,7 @@ class Specs:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidRequest(f"this is no document of a spec: {error}") from None
         check_name("app", spec.app)
-        findings = await self._programs.alone(check, spec)
+        findings = await self._compiled_specs.alone(check, spec)
         if findings:
             raise InvalidRequest("; ".join(finding.render() for finding in findings[:10]))
         now = await self._store.now()

@@ -19,8 +19,8 @@ from fairlane.hooks.signatures import Refusal, verify
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.message import check_depth, check_json
 from fairlane.spec import ir
+from fairlane.spec.compiled_queue import Command
 from fairlane.spec.evaluate import compile_expression, compile_mapping
-from fairlane.spec.program import Command
 from fairlane.spec.validate import compile_input_validator
 
 Secrets = Callable[[Sequence[str]], Sequence[str]]

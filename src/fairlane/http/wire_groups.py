@@ -69,7 +69,7 @@ class LaneView(Wire, rename="camel", kw_only=True):
     dead_letters: int
     expired: int
     """Messages that were dropped because they were too old."""
-    stopped: str | None = msgspec.field(name="stopped")
+    stopped: str | None = msgspec.field(name="halted")
     """paused, blocked or parked; null if the lane is not stopped."""
 
 

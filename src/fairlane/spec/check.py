@@ -20,7 +20,7 @@ from fairlane.spec.check_webhook import check_command, check_open, check_webhook
 from fairlane.spec.compile import Compiled
 from fairlane.spec.finding import Finding
 from fairlane.spec.fits import family
-from fairlane.spec.reading import Path
+from fairlane.spec.spec_file import Path
 
 _EXPRESSION_NODES = get_args(tree.Expression)
 

@@ -8,7 +8,7 @@ from fairlane.spec import ir
 from fairlane.spec.check_webhook import unknown_queue
 from fairlane.spec.finding import Finding
 from fairlane.spec.fits import INT, STRING, misfit
-from fairlane.spec.reading import Path
+from fairlane.spec.spec_file import Path
 
 DEAD_LETTER = ir.RecordType(
     fields={

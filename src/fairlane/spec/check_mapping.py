@@ -10,8 +10,8 @@ from fairlane.spec.finding import Finding
 from fairlane.spec.fits import JSON, misfit
 from fairlane.spec.infer import infer
 from fairlane.spec.parser import EXPRESSION_CHARS_MAX, parse_expression
-from fairlane.spec.reading import Path
 from fairlane.spec.source import Source, suggestion
+from fairlane.spec.spec_file import Path
 
 
 class Expressions:

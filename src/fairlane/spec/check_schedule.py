@@ -12,7 +12,7 @@ from fairlane.spec import ir
 from fairlane.spec.check_webhook import unknown_queue
 from fairlane.spec.finding import Finding
 from fairlane.spec.fits import STRING, misfit
-from fairlane.spec.reading import Path
+from fairlane.spec.spec_file import Path
 from fairlane.spec.validate import compile_validator
 
 TICK = ir.RecordType(fields={"schedule": STRING, "tick": ir.Scalar(of="time")})

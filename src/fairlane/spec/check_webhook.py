@@ -10,8 +10,8 @@ from fairlane.spec import ir
 from fairlane.spec.check_mapping import Expressions
 from fairlane.spec.finding import Finding
 from fairlane.spec.fits import STRING, family, misfit
-from fairlane.spec.reading import Path
 from fairlane.spec.source import suggestion
+from fairlane.spec.spec_file import Path
 
 HOOK_MESSAGE = ir.RecordType(
     fields={

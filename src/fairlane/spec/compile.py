@@ -11,8 +11,8 @@ from fairlane.spec.compile_queue import compile_queue
 from fairlane.spec.compile_schedule import compile_schedule
 from fairlane.spec.compile_webhook import compile_command, compile_webhook
 from fairlane.spec.load import Loaded, Read, load
-from fairlane.spec.reading import Path, Place, Reading
 from fairlane.spec.source import Source, suggestion
+from fairlane.spec.spec_file import Path, Place, SpecFile
 
 KINDS: dict[str, tuple[str, Any]] = {
     "queue": ("queues", compile_queue),
@@ -44,8 +44,8 @@ class _Compiler:
         self._declared: dict[str, dict[str, Any]] = {family: {} for family, _ in KINDS.values()}
 
     def compile(self, loaded: list[Loaded]) -> Compiled:
-        for source, file in loaded:
-            self._file(Reading(source, self._problems, self._places), file)
+        for source, parsed in loaded:
+            self._file(SpecFile(source, self._problems, self._places), parsed)
         if not self._app and not self._problems:
             self._problems.append(loaded[-1].source.error("there is no `app Name { ... }` here", 0))
         spec = ir.Spec(
@@ -58,26 +58,26 @@ class _Compiler:
         )
         return Compiled(spec, self._places, self._problems)
 
-    def _file(self, reading: Reading, file: tree.File) -> None:
-        for item in file.items:
+    def _file(self, file: SpecFile, parsed: tree.File) -> None:
+        for item in parsed.items:
             if isinstance(item, tree.Import):
                 continue
             if item.kind.text != "app" or item.label is None:
-                reading.note(item.kind, "a file holds imports and `app Name { ... }`, and all else inside of it")
+                file.note(item.kind, "a file holds imports and `app Name { ... }`, and all else inside of it")
                 continue
             if self._app and item.label.text != self._app:
                 message = f"a spec is one app: `{item.label.text}` here, `{self._app}` before"
-                reading.note(item.label, message)
+                file.note(item.label, message)
             self._app = self._app or item.label.text
             for entry in item.body.entries:
-                self._declaration(reading, entry)
+                self._declaration(file, entry)
 
-    def _declaration(self, reading: Reading, entry: tree.Entry) -> None:
+    def _declaration(self, file: SpecFile, entry: tree.Entry) -> None:
         word = entry.kind if isinstance(entry, tree.Section) else entry.name
         if word.text not in KINDS:
-            reading.note(word, f"an app has no `{word.text}`", hint=suggestion(word.text, KINDS))
+            file.note(word, f"an app has no `{word.text}`", hint=suggestion(word.text, KINDS))
         elif not isinstance(entry, tree.Section) or entry.label is None:
-            reading.note(word, f"a {word.text} is declared as `{word.text} Name {{ ... }}`")
+            file.note(word, f"a {word.text} is declared as `{word.text} Name {{ ... }}`")
         else:
             family, compiled = KINDS[word.text]
             path = (family, entry.label.text)
@@ -85,7 +85,7 @@ class _Compiler:
                 first = self._places[path]
                 line, _ = first.source.place(first.node.start)
                 hint = f"first in {first.source.name}, line {line}"
-                reading.note(entry.label, f"the {word.text} `{entry.label.text}` is declared twice", hint=hint)
+                file.note(entry.label, f"the {word.text} `{entry.label.text}` is declared twice", hint=hint)
                 return
-            self._places[path] = Place(reading.source, entry.label)
-            self._declared[family][entry.label.text] = compiled(reading, entry, path)
+            self._places[path] = Place(file.source, entry.label)
+            self._declared[family][entry.label.text] = compiled(file, entry, path)

@@ -8,44 +8,44 @@ from fairlane.errors import ExpressionFailed
 from fairlane.model.recurring import Missed
 from fairlane.spec import ir, tree
 from fairlane.spec.evaluate import compile_expression
-from fairlane.spec.reading import Form, Path, Place, Reading
+from fairlane.spec.spec_file import Form, Path, Place, SpecFile
 
 SCHEDULE: dict[str, Form] = dict.fromkeys(
     ("queue", "every_seconds", "cron", "timezone", "missed", "data", "partition", "type"), "setting"
 )
 
 
-def compile_schedule(reading: Reading, section: tree.Section, path: Path) -> ir.ScheduleSpec:
+def compile_schedule(file: SpecFile, section: tree.Section, path: Path) -> ir.ScheduleSpec:
     given: dict[str, Any] = {}
-    for name, entry in reading.entries(section.body, SCHEDULE, of="a schedule").items():
+    for name, entry in file.entries(section.body, SCHEDULE, of="a schedule").items():
         assert isinstance(entry, tree.Setting)
-        reading.places[(*path, name)] = Place(reading.source, entry)
-        given[name] = _setting(reading, entry, (*path, name))
+        file.places[(*path, name)] = Place(file.source, entry)
+        given[name] = _setting(file, entry, (*path, name))
     given = {name: value for name, value in given.items() if value is not None}
     if "queue" not in given:
-        if not reading.problems:
-            reading.note(section.kind, "a schedule needs `queue`")
+        if not file.problems:
+            file.note(section.kind, "a schedule needs `queue`")
         given["queue"] = ""
     return ir.ScheduleSpec(**given)
 
 
-def _setting(reading: Reading, setting: tree.Setting, path: Path) -> Any:
+def _setting(file: SpecFile, setting: tree.Setting, path: Path) -> Any:
     match setting.name.text:
         case "queue":
-            return reading.reference(setting)
+            return file.reference(setting)
         case "every_seconds":
-            return reading.duration(setting, unit_ms=1000)
+            return file.duration(setting, unit_ms=1000)
         case "missed":
-            return reading.choice(setting, get_args(Missed))
+            return file.choice(setting, get_args(Missed))
         case "data":
-            return _constant(reading, setting, path)
-    return reading.string(setting)
+            return _constant(file, setting, path)
+    return file.string(setting)
 
 
-def _constant(reading: Reading, setting: tree.Setting, path: Path) -> Any:
-    text = reading.expression(setting, path)
+def _constant(file: SpecFile, setting: tree.Setting, path: Path) -> Any:
+    text = file.expression(setting, path)
     try:
         return None if text is None else compile_expression(text)({})
     except ExpressionFailed:
-        reading.note(setting.value, "`data` is a value: nothing is known of a message that is not there yet")
+        file.note(setting.value, "`data` is a value: nothing is known of a message that is not there yet")
         return None

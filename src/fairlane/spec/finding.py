@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fairlane.spec import tree
-from fairlane.spec.reading import Path
+from fairlane.spec.spec_file import Path
 
 
 class Finding(NamedTuple):

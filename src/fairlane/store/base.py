@@ -18,6 +18,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
+from fairlane.store.browse import Browse
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
@@ -25,9 +26,9 @@ from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.operations import Operations
-from fairlane.store.programs import Streams
-from fairlane.store.reading import Contents, Statistics
 from fairlane.store.specs import Specs
+from fairlane.store.statistics import Statistics
+from fairlane.store.streams import Streams
 from fairlane.store.timed import Recurring, Schedules
 from fairlane.store.upkeep import Flags, Pauses, Retention
 from fairlane.store.values import (
@@ -301,7 +302,7 @@ class DeadLetters(Protocol):
 
 class Store(Protocol):
     """A store, open. `queues`, `messages`, `groups`, `dead_letters` are its families, and those that the modules
-    `reading`, `upkeep`, `timed` and `programs` describe, and those in `families`, which are written once."""
+    beside this one describe, and those in `families`, which are written once."""
 
     kind: str
     """`sqlite` or `postgresql`."""
@@ -315,7 +316,7 @@ class Store(Protocol):
     @property
     def dead_letters(self) -> DeadLetters: ...
     @property
-    def contents(self) -> Contents: ...
+    def browse(self) -> Browse: ...
     @property
     def statistics(self) -> Statistics: ...
     @property

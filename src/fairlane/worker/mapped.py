@@ -17,7 +17,7 @@ from fairlane.model.names import COMMANDS
 from fairlane.worker.feed import Feed
 
 if TYPE_CHECKING:
-    from fairlane.spec.program import QueueProgram
+    from fairlane.spec.compiled_queue import CompiledQueue
 
 LOOK_SECONDS = 2.0
 
@@ -27,13 +27,13 @@ log = logging.getLogger("fairlane.worker")
 class Mapped:
     """Makes a message the input of its command, by the expressions that are in force."""
 
-    def __init__(self, program: QueueProgram) -> None:
-        self.program = program
+    def __init__(self, compiled: CompiledQueue) -> None:
+        self.compiled = compiled
 
     def __call__(self, payload: bytes) -> bytes:
-        from fairlane.spec.program import decoded
+        from fairlane.spec.compiled_queue import decoded
 
-        command = self.program.command(decoded(payload))
+        command = self.compiled.command(decoded(payload))
         assert command is not None  # only queues with a mapping are asked for
         return msgspec.json.encode(command.input)
 
@@ -87,34 +87,34 @@ class MappedFeeds:
             self._renew(await asyncio.to_thread(_mapped, found, set(self._handlers)))
             self._seen = found
 
-    def _renew(self, wanted: dict[tuple[str, str], QueueProgram]) -> None:
+    def _renew(self, wanted: dict[tuple[str, str], CompiledQueue]) -> None:
         for place in [place for place in self._running if place not in wanted]:
             _, feed, task = self._running.pop(place)
             feed.stop()
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-        for place, program in wanted.items():
+        for place, compiled in wanted.items():
             if place in self._running:
-                self._running[place][0].program = program
+                self._running[place][0].compiled = compiled
             else:
-                self._running[place] = self._started(*place, program)
+                self._running[place] = self._started(*place, compiled)
 
-    def _started(self, queue: str, command: str, program: QueueProgram) -> tuple[Mapped, Feed, asyncio.Task[None]]:
+    def _started(self, queue: str, command: str, compiled: CompiledQueue) -> tuple[Mapped, Feed, asyncio.Task[None]]:
         log.info("messages of queue %r become the command %r here", queue, command)
-        mapped = Mapped(program)
+        mapped = Mapped(compiled)
         handler = msgspec.structs.replace(self._handlers[command], queue=queue, group=COMMANDS)
         subscription = Subscription(queue=queue, group=COMMANDS, handlers={None: handler}, mapping=mapped)
         feed = self._begin(subscription)
         return mapped, feed, asyncio.create_task(feed.run())
 
 
-def _mapped(documents: list[dict[str, Any]], commands: set[str]) -> dict[tuple[str, str], QueueProgram]:
-    """The programs of queues whose messages become one of these commands, by queue and command. Those that a spec
+def _mapped(documents: list[dict[str, Any]], commands: set[str]) -> dict[tuple[str, str], CompiledQueue]:
+    """The compiled queues whose messages become one of these commands, by queue and command. Those that a spec
     declares with `run` are the broker's."""
     from fairlane.spec import ir
-    from fairlane.spec.program import QueueProgram
+    from fairlane.spec.compiled_queue import CompiledQueue
 
-    found: dict[tuple[str, str], QueueProgram] = {}
+    found: dict[tuple[str, str], CompiledQueue] = {}
     for document in documents:
         try:
             spec = msgspec.convert(document, ir.Spec)
@@ -125,5 +125,5 @@ def _mapped(documents: list[dict[str, Any]], commands: set[str]) -> dict[tuple[s
             command = queue.map_to.command if queue.map_to else None
             declared = spec.commands.get(command or "")
             if command in commands and (declared is None or declared.run is None):
-                found[name, command] = QueueProgram(spec, name)
+                found[name, command] = CompiledQueue(spec, name)
     return found

@@ -48,14 +48,14 @@ class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 async def receive(app: App, request: Request) -> Response:
     name = request.params["name"]
-    programs = app.engine.programs
-    if not programs.loaded:
-        await app.engine.know_programs()
-    if name not in programs.hooks:
-        if not programs.loaded:
+    compiled_specs = app.engine.compiled_specs
+    if not compiled_specs.loaded:
+        await app.engine.know_specs()
+    if name not in compiled_specs.hooks:
+        if not compiled_specs.loaded:
             return _counted(app, "", "unready", _later("the broker does not know its webhooks yet"))
         return _counted(app, "", "unknown", error_response(404, "not_found", "there is no such webhook"))
-    hook = programs.hooks[name]
+    hook = compiled_specs.hooks[name]
     if hook is None:
         return _counted(app, name, "unready", _later("the secret of this webhook is missing"))
     received = Received(request.headers, request.body, request.peer, wall_clock())
@@ -74,15 +74,17 @@ async def receive(app: App, request: Request) -> Response:
 
 def body_bytes_max(app: App, request: Request) -> int:
     """Of this webhook, as far as it is known: nobody sends more than what is refused anyway."""
-    hook = app.engine.programs.hooks.get(request.params["name"])
+    hook = app.engine.compiled_specs.hooks.get(request.params["name"])
     if hook is not None:
         return hook.spec.max_body_bytes
-    return MESSAGE_BYTES_MAX if not app.engine.programs.loaded else _UNKNOWN_BYTES_MAX
+    return MESSAGE_BYTES_MAX if not app.engine.compiled_specs.loaded else _UNKNOWN_BYTES_MAX
 
 
 def too_large(app: App, request: Request, bytes_max: int) -> Response:
     name = request.params["name"]
-    return _counted(app, name if name in app.engine.programs.hooks else "", "too_large", limits.too_large(bytes_max))
+    return _counted(
+        app, name if name in app.engine.compiled_specs.hooks else "", "too_large", limits.too_large(bytes_max)
+    )
 
 
 def _refused(app: App, hook: Hook, received: Received) -> Response | None:

@@ -156,7 +156,7 @@ async def clear(app: App, request: Request) -> Response:
         if found is None:
             raise NotFound("Partition not found")
         only = found.id
-    cleared = await store.contents.clear(queue.id, partition=only)
+    cleared = await store.browse.clear(queue.id, partition=only)
     return json_response(ClearedQueue(success=True, queue=queue.name, partition=query.partition, cleared=cleared))
 
 

@@ -8,7 +8,7 @@ from fairlane.engine.browse import MessageFilter
 from fairlane.errors import NotFound
 from fairlane.http.query import after, read
 from fairlane.http.router import Route
-from fairlane.http.routes.messages import page_of
+from fairlane.http.routes.browse import page_of
 from fairlane.http.routes.queues import existing
 from fairlane.http.routes.status import chosen
 from fairlane.http.server import Request, Response, json_response

@@ -9,7 +9,7 @@ import msgspec
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.http.query import read
 from fairlane.http.router import Route
-from fairlane.http.routes.messages import place_of
+from fairlane.http.routes.browse import place_of
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_dead_letters import Pagination

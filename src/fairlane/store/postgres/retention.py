@@ -10,8 +10,8 @@ import asyncpg
 
 from fairlane.errors import LeaseLost
 from fairlane.model.retention import HISTORY_SECONDS, PARTITION_HISTORY_SECONDS, Expired, Retained, Step
+from fairlane.store.postgres.browse import Browse
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.contents import Contents
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "retention.sql")
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class Retention:
-    def __init__(self, database: Database, shards: list[int], contents: Contents) -> None:
+    def __init__(self, database: Database, shards: list[int], browse: Browse) -> None:
         self._database = database
         self._shards = shards
-        self._contents = contents
+        self._browse = browse
         self._surveyed = 0
         self._letters: list[tuple[int, int]] = []
 
@@ -53,7 +53,7 @@ class Retention:
                 if gone[0]:
                     expired.append(Expired(queue_id, "dead_letters", *gone))
                     more = more or gone[0] == _LETTERS
-        return Step(expired, await self._contents.trim_some(_TRIMS) or more)
+        return Step(expired, await self._browse.trim_some(_TRIMS) or more)
 
     async def _fenced(self, token: int, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
         """Do work as the leader: nobody else can become it before this is committed."""

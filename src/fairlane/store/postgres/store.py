@@ -17,8 +17,8 @@ from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
+from fairlane.store.postgres.browse import Browse
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
-from fairlane.store.postgres.contents import Contents
 from fairlane.store.postgres.dead_letters import DeadLetters
 from fairlane.store.postgres.flags import Flags
 from fairlane.store.postgres.groups import Groups
@@ -26,8 +26,8 @@ from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
 from fairlane.store.postgres.operations import Operations
-from fairlane.store.postgres.port import Port
 from fairlane.store.postgres.pauses import Pauses
+from fairlane.store.postgres.port import Port
 from fairlane.store.postgres.question import Question
 from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.recurring import Recurring
@@ -64,7 +64,7 @@ class PostgresStore:
         self.messages = Messages(database, shards, self._ahead.saw)
         port = Port(database, self.messages)
         self.dead_letters = DeadLetters(database, shards, self.messages, self.queues)
-        self.contents = Contents(database, shards, self.messages)
+        self.browse = Browse(database, shards, self.messages)
         self.statistics = Statistics(database, shards)
         self.traces = Traces(port)
         self.streams = Streams(database, shards, self.messages)
@@ -72,7 +72,7 @@ class PostgresStore:
         self.operations = Operations(database, shards, self.messages)
         self.pauses = Pauses(database, shards)
         self.leadership = Leadership(port)
-        self.retention = Retention(database, shards, self.contents)
+        self.retention = Retention(database, shards, self.browse)
         self.keys = Keys(port)
         self.vault: Vault | None = None
         self.schedules = Schedules(database, shards, self.messages)
@@ -106,7 +106,7 @@ class PostgresStore:
             await store.answer()
             store._ahead.saw(await store.now())
             await store.queues.purge()
-            await store.contents.trim()
+            await store.browse.trim()
         except BaseException:
             await store.close()
             raise

@@ -18,7 +18,7 @@ from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
-from fairlane.store import base, programs, timed
+from fairlane.store import base, streams, timed
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
@@ -226,7 +226,7 @@ class SealedTraces(Over):
 
 
 class SealedStreams(Over):
-    _family: programs.Streams
+    _family: streams.Streams
 
     async def cycle(
         self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]

@@ -23,8 +23,8 @@ from fairlane.model.retention import (
     Step,
 )
 from fairlane.store import statements
+from fairlane.store.sqlite.browse import Browse
 from fairlane.store.sqlite.claims import open_of
-from fairlane.store.sqlite.contents import Contents
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import first_at_or_after, segment_time_at
@@ -43,9 +43,9 @@ _TRIMS: Final = 10
 
 
 class Retention:
-    def __init__(self, database: Database, contents: Contents) -> None:
+    def __init__(self, database: Database, browse: Browse) -> None:
         self._database = database
-        self._contents = contents
+        self._browse = browse
         self._surveyed = 0
 
     async def due(self) -> bool:
@@ -59,7 +59,7 @@ class Retention:
         expired, looked = await self._fenced(token, lambda db, now: _expire(db, now, limit))
         letters = await self._fenced(token, _expire_letters)
         more = covering or looked == limit or any(one.messages == _LETTERS for one in letters)
-        return Step(expired + letters, await self._contents.trim_some(_TRIMS) or more)
+        return Step(expired + letters, await self._browse.trim_some(_TRIMS) or more)
 
     async def _fenced(self, token: int, work: Work[Any]) -> Any:
         """Do work as the leader."""

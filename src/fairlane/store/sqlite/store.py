@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store import base, operations, programs, reading, specs, timed, upkeep
+from fairlane.store import base, browse, operations, specs, statistics, streams, timed, upkeep
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
@@ -15,15 +15,15 @@ from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.sealed.vault import Vault
-from fairlane.store.sqlite.contents import Contents
+from fairlane.store.sqlite.browse import Browse
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
 from fairlane.store.sqlite.flags import Flags
 from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
-from fairlane.store.sqlite.port import Port
 from fairlane.store.sqlite.pauses import Pauses
+from fairlane.store.sqlite.port import Port
 from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.recurring import Recurring
 from fairlane.store.sqlite.retention import Retention
@@ -43,10 +43,10 @@ class SqliteStore:
     messages: base.Messages
     groups: base.Groups
     dead_letters: base.DeadLetters
-    contents: reading.Contents
-    statistics: reading.Statistics
+    browse: browse.Browse
+    statistics: statistics.Statistics
     traces: Traces
-    streams: programs.Streams
+    streams: streams.Streams
     flags: upkeep.Flags
     operations: operations.Operations
     pauses: upkeep.Pauses
@@ -62,10 +62,10 @@ class SqliteStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        queues, contents, port = Queues(database), Contents(database), Port(database)
-        self._purging = asyncio.create_task(_tidy(queues, contents), name="fairlane-purge")
+        queues, browse, port = Queues(database), Browse(database), Port(database)
+        self._purging = asyncio.create_task(_tidy(queues, browse), name="fairlane-purge")
         self.queues = queues
-        self.contents = contents
+        self.browse = browse
         self.messages = Messages(database)
         self.groups = Groups(database)
         self.dead_letters = DeadLetters(database, queues)
@@ -76,7 +76,7 @@ class SqliteStore:
         self.operations = Operations(database)
         self.pauses = Pauses(database)
         self.leadership = Leadership(port)
-        self.retention = Retention(database, contents)
+        self.retention = Retention(database, browse)
         self.keys = Keys(port)
         self.vault: Vault | None = None
         self.schedules = Schedules(database)
@@ -135,7 +135,7 @@ class SqliteStore:
         await self.close()
 
 
-async def _tidy(queues: Queues, contents: Contents) -> None:
+async def _tidy(queues: Queues, browse: Browse) -> None:
     """Remove what an earlier process was removing."""
     await queues.purge()
-    await contents.trim()
+    await browse.trim()

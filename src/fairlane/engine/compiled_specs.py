@@ -1,4 +1,4 @@
-"""The specs in force, compiled: what a broker asks when a message, a webhook or a command comes.
+"""The compiled specs, those in force: what a broker asks when a message, a webhook or a command comes.
 
 A memory like the catalogue, and renewed with it. It is what the last look at the store found, or what an earlier
 process left in the journal, so that types and signatures are checked while the store is away.
@@ -21,7 +21,7 @@ from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.spec_version import SpecVersion
 from fairlane.outbound.addresses import Allowed, check_url
 from fairlane.spec import ir
-from fairlane.spec.program import QueueProgram, decoded
+from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.store.base import Store
 
 Step = TypeVar("Step")
@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder(ir.Spec).decode
 
 
-class AppProgram:
-    """One spec, compiled. With `strict` InvalidRequest if a secret that it names is missing or too short, or a command
+class CompiledSpec:
+    """A compiled spec. With `strict` InvalidRequest if a secret that it names is missing or too short, or a command
     calls where it may not; otherwise the webhook is there and cannot be used, and the calls fail."""
 
     def __init__(self, spec: ir.Spec, secrets: Secrets, allowed: Allowed, *, strict: bool) -> None:
         self.spec = spec
-        self.queues = {name: QueueProgram(spec, name) for name in spec.queues}
+        self.queues = {name: CompiledQueue(spec, name) for name in spec.queues}
         self.hooks: dict[str, Hook | None] = {}
         for name in spec.webhooks:
             try:
@@ -53,9 +53,9 @@ class AppProgram:
                 _check_url(name, command, allowed)
 
 
-class Programs:
-    """By name: `queues`, `hooks` (None: its secret is missing here), `commands` and `pollers` of all apps of the
-    tenant."""
+class CompiledSpecs:
+    """The compiled specs of a tenant. By name: `queues`, `hooks` (None: its secret is missing here), `commands` and
+    `pollers` of all its apps."""
 
     def __init__(self, store: Store, tenant: str, secrets: Secrets, allowed: Allowed) -> None:
         self._store = store
@@ -63,25 +63,25 @@ class Programs:
         self._secrets = secrets
         self._allowed = allowed
         self._compiling = asyncio.Lock()
-        self._apps: dict[str, tuple[SpecVersion, AppProgram]] = {}
-        self.queues: dict[str, QueueProgram] = {}
+        self._apps: dict[str, tuple[SpecVersion, CompiledSpec]] = {}
+        self.queues: dict[str, CompiledQueue] = {}
         self.hooks: dict[str, Hook | None] = {}
         self.commands: dict[str, ir.CommandSpec] = {}
         self.pollers: dict[str, ir.PollerSpec] = {}
-        self._doors: dict[str, QueueProgram] = {}
+        self._doors: dict[str, CompiledQueue] = {}
         """Of the queues whose messages are looked at when they are pushed."""
         self.loaded = False
         self.idle = False
-        """Whether it is known that no queue has such a program: then a push need not ask any further."""
+        """Whether it is known that no queue has a type or a key: then a push need not ask any further."""
 
     @property
     def versions(self) -> list[SpecVersion]:
         return [version for version, _ in self._apps.values()]
 
-    async def compile(self, spec: ir.Spec) -> AppProgram:
+    async def compile(self, spec: ir.Spec) -> CompiledSpec:
         """A spec that is about to be applied. InvalidRequest if a secret that it names is missing or too short, or a
         command calls where it may not."""
-        return await self.alone(lambda spec: AppProgram(spec, self._secrets, self._allowed, strict=True), spec)
+        return await self.alone(lambda spec: CompiledSpec(spec, self._secrets, self._allowed, strict=True), spec)
 
     async def alone(self, work: Callable[[ir.Spec], Result], spec: ir.Spec) -> Result:
         """Work that parses, beside the loop and one at a time: the parser is one for all."""
@@ -100,7 +100,7 @@ class Programs:
 
     async def _load(self, versions: Sequence[SpecVersion]) -> None:
         """What was compiled before is kept."""
-        apps: dict[str, tuple[SpecVersion, AppProgram]] = {}
+        apps: dict[str, tuple[SpecVersion, CompiledSpec]] = {}
         for version in versions:
             known = self._apps.get(version.app)
             if known is None or known[0] != version:
@@ -108,18 +108,18 @@ class Programs:
             if known is not None:
                 apps[version.app] = known
         self._apps = apps
-        programs = [program for _, program in apps.values()]
-        self.queues = {name: one for program in programs for name, one in program.queues.items()}
-        self.hooks = {name: hook for program in programs for name, hook in program.hooks.items()}
-        self.commands = {name: one for program in programs for name, one in program.spec.commands.items()}
-        self.pollers = {name: one for program in programs for name, one in program.spec.pollers.items()}
+        specs = [compiled for _, compiled in apps.values()]
+        self.queues = {name: one for compiled in specs for name, one in compiled.queues.items()}
+        self.hooks = {name: hook for compiled in specs for name, hook in compiled.hooks.items()}
+        self.commands = {name: one for compiled in specs for name, one in compiled.spec.commands.items()}
+        self.pollers = {name: one for compiled in specs for name, one in compiled.spec.pollers.items()}
         self._doors = {name: queue for name, queue in self.queues.items() if queue.looks}
         self.loaded = True
         self.idle = not self._doors
 
-    def _compiled(self, version: SpecVersion) -> tuple[SpecVersion, AppProgram] | None:
+    def _compiled(self, version: SpecVersion) -> tuple[SpecVersion, CompiledSpec] | None:
         try:
-            return version, AppProgram(_decode(version.document), self._secrets, self._allowed, strict=False)
+            return version, CompiledSpec(_decode(version.document), self._secrets, self._allowed, strict=False)
         except (msgspec.MsgspecError, InvalidRequest) as error:
             log.error("version %d of app %s is not for this broker: %s", version.version, version.app, error)
             return None
@@ -131,10 +131,10 @@ class Programs:
             return request
         if len(request.items) == 1:  # as of every webhook
             [item] = request.items
-            program = self._doors.get(item.queue)
-            if program is None:
+            compiled = self._doors.get(item.queue)
+            if compiled is None:
                 return request
-            return PushRequest(request.tenant, [_admitted(item, program)], request.special, request.traced)
+            return PushRequest(request.tenant, [_admitted(item, compiled)], request.special, request.traced)
         request.queues = {item.queue for item in request.items}
         if self._doors.keys().isdisjoint(request.queues):
             return request
@@ -146,11 +146,11 @@ class Programs:
             return steps
         admitted: list[Any] = list(steps)
         for index, step in enumerate(steps):
-            if not isinstance(step, PushItem) or (program := self._doors.get(step.queue)) is None:
+            if not isinstance(step, PushItem) or (compiled := self._doors.get(step.queue)) is None:
                 continue
             where = f"items[{index}]: " if len(steps) > 1 else ""
             try:
-                admitted[index] = _admitted(step, program)
+                admitted[index] = _admitted(step, compiled)
             except PayloadInvalid as error:
                 raise PayloadInvalid(f"{where}{error}", path=error.path) from None
             except ExpressionFailed as error:
@@ -167,10 +167,10 @@ def _check_url(name: str, command: ir.CommandSpec, allowed: Allowed) -> None:
             raise InvalidRequest(f"command {name!r:.80}: {error}") from None
 
 
-def _admitted(item: PushItem, program: QueueProgram) -> PushItem:
+def _admitted(item: PushItem, compiled: CompiledQueue) -> PushItem:
     payload = bytes(item.payload)
-    program.check(payload)
+    compiled.check(payload)
     # Who names the partition of those who name none is not told from who names none.
-    if not program.keyed or item.partition != DEFAULT_PARTITION:
+    if not compiled.keyed or item.partition != DEFAULT_PARTITION:
         return item
-    return msgspec.structs.replace(item, partition=program.partition(decoded(payload)))
+    return msgspec.structs.replace(item, partition=compiled.partition(decoded(payload)))

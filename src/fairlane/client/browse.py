@@ -1,4 +1,4 @@
-"""Messages as they lie in their queues: looking at them without taking them."""
+"""Browsing: looking at stored messages without taking them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.names import check_count, check_name
 
 
-class Stored(Family):
+class Browse(Family):
+    """Pages of stored messages, and one of them whole."""
+
     async def messages(
         self,
         queue: str | None = None,

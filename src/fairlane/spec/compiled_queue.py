@@ -1,4 +1,4 @@
-"""What a declared queue does with a message: is it one, where does it go, what does it become."""
+"""A compiled queue of a spec: whether a message is one of its own, where it goes, what it becomes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Command(msgspec.Struct, frozen=True):
     input: dict[str, Any]
 
 
-class QueueProgram:
-    """A queue of a spec, compiled. The spec must have passed `check`."""
+class CompiledQueue:
+    """A compiled queue of a spec. The spec must have passed `check`."""
 
     def __init__(self, spec: ir.Spec, name: str) -> None:
         queue = spec.queues[name]
@@ -90,7 +90,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 def preview(spec: ir.Spec, queue: str, payload: bytes) -> Preview:
     """What `queue` would do with a message, step by step as a broker and a worker do it."""
-    program = QueueProgram(spec, queue)
-    program.check(payload)
+    compiled = CompiledQueue(spec, queue)
+    compiled.check(payload)
     message = decoded(payload)
-    return Preview(queue, program.partition(message) or DEFAULT_PARTITION, program.command(message))
+    return Preview(queue, compiled.partition(message) or DEFAULT_PARTITION, compiled.command(message))

@@ -1,4 +1,4 @@
-"""Shapes of messages one by one."""
+"""Shapes of browsing: messages one by one."""
 
 from __future__ import annotations
 

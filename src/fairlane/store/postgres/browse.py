@@ -1,4 +1,4 @@
-"""What queues hold, message by message, on PostgreSQL."""
+"""Browsing on PostgreSQL: messages one by one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fairlane.errors import NotFound
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
+from fairlane.store.browse import DeadLettered
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.groups import SQL as GROUPS
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.queues import recount
-from fairlane.store.reading import DeadLettered
 from fairlane.store.statements import load
 from fairlane.store.values import ActivePartition, Found, MessageHead, Upto
 
-SQL = load("fairlane.store.postgres", "contents.sql")
+SQL = load("fairlane.store.postgres", "browse.sql")
 _TRIM_SEGMENTS = 1000
 """Deleted in one statement: it holds no lock that a push or a pop waits for, but its dead rows come in one go."""
 _TRIM_PARTITIONS = 500
@@ -30,7 +30,7 @@ _YEAR_9999 = 253_402_300_799_000_000
 _DEAD_LETTERED: dict[bytes, DeadLettered] = {b"d": "dead", b"f": "finished", b"g": "gone"}
 
 
-class Contents:
+class Browse:
     def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
         self._database = database
         self._shards = shards

@@ -1,4 +1,4 @@
-"""Messages one by one over HTTP."""
+"""Browsing over HTTP: messages one by one."""
 
 from __future__ import annotations
 

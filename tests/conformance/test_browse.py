@@ -1,4 +1,4 @@
-"""Messages one by one: paging through them, deleting, dead-lettering by hand, clearing."""
+"""Browsing: paging through messages, deleting, dead-lettering by hand, clearing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def waiting(harness: Harness, group: Group) -> int:
 
 async def back(harness: Harness, *partitions: Partition, limit: int = 100, since: int = 0) -> list[MessageHead]:
     where = [Upto(partition.id, FAR) for partition in partitions]
-    return await harness.store.contents.back(where, since=since, limit=limit)
+    return await harness.store.browse.back(where, since=since, limit=limit)
 
 
 # Paging
@@ -66,7 +66,7 @@ async def test_messages_are_read_backward_with_their_ids(harness: Harness) -> No
     assert older == MessageHead(partition.id, 0, first_at, message_id, awkward, trace_id)
 
 
-async def test_reading_backward_ends_at_its_limit_and_begins_below_its_bounds(harness: Harness) -> None:
+async def test_browsing_backward_ends_at_its_limit_and_begins_below_its_bounds(harness: Harness) -> None:
     queue = await harness.queue()
     partition = await harness.partition(queue)
     times = []
@@ -77,7 +77,7 @@ async def test_reading_backward_ends_at_its_limit_and_begins_below_its_bounds(ha
     assert everything == list(range(11, -1, -1))
 
     async def read(until: int = FAR, position: int = FAR, limit: int = 100, since: int = 0) -> list[int]:
-        found = await harness.store.contents.back([Upto(partition.id, until, position)], since=since, limit=limit)
+        found = await harness.store.browse.back([Upto(partition.id, until, position)], since=since, limit=limit)
         return [head.position for head in found]
 
     assert await read(limit=4) == [11, 10, 9, 8]
@@ -93,9 +93,7 @@ async def test_each_partition_is_read_for_itself_in_the_order_asked(harness: Har
     await harness.push(queue, [1, 2, 3], partition="one")
     await harness.push(queue, [1, 2], partition="two")
     gone = Upto(PartitionId(one.id.shard, 2**40), FAR)
-    found = await harness.store.contents.back(
-        [Upto(two.id, FAR), gone, Upto(empty.id, FAR), Upto(one.id, FAR)], limit=2
-    )
+    found = await harness.store.browse.back([Upto(two.id, FAR), gone, Upto(empty.id, FAR), Upto(one.id, FAR)], limit=2)
     assert [(head.partition, head.position) for head in found] == [
         (two.id, 1),
         (two.id, 0),
@@ -114,20 +112,20 @@ async def test_partitions_come_latest_write_first_and_in_pages(harness: Harness)
     await harness.partition(queue, "never written to")
     harness.clock.advance(1)
     await harness.push(other, [1], partition="p0")
-    contents = harness.store.contents
-    everything = await contents.active([queue.id])
+    browse = harness.store.browse
+    everything = await browse.active([queue.id])
     assert sorted(entry.name for entry in everything) == names
     keys = [(entry.last_at, entry.id) for entry in everything]
     assert keys == sorted(keys, reverse=True)
     paged = []
     before = None
-    while page := await contents.active([queue.id], before=before, limit=2):
+    while page := await browse.active([queue.id], before=before, limit=2):
         paged += page
         before = (page[-1].last_at, page[-1].id)
     assert paged == everything
-    recent = await contents.active([queue.id], since=keys[1][0])
+    recent = await browse.active([queue.id], since=keys[1][0])
     assert [entry.name for entry in recent] == ["p6", "p5"]
-    both = await contents.active([queue.id, other.id], name="p0")
+    both = await browse.active([queue.id, other.id], name="p0")
     assert [entry.queue_id for entry in both] == [other.id, queue.id]
 
 
@@ -137,7 +135,7 @@ async def test_partitions_come_latest_write_first_and_in_pages(harness: Harness)
 async def test_a_deleted_message_is_stepped_over(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 6)
     for position in (0, 2, 3):
-        assert await harness.store.contents.delete(partition, position)
+        assert await harness.store.browse.delete(partition, position)
     assert await waiting(harness, group) == 3
     assert await harness.drain(queue, group) == [1, 4, 5]
     assert await waiting(harness, group) == 0
@@ -146,7 +144,7 @@ async def test_a_deleted_message_is_stepped_over(harness: Harness) -> None:
 
 async def test_a_batch_ends_before_a_deleted_message_and_goes_on_behind_it(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 6)
-    await harness.store.contents.delete(partition, 2)
+    await harness.store.browse.delete(partition, 2)
     taken = await harness.pop(queue, group)
     assert taken.data == [0, 1]
     await harness.ack(taken)
@@ -158,7 +156,7 @@ async def test_a_lane_whose_last_messages_are_deleted_is_empty(harness: Harness)
     queue, group, partition = await filled(harness, 3)
     await harness.ack(await harness.pop(queue, group, batch=1))
     for position in (2, 1):
-        await harness.store.contents.delete(partition, position)
+        await harness.store.browse.delete(partition, position)
     assert await harness.store.groups.next_ready_at(group.id) is None
     assert not await harness.pop(queue, group)
     await harness.push(queue, ["next"])
@@ -167,18 +165,18 @@ async def test_a_lane_whose_last_messages_are_deleted_is_empty(harness: Harness)
 
 async def test_deleting_twice_or_what_is_not_there_says_so(harness: Harness) -> None:
     _, _, partition = await filled(harness, 2)
-    contents = harness.store.contents
-    assert await contents.delete(partition, 1)
-    assert not await contents.delete(partition, 1)
-    assert not await contents.delete(partition, 2)
-    assert not await contents.delete(PartitionId(partition.shard, 2**40), 0)
+    browse = harness.store.browse
+    assert await browse.delete(partition, 1)
+    assert not await browse.delete(partition, 1)
+    assert not await browse.delete(partition, 2)
+    assert not await browse.delete(PartitionId(partition.shard, 2**40), 0)
 
 
 async def test_a_deleted_message_is_not_found_or_listed(harness: Harness) -> None:
     queue = await harness.queue()
     partition = await harness.partition(queue)
     await harness.push(queue, [1, 2, 3], ids=["a", "b", "c"])
-    await harness.store.contents.delete(partition.id, 1)
+    await harness.store.browse.delete(partition.id, 1)
     assert await harness.store.messages.find(partition.id, "b") is None
     assert [head.transaction_id for head in await back(harness, partition)] == ["c", "a"]
 
@@ -189,7 +187,7 @@ async def test_a_deleted_id_may_be_pushed_anew(harness: Harness, fresh: bool) ->
     partition = await harness.partition(queue)
     name = harness.mint() if fresh else "an id"
     await harness.push(queue, ["old"], ids=[name])
-    await harness.store.contents.delete(partition.id, 0)
+    await harness.store.browse.delete(partition.id, 0)
     await harness.push(queue, ["new"], ids=[name])
     again = await harness.try_push(queue, ["newer"], ids=[name])
     assert isinstance(again, Duplicates)
@@ -201,7 +199,7 @@ async def test_a_deleted_id_may_be_pushed_anew(harness: Harness, fresh: bool) ->
 async def test_deletion_holds_for_every_group_also_for_later_ones(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 4)
     await harness.ack(await harness.pop(queue, group))
-    await harness.store.contents.delete(partition, 1)
+    await harness.store.browse.delete(partition, 1)
     late = await harness.group(queue, "late", Subscription())
     assert await harness.drain(queue, late) == [0, 2, 3]
     await harness.store.groups.seek(group.id, Seek("beginning"))
@@ -211,7 +209,7 @@ async def test_deletion_holds_for_every_group_also_for_later_ones(harness: Harne
 async def test_who_holds_a_deleted_message_may_still_ack_it(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
     taken = await harness.pop(queue, group)
-    await harness.store.contents.delete(partition, 1)
+    await harness.store.browse.delete(partition, 1)
     settled = await harness.ack(taken)
     assert (settled.state, settled.after, settled.released) == ("ok", 3, True)
     assert not await harness.pop(queue, group)
@@ -220,7 +218,7 @@ async def test_who_holds_a_deleted_message_may_still_ack_it(harness: Harness) ->
 async def test_a_deleted_message_does_not_come_again_after_a_failure(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, retry_limit=0)
     taken = await harness.pop(queue, group)
-    await harness.store.contents.delete(partition, 0)
+    await harness.store.browse.delete(partition, 0)
     await harness.nack(taken, 0)
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
     assert await harness.drain(queue, group) == [1, 2]
@@ -229,7 +227,7 @@ async def test_a_deleted_message_does_not_come_again_after_a_failure(harness: Ha
 async def test_a_deleted_message_does_not_come_again_after_a_lost_lease(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, lease_seconds=5)
     await harness.pop(queue, group)
-    await harness.store.contents.delete(partition, 0)
+    await harness.store.browse.delete(partition, 0)
     harness.clock.advance(5)
     assert await harness.drain(queue, group) == [1, 2]
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
@@ -238,7 +236,7 @@ async def test_a_deleted_message_does_not_come_again_after_a_lost_lease(harness:
 async def test_a_deleted_message_is_not_dead_lettered_by_its_holder(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 2)
     taken = await harness.pop(queue, group)
-    await harness.store.contents.delete(partition, 0)
+    await harness.store.browse.delete(partition, 0)
     await harness.settle(harness.settlement(taken, 2, dead_letters=[Dead(0, "mine")]))
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
     assert (await harness.lane(group)).dead == 0
@@ -248,7 +246,7 @@ async def test_deleting_the_message_a_lane_sleeps_for_wakes_the_lane(harness: Ha
     queue, group, partition = await filled(harness, 2, retry_delay_ms=60_000)
     await harness.nack(await harness.pop(queue, group))
     assert not await harness.pop(queue, group)
-    await harness.store.contents.delete(partition, 0)
+    await harness.store.browse.delete(partition, 0)
     taken = await harness.pop(queue, group)
     assert taken.data == [1]
     assert taken.lane.attempts == 0
@@ -257,15 +255,15 @@ async def test_deleting_the_message_a_lane_sleeps_for_wakes_the_lane(harness: Ha
 async def test_deletion_takes_the_dead_letter_along(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 2, retry_limit=0)
     await harness.nack(await harness.pop(queue, group))
-    await harness.store.contents.delete(partition, 0)
+    await harness.store.browse.delete(partition, 0)
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
 
 
 async def test_deletion_makes_room_exactly_once(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, max_size=3)
     other = await harness.group(queue, "other")
-    contents, depth = harness.store.contents, harness.store.queues.depth
-    await contents.delete(partition, 1)
+    browse, depth = harness.store.browse, harness.store.queues.depth
+    await browse.delete(partition, 1)
     assert await depth(queue.id) == 2
     await harness.push(queue, [3])
     assert isinstance(await harness.try_push(queue, [4]), Full)
@@ -273,7 +271,7 @@ async def test_deletion_makes_room_exactly_once(harness: Harness) -> None:
     assert await depth(queue.id) == 3
     assert await harness.drain(queue, other) == [0, 2, 3]
     assert await depth(queue.id) == 0
-    await contents.delete(partition, 0)
+    await browse.delete(partition, 0)
     assert await depth(queue.id) == 0
     await harness.configure(queue)
     await harness.configure(queue, max_size=3)
@@ -284,7 +282,7 @@ async def test_depth_leaves_deleted_messages_out_also_without_a_limit(harness: H
     queue = await harness.queue()
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1, 2])
-    await harness.store.contents.delete(partition.id, 1)
+    await harness.store.browse.delete(partition.id, 1)
     assert await harness.store.queues.depth(queue.id) == 2
     group = await harness.group(queue)
     await harness.ack(await harness.pop(queue, group))
@@ -296,7 +294,7 @@ async def test_depth_leaves_deleted_messages_out_also_without_a_limit(harness: H
 async def test_a_finished_message_may_be_deleted_and_changes_no_depth(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, max_size=10)
     await harness.ack(await harness.pop(queue, group, batch=2))
-    assert await harness.store.contents.delete(partition, 0)
+    assert await harness.store.browse.delete(partition, 0)
     assert await harness.store.queues.depth(queue.id) == 1
     assert await harness.drain(queue, group) == [2]
     assert await harness.store.queues.depth(queue.id) == 0
@@ -304,7 +302,7 @@ async def test_a_finished_message_may_be_deleted_and_changes_no_depth(harness: H
 
 async def test_auto_ack_steps_over_deleted_messages(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 4, max_size=10)
-    await harness.store.contents.delete(partition, 1)
+    await harness.store.browse.delete(partition, 1)
     seen = []
     while taken := await harness.pop(queue, group, auto_ack=True):
         seen += taken.data
@@ -315,7 +313,7 @@ async def test_auto_ack_steps_over_deleted_messages(harness: Harness) -> None:
 async def test_a_pop_and_a_deletion_at_once_agree(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 2)
     async with harness.hold(Row.partition(partition)) as arrived:
-        deleting = asyncio.create_task(harness.store.contents.delete(partition, 0))
+        deleting = asyncio.create_task(harness.store.browse.delete(partition, 0))
         await arrived(deleting)
         popping = asyncio.create_task(harness.pop(queue, group, batch=1))
         await arrived(deleting, popping)
@@ -334,7 +332,7 @@ async def test_a_pop_and_a_deletion_at_once_agree(harness: Harness) -> None:
 
 async def test_a_message_is_dead_lettered_ahead_of_the_cursor(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 4)
-    assert await harness.store.contents.dead_letter(partition, group.id, 2, "by hand") == "dead"
+    assert await harness.store.browse.dead_letter(partition, group.id, 2, "by hand") == "dead"
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert (letter.position, letter.error, letter.attempts, letter.group) == (2, "by hand", 1, group.name)
     assert msgspec.json.decode(letter.message + b"}")["data"] == 2
@@ -347,7 +345,7 @@ async def test_a_message_is_dead_lettered_ahead_of_the_cursor(harness: Harness) 
 async def test_a_message_at_the_cursor_is_dead_lettered_and_the_lane_goes_on(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 2, retry_delay_ms=60_000)
     await harness.nack(await harness.pop(queue, group), error="it failed")
-    assert await harness.store.contents.dead_letter(partition, group.id, 0, "by hand") == "dead"
+    assert await harness.store.browse.dead_letter(partition, group.id, 0, "by hand") == "dead"
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert (letter.error, letter.attempts) == ("by hand", 1)
     lane = await harness.lane(group)
@@ -357,15 +355,15 @@ async def test_a_message_at_the_cursor_is_dead_lettered_and_the_lane_goes_on(har
 
 async def test_what_is_finished_or_dead_is_not_dead_lettered_again(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
-    contents = harness.store.contents
+    browse = harness.store.browse
     await harness.ack(await harness.pop(queue, group, batch=1))
-    assert await contents.dead_letter(partition, group.id, 0, "late") == "finished"
-    assert await contents.dead_letter(partition, group.id, 2, "once") == "dead"
-    assert await contents.dead_letter(partition, group.id, 2, "twice") == "finished"
-    assert await contents.dead_letter(partition, group.id, 9, "nothing there") == "gone"
-    assert await contents.dead_letter(partition, group.id + 999, 1, "nobody") == "gone"
-    await contents.delete(partition, 1)
-    assert await contents.dead_letter(partition, group.id, 1, "deleted") == "gone"
+    assert await browse.dead_letter(partition, group.id, 0, "late") == "finished"
+    assert await browse.dead_letter(partition, group.id, 2, "once") == "dead"
+    assert await browse.dead_letter(partition, group.id, 2, "twice") == "finished"
+    assert await browse.dead_letter(partition, group.id, 9, "nothing there") == "gone"
+    assert await browse.dead_letter(partition, group.id + 999, 1, "nobody") == "gone"
+    await browse.delete(partition, 1)
+    assert await browse.dead_letter(partition, group.id, 1, "deleted") == "gone"
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert letter.error == "once"
 
@@ -373,14 +371,14 @@ async def test_what_is_finished_or_dead_is_not_dead_lettered_again(harness: Harn
 async def test_only_the_group_named_gives_up(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
     other = await harness.group(queue, "other")
-    await harness.store.contents.dead_letter(partition, group.id, 1, "by hand")
+    await harness.store.browse.dead_letter(partition, group.id, 1, "by hand")
     assert await harness.drain(queue, group) == [0, 2]
     assert await harness.drain(queue, other) == [0, 1, 2]
 
 
 async def test_a_seek_brings_back_what_was_dead_lettered_by_hand(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
-    await harness.store.contents.dead_letter(partition, group.id, 1, "by hand")
+    await harness.store.browse.dead_letter(partition, group.id, 1, "by hand")
     await harness.drain(queue, group)
     await harness.store.groups.seek(group.id, Seek("beginning"))
     assert await harness.drain(queue, group) == [0, 1, 2]
@@ -389,7 +387,7 @@ async def test_a_seek_brings_back_what_was_dead_lettered_by_hand(harness: Harnes
 async def test_who_holds_what_is_dead_lettered_by_hand_may_still_ack_or_fail_it(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, retry_limit=0)
     taken = await harness.pop(queue, group)
-    assert await harness.store.contents.dead_letter(partition, group.id, 0, "by hand") == "dead"
+    assert await harness.store.browse.dead_letter(partition, group.id, 0, "by hand") == "dead"
     settled = await harness.nack(taken, 0)
     assert (settled.state, settled.dead) == ("ok", False)
     assert (await harness.lane(group)).dead == 1
@@ -400,19 +398,19 @@ async def test_who_holds_what_is_dead_lettered_by_hand_may_still_ack_or_fail_it(
 
 async def test_a_message_dead_lettered_by_hand_is_replayed(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 2)
-    await harness.store.contents.dead_letter(partition, group.id, 1, "by hand")
+    await harness.store.browse.dead_letter(partition, group.id, 1, "by hand")
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
     assert await harness.drain(queue, group) == [0, 1]
 
 
 async def test_depth_is_exact_once_the_cursor_has_passed_a_message_dead_lettered_by_hand(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, max_size=3)
-    await harness.store.contents.dead_letter(partition, group.id, 1, "by hand")
+    await harness.store.browse.dead_letter(partition, group.id, 1, "by hand")
     assert await harness.store.queues.depth(queue.id) == 3
     await harness.drain(queue, group)
     assert await harness.store.queues.depth(queue.id) == 0
     await harness.push(queue, [1, 2, 3])
-    await harness.store.contents.dead_letter(partition, group.id, 3, "at the cursor")
+    await harness.store.browse.dead_letter(partition, group.id, 3, "at the cursor")
     assert await harness.store.queues.depth(queue.id) == 2
 
 
@@ -423,15 +421,15 @@ async def test_a_cleared_queue_holds_nothing_and_goes_on(harness: Harness) -> No
     queue, group, partition = await filled(harness, 3)
     other = await harness.group(queue, "other")
     await harness.push(queue, [1, 2], partition="second")
-    await harness.store.contents.delete(partition, 0)
+    await harness.store.browse.delete(partition, 0)
     taken = await harness.pop(queue, group, partition=partition)
-    assert await harness.store.contents.clear(queue.id) == 4
+    assert await harness.store.browse.clear(queue.id) == 4
     assert (await harness.ack(taken)).state == "lost"
     for one in (group, other):
         assert not await harness.pop(queue, one)
         assert await harness.store.groups.next_ready_at(one.id) is None
     assert await harness.store.queues.depth(queue.id) == 0
-    assert await harness.store.contents.active([queue.id]) == []
+    assert await harness.store.browse.active([queue.id]) == []
     assert await harness.store.messages.read(partition, 0, 10) == []
     state = (await harness.store.queues.partitions(queue.id))[0]
     assert (state.start, state.head) == (3, 3)
@@ -439,13 +437,13 @@ async def test_a_cleared_queue_holds_nothing_and_goes_on(harness: Harness) -> No
     assert await harness.drain(queue, other) == ["next"]
     late = await harness.group(queue, "late")
     assert await harness.drain(queue, late) == ["next"]
-    assert await harness.store.contents.clear(queue.id) == 1
+    assert await harness.store.browse.clear(queue.id) == 1
 
 
 async def test_one_partition_is_cleared_alone(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3, max_size=10)
     await harness.push(queue, ["stays"], partition="second")
-    assert await harness.store.contents.clear(queue.id, partition=partition) == 3
+    assert await harness.store.browse.clear(queue.id, partition=partition) == 3
     assert await harness.store.queues.depth(queue.id) == 1
     assert await harness.drain(queue, group) == ["stays"]
 
@@ -453,7 +451,7 @@ async def test_one_partition_is_cleared_alone(harness: Harness) -> None:
 async def test_a_clear_keeps_dead_letters_and_forgets_failures(harness: Harness) -> None:
     queue, group, _ = await filled(harness, 3, retry_limit=0, retry_delay_ms=1000)
     await harness.nack(await harness.pop(queue, group, batch=1))
-    await harness.store.contents.clear(queue.id)
+    await harness.store.browse.clear(queue.id)
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert letter.position == 0
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
@@ -465,7 +463,7 @@ async def test_ids_may_be_pushed_anew_after_a_clear(harness: Harness, fresh: boo
     queue, group, partition = await filled(harness, 0)
     names = [harness.mint() if fresh else f"id {n}" for n in range(3)]
     await harness.push(queue, [1, 2, 3], ids=names)
-    await harness.store.contents.clear(queue.id)
+    await harness.store.browse.clear(queue.id)
     assert await harness.store.messages.find(partition, names[1]) is None
     assert isinstance(await harness.try_push(queue, [4, 5, 6], ids=names), Stored)
     assert isinstance(await harness.try_push(queue, [7], ids=names[:1]), Duplicates)
@@ -476,14 +474,14 @@ async def test_a_queue_that_is_gone_cannot_be_cleared(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.store.queues.delete(queue.tenant, queue.name)
     with pytest.raises(NotFound):
-        await harness.store.contents.clear(queue.id)
+        await harness.store.browse.clear(queue.id)
 
 
 async def test_the_rows_of_a_cleared_queue_are_gone(harness: Harness) -> None:
     queue, _, partition = await filled(harness, 0)
     for number in range(30):
         await harness.push(queue, [number])
-    await harness.store.contents.clear(queue.id)
+    await harness.store.browse.clear(queue.id)
     for table in ("segments", "trims"):
         [(count,)] = await harness.place.sql(
             f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1", partition.id
@@ -493,8 +491,8 @@ async def test_the_rows_of_a_cleared_queue_are_gone(harness: Harness) -> None:
 
 async def test_a_deleted_queue_takes_its_exceptions_along(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
-    await harness.store.contents.delete(partition, 1)
-    await harness.store.contents.dead_letter(partition, group.id, 2, "by hand")
+    await harness.store.browse.delete(partition, 1)
+    await harness.store.browse.dead_letter(partition, group.id, 2, "by hand")
     await harness.store.queues.delete(queue.tenant, queue.name)
     [(count,)] = await harness.place.sql("SELECT count(*) FROM fairlane.skips WHERE partition_id = $1", partition.id)
     assert count == 0
@@ -504,10 +502,10 @@ async def test_every_message_is_finished_waiting_dead_or_deleted(harness: Harnes
     queue, group, partition = await filled(harness, 40, retry_limit=1, lease_seconds=5)
     deleted = {5, 6, 7, 20, 39}
     for position in sorted(deleted):
-        await harness.store.contents.delete(partition, position)
+        await harness.store.browse.delete(partition, position)
     by_hand = {11, 30}
     for position in sorted(by_hand):
-        assert await harness.store.contents.dead_letter(partition, group.id, position, "by hand") == "dead"
+        assert await harness.store.browse.dead_letter(partition, group.id, position, "by hand") == "dead"
     finished: set[int] = set()
     step = 0
     while taken := await harness.pop(queue, group, batch=4):

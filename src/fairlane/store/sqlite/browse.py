@@ -1,4 +1,4 @@
-"""What queues hold, message by message: pages of it, and messages taken out of the order of the log."""
+"""Browsing: pages of messages, and messages taken out of the order of the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store import statements
-from fairlane.store.reading import DeadLettered
+from fairlane.store.browse import DeadLettered
 from fairlane.store.sqlite import claims, deleted_ids, lanes, log
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import SLACK_US
@@ -26,12 +26,12 @@ from fairlane.store.sqlite.seeding import QUEUES, recount_depth, seed_partition
 from fairlane.store.sqlite.verdicts import judge
 from fairlane.store.values import ActivePartition, Dead, Found, MessageHead, Upto, Verdicts
 
-SQL = statements.load("fairlane.store.sqlite", "contents.sql")
+SQL = statements.load("fairlane.store.sqlite", "browse.sql")
 TRIM_ROWS: Final = 1_000  # deleted in one step: others wait for it some milliseconds
 _log = logging.getLogger(__name__)
 
 
-class Contents:
+class Browse:
     def __init__(self, database: Database) -> None:
         self._database = database
 

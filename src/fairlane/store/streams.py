@@ -1,25 +1,18 @@
-"""The store contract: what streams keep. What `store.base` says of all verbs holds."""
+"""The store contract of streams. What `store.base` says of all verbs holds."""
 
 from __future__ import annotations
 
-from builtins import list as List  # a family has a verb of that name
 from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
-from fairlane.store.values import (
-    PushResult,
-    Settled,
-    Settlement,
-    Slice,
-    Verdicts,
-)
+from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
 
 
 class Streams(Protocol):
-    """Queries over queues, and the state they keep for each partition."""
+    """Streams: queries over queues, and the state they keep for each partition."""
 
     async def register(self, tenant: str, query: StreamQuery, *, reset: bool) -> Registered:
         """The query of this name, made with the given id if it is new.
@@ -32,13 +25,13 @@ class Streams(Protocol):
 
     async def state(
         self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
-    ) -> List[StateRow]:
+    ) -> list[StateRow]:
         """The first that match, by key in the order of its UTF-8 bytes."""
         ...
 
     async def cycle(
         self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[List[Settled], List[PushResult]]:
+    ) -> tuple[list[Settled], list[PushResult]]:
         """`Messages.transact` with the change of state in the same transaction: all of it, or nothing.
 
         Cycles of one query and partition come one after another. NotFound if the query or the partition is gone,

@@ -1,4 +1,4 @@
-"""Messages one by one: pages of them, one with all that is known of it, delete, retry, give up."""
+"""Browsing: pages of messages, one with all that is known of it, delete, retry, give up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.http.query import moment, name_or_none, read
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
-from fairlane.http.wire_messages import (
+from fairlane.http.wire_browse import (
     DeadLetterBody,
     DeadLetteredMessage,
     DeletedMessage,
@@ -109,7 +109,7 @@ async def show(app: App, request: Request) -> Response:
 
 async def delete(app: App, request: Request) -> Response:
     detail = await _detail(app, request)
-    if not await app.engine.store.contents.delete(detail.partition_id, detail.message.position):
+    if not await app.engine.store.browse.delete(detail.partition_id, detail.message.position):
         raise NotFound("Message not found")
     app.engine.announce(detail.queue.id, 1)
     answer = DeletedMessage(
@@ -176,9 +176,7 @@ async def dead_letter(app: App, request: Request) -> Response:
     error = storable(body.error or "moved to the dead letters by hand", chars_max=ERROR_CHARS_MAX)
     place = (detail.partition_id, detail.message.position)
     dead = [
-        group.name
-        for group in groups
-        if await store.contents.dead_letter(place[0], group.id, place[1], error) == "dead"
+        group.name for group in groups if await store.browse.dead_letter(place[0], group.id, place[1], error) == "dead"
     ]
     if not dead:
         raise Conflict("no group has this message still before it, so there is none that could give it up")

@@ -1,29 +1,21 @@
-"""The store contract: what queues hold, and how their groups stand. What `store.base` says of all verbs holds.
+"""The store contract of browsing: looking at messages without taking them. What `store.base` says of all verbs holds.
 
-None of these reads is counted message by message: numbers come from heads and cursors, and pages from segments.
+No read counts message by message: pages come from segments.
 """
 
 from __future__ import annotations
 
-from builtins import list as List  # a family has a verb of that name
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import NEVER_AT
-from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
-from fairlane.store.values import (
-    ActivePartition,
-    Found,
-    MessageHead,
-    Upto,
-)
+from fairlane.store.values import ActivePartition, Found, MessageHead, Upto
 
 DeadLettered = Literal["dead", "finished", "gone"]
 
 
-class Contents(Protocol):
-    """What queues hold, message by message: looking at it, and taking messages out of the order of the log.
+class Browse(Protocol):
+    """Browsing: messages of queues one by one, and taking them out of the order of the log.
 
     A message taken out stays where it is until its segment goes; positions keep their meaning. Pops step over it.
     """
@@ -36,21 +28,21 @@ class Contents(Protocol):
         since: int = 0,
         before: tuple[int, PartitionId] | None = None,
         limit: int = 100,
-    ) -> List[ActivePartition]:
+    ) -> list[ActivePartition]:
         """Partitions that hold messages and were written to at or after `since`, latest write first, then greatest
         id first; `before` is (last_at, id) of the last one seen; `name`: only those called so."""
         ...
 
-    async def back(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> List[MessageHead]:
+    async def back(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> list[MessageHead]:
         """Of each partition the newest messages below its bound, up to `limit` of each, created at or after `since`;
         deleted ones are left out. Partitions in the order given, each newest first."""
         ...
 
-    async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> List[Found]:
+    async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> list[Found]:
         """Messages of these queues that carry a traceId, in no order; also deleted ones whose rows are still there."""
         ...
 
-    async def with_id(self, queue_ids: Sequence[int], transaction_id: str) -> List[Found]:
+    async def with_id(self, queue_ids: Sequence[int], transaction_id: str) -> list[Found]:
         """Where messages of these queues with this transactionId may be, in no order: by the ids that are remembered,
         and by the time inside a UUIDv7. Whoever reads them compares."""
         ...
@@ -77,39 +69,4 @@ class Contents(Protocol):
 
         Every group stands at the head afterwards. Dead letters stay. Rows go in bounded steps. NotFound if the
         queue is gone."""
-        ...
-
-
-class Statistics(Protocol):
-    """What queues hold, in numbers, and how far groups are."""
-
-    async def queues(self, queue_ids: Sequence[int]) -> List[QueueStats]:
-        """One for each queue that is there, in the order asked."""
-        ...
-
-    async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionStats]:
-        """Partitions whose name is greater than `after`, by name."""
-        ...
-
-    async def groups(self, queue_ids: Sequence[int]) -> List[GroupStats]:
-        """One for each group of these queues, in no order."""
-        ...
-
-    async def lagging(self, queue_ids: Sequence[int], *, oldest_before: int, limit: int = 1000) -> List[LaggingLane]:
-        """Lanes whose first unfinished message came before this time, oldest first."""
-        ...
-
-    async def leases(
-        self, queue_ids: Sequence[int], *, group: str | None = None, ends_before: int = NEVER_AT, limit: int = 1000
-    ) -> List[ActiveLease]:
-        """Live leases, of one group or of all, that end before this time unless they are renewed, the next to end
-        first."""
-        ...
-
-    async def standings(self, partitions: Sequence[PartitionId]) -> List[Standing]:
-        """Every group's cursor in these partitions, by partition and group."""
-        ...
-
-    async def dead_among(self, places: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
-        """Those of the messages that some group gave up on."""
         ...

@@ -1,4 +1,5 @@
-"""Settings read from the tree, each as what it must be. What is wrong is noted, so that one run finds everything."""
+"""A file of a spec while it is compiled: its settings, each as what it must be. What is wrong is noted, so that one run
+finds everything."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ class Place(NamedTuple):
     node: tree.Node
 
 
-class Reading:
-    """One file while it is compiled. `problems` and `places` are those of the whole spec."""
+class SpecFile:
+    """A file of a spec. `problems` and `places` are those of the whole spec."""
 
     def __init__(self, source: Source, problems: list[SpecError], places: dict[Path, Place]) -> None:
         self.source = source
