@@ -1,17 +1,17 @@
 -- name: lead
-INSERT INTO fairlane.services AS s (name, token, leads_until, rests_until)
+INSERT INTO fairlane.leadership AS l (name, token, leads_until, rests_until)
 VALUES (:name, 1, coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds), '-infinity')
-ON CONFLICT (name) DO UPDATE SET token = s.token + 1, leads_until = excluded.leads_until
-WHERE s.leads_until <= coalesce(:now, clock_timestamp())
-  AND (:early OR s.rests_until <= coalesce(:now, clock_timestamp()))
-RETURNING s.token;
+ON CONFLICT (name) DO UPDATE SET token = l.token + 1, leads_until = excluded.leads_until
+WHERE l.leads_until <= coalesce(:now, clock_timestamp())
+  AND (:early OR l.rests_until <= coalesce(:now, clock_timestamp()))
+RETURNING l.token;
 
 -- name: keep
-UPDATE fairlane.services s SET leads_until = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds)
-WHERE s.name = :name AND s.token = :token AND s.leads_until > coalesce(:now, clock_timestamp())
-RETURNING s.token;
+UPDATE fairlane.leadership l SET leads_until = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds)
+WHERE l.name = :name AND l.token = :token AND l.leads_until > coalesce(:now, clock_timestamp())
+RETURNING l.token;
 
 -- name: rest
-UPDATE fairlane.services s
+UPDATE fairlane.leadership l
 SET leads_until = '-infinity', rests_until = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds)
-WHERE s.name = :name AND s.token = :token;
+WHERE l.name = :name AND l.token = :token;

@@ -3,7 +3,7 @@ SELECT EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.ruled) OR EXISTS (SELECT 
     OR EXISTS (SELECT 1 FROM fairlane.expiries) OR EXISTS (SELECT 1 FROM fairlane.deleted_ids) OR EXISTS (SELECT 1 FROM fairlane.retention_minutes);
 
 -- name: fence
-SELECT 1 FROM fairlane.services s WHERE s.name = 'retention' AND s.token = $1 AND s.leads_until > coalesce($2, clock_timestamp())
+SELECT 1 FROM fairlane.leadership l WHERE l.name = 'retention' AND l.token = $1 AND l.leads_until > coalesce($2, clock_timestamp())
 FOR SHARE;
 
 -- name: rules_gone

@@ -486,7 +486,7 @@ CREATE TABLE fairlane.switches (
 );
 
 -- Work that one broker at a time does for all of them. A token names one time of leading, and is never used again.
-CREATE TABLE fairlane.services (
+CREATE TABLE fairlane.leadership (
     name text PRIMARY KEY,
     token bigint NOT NULL, leads_until timestamptz NOT NULL, rests_until timestamptz NOT NULL
 );

@@ -6,7 +6,7 @@ select exists (select 1 from queues where options ->> '$.retention_enabled' or o
     or exists (select 1 from retention_minutes)
 
 -- name: fence
-select 1 from services where name = 'retention' and token = ? and leads_until > ?
+select 1 from leadership where name = 'retention' and token = ? and leads_until > ?
 
 -- name: rules_gone
 delete from retention_rules

@@ -439,8 +439,8 @@ create table switches (
     enabled integer not null, changed_at integer not null
 ) without rowid, strict;
 
--- Work that is done now and then. A token names one time of leading, and is never used again.
-create table services (
+-- Work that one task at a time does for all. A token names one time of leading, and is never used again.
+create table leadership (
     name text primary key,
     token integer not null, leads_until integer not null, rests_until integer not null
 ) without rowid, strict;
