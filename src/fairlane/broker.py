@@ -163,11 +163,11 @@ class Broker(Administration):
     async def scheduled(self, queue: str, *, limit: int = 100) -> list[Waiting]:
         """Messages that wait for their time, next due first."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
-        return await self.engine.schedules.list(self.tenant, queue, limit=limit)
+        return await self.engine.scheduled.list(self.tenant, queue, limit=limit)
 
     async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
         """Forget a scheduled message; False if it does not wait (any more)."""
-        return await self.engine.schedules.cancel(self.tenant, queue, partition, transaction_id)
+        return await self.engine.scheduled.cancel(self.tenant, queue, partition, transaction_id)
 
     async def reschedule(
         self,
@@ -180,7 +180,7 @@ class Broker(Administration):
     ) -> int | None:
         """Let a scheduled message be due at another time; that time, None if it does not wait (any more)."""
         when = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
-        return await self.engine.schedules.reschedule(self.tenant, queue, partition, transaction_id, when)
+        return await self.engine.scheduled.reschedule(self.tenant, queue, partition, transaction_id, when)
 
     async def pop(
         self,

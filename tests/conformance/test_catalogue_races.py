@@ -12,7 +12,7 @@ from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.values import Full, Gone, Stored
 from tests.conformance.harness import Harness
 from tests.conformance.places import Row, until
-from tests.conformance.test_schedules import fire, schedule
+from tests.conformance.test_scheduled import fire, schedule
 
 
 async def no_rows(harness: Harness, partition_id: int) -> bool:
@@ -162,7 +162,7 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
             met.append(tasks.create_task(call))
             await arrived(*met)
     assert len(harness.place.deadlocks()) == before
-    assert await harness.store.schedules.list(queue.id) == []
+    assert await harness.store.scheduled.list(queue.id) == []
     assert await harness.drain(other) == ["due"]
     if verb == "clear":
         assert await harness.drain(queue, group) == []

@@ -144,7 +144,7 @@ async def test_a_scheduled_message_is_a_duplicate_of_one_that_went(harness: Harn
     for position, id in enumerate(ids):
         part = harness.slice(queue, partition, ["later"], ids=[id])
         later = Scheduled(part, partition.name, due_at=[None], delay_ms=[1000])
-        [result] = await harness.store.schedules.add([later])
+        [result] = await harness.store.scheduled.add([later])
         assert not isinstance(result, Kept)
         assert only(result).position == position
 

@@ -289,7 +289,7 @@ async def test_what_waits_for_its_time_waits_sealed(harness: Harness) -> None:
     queue = await sealed_queue(harness)
     partition = await harness.partition(queue)
     part = Scheduled(harness.slice(queue, partition, [CANARY]), partition.name, [None], [1000])
-    [kept] = await harness.store.schedules.add([part])
+    [kept] = await harness.store.scheduled.add([part])
     assert isinstance(kept, Kept)
     waiting = (
         "SELECT m.body FROM fairlane.bundles b JOIN fairlane.bundle_messages m ON m.id = b.id WHERE b.partition_id = $1"
@@ -297,7 +297,7 @@ async def test_what_waits_for_its_time_waits_sealed(harness: Harness) -> None:
     rows = await harness.place.sql(waiting, partition.id.id)
     assert [CANARY.encode() in bytes(row[0]) for row in rows] == [False]
     harness.clock.advance(1)
-    assert (await harness.store.schedules.fire()).queues[queue.id] == 1
+    assert (await harness.store.scheduled.fire()).queues[queue.id] == 1
     assert (await harness.pop(queue)).data == [CANARY]
 
 

@@ -34,7 +34,7 @@ def later(broker: Broker, queue: str) -> Awaitable[Any]:
 
 CALLS = pytest.mark.parametrize(
     ("family", "verb", "call"),
-    [("messages", "push", push), ("messages", "transact", bundle), ("schedules", "add", later)],
+    [("messages", "push", push), ("messages", "transact", bundle), ("scheduled", "add", later)],
     ids=["push", "transaction", "schedule"],
 )
 

@@ -104,7 +104,7 @@ class DeliveryMachine(Losing):
         tx = f"id {self.made}" if named else None
         due_at = self.now + delay_ms * 1000
         for again, _ in enumerate(self.calls()):
-            with self.losing("schedules", "add"):
+            with self.losing("scheduled", "add"):
                 call = self.broker.push(QUEUE, 0, partition=partition, transaction_id=tx, delay_ms=delay_ms)
                 outcome = self.run(call)
             if named and again:
@@ -139,7 +139,7 @@ class DeliveryMachine(Losing):
     @rule()
     def fire(self) -> None:
         fired = 0
-        while (step := self.run(self.broker.store.schedules.fire(limit=3))).count:
+        while (step := self.run(self.broker.store.scheduled.fire(limit=3))).count:
             fired += step.queues.get(self.queue_id, 0)
         assert fired == self.model.fire(self.now)
 

@@ -12,7 +12,7 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
-from fairlane.engine import push, schedule, transact
+from fairlane.engine import push, scheduled, transact
 from fairlane.errors import OutcomeUnknown
 from tests.stateful.places import Place
 
@@ -61,7 +61,7 @@ class Losing(RuleBasedStateMachine):
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(of, verb, losing))
-            for module in (push, schedule, transact):
+            for module in (push, scheduled, transact):
                 stack.enter_context(mock.patch.object(module, "UNKNOWN_PAUSES", (0.0, 0.0, 0.0)))
             yield lost
 

@@ -20,7 +20,7 @@ from fairlane.client.queues import Queues
 from fairlane.client.recurring import Recurring
 from fairlane.client.retention import Retention
 from fairlane.client.retries import Retries
-from fairlane.client.schedules import Schedules
+from fairlane.client.scheduled import ScheduledMessages
 from fairlane.client.servers import Servers
 from fairlane.client.sources import Sources
 from fairlane.client.specs import Specs
@@ -55,7 +55,7 @@ class Client(
     Groups,
     DeadLetters,
     Pausing,
-    Schedules,
+    ScheduledMessages,
     Retention,
     Recurring,
     Workers,

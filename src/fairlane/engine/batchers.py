@@ -10,7 +10,7 @@ from fairlane.engine.batch_policy import BatchPolicy, Weight
 from fairlane.engine.batcher import Batcher
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.flushes import Flushes
-from fairlane.engine.schedule import Scheduler
+from fairlane.engine.scheduled import ScheduledMessages
 from fairlane.errors import LaneLocked
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
 from fairlane.store.base import Store
@@ -23,10 +23,10 @@ Acks = Batcher[AckRequest, Sequence[AckOutcome]]
 class Batchers:
     """`push_operations` and `ack_operations` make operations, to be applied later."""
 
-    def __init__(self, store: Store, flushes: Flushes, schedules: Scheduler) -> None:
+    def __init__(self, store: Store, flushes: Flushes, scheduled: ScheduledMessages) -> None:
         wide = BatchPolicy(flushes=store.flushes())
         self.pushes: Pushes = Batcher(flushes.push, wide, weigh=_weigh_push)
-        self.schedulings: Pushes = Batcher(schedules.flush, wide, weigh=_weigh_push)
+        self.scheduled: Pushes = Batcher(scheduled.flush, wide, weigh=_weigh_push)
         self.acks: Acks = Batcher(flushes.ack, wide, weigh=_weigh_ack)
         self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(_renewing(store), BatchPolicy())
         self.push_operations: Pushes = Batcher(flushes.enqueue, BatchPolicy(), weigh=_weigh_push)
@@ -39,7 +39,7 @@ class Batchers:
 
     async def stop_pushes(self) -> None:
         await self.pushes.stop()
-        await self.schedulings.stop()
+        await self.scheduled.stop()
 
     async def stop(self) -> None:
         """The rest, when nobody pops any more."""

@@ -42,7 +42,7 @@ from fairlane.engine.push import Pusher
 from fairlane.engine.recurring import Recurring
 from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
-from fairlane.engine.schedule import Scheduler
+from fairlane.engine.scheduled import ScheduledMessages
 from fairlane.engine.sources import Sources
 from fairlane.engine.specs import Specs
 from fairlane.engine.store_watch import StoreWatch
@@ -109,7 +109,7 @@ class Engine:
         self._pusher = Pusher(store, self.catalogue, announcer.stored, enqueuer.push, capacity)
         self.timekeeper = Timekeeper(store, announcer.appended)
         self.priorities = Priorities(store, self.catalogue)
-        self.schedules = Scheduler(store, self.catalogue, self._pusher, self.timekeeper.wake)
+        self.scheduled = ScheduledMessages(store, self.catalogue, self._pusher, self.timekeeper.wake)
         self._popper = Popper(
             store,
             self.catalogue,
@@ -143,12 +143,12 @@ class Engine:
         wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
         self._polls = Polls(self._popper, wide_popper, self.telemetry, self.journal_route)
         flushes = Flushes(self._pusher, self._acker, defer_acks, announcer.flushed, self.journal_route)
-        self._batchers = batchers = Batchers(store, flushes, self.schedules)
+        self._batchers = batchers = Batchers(store, flushes, self.scheduled)
         self.admission = Admission(limits, batchers, self.operation_drain, self.telemetry)
         self._intake = Intake(
             self.compiled_specs,
             self.priorities,
-            self.schedules,
+            self.scheduled,
             batchers,
             self.admission,
             self.journal_route,

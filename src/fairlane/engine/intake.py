@@ -11,7 +11,7 @@ from fairlane.engine.compiled_specs import CompiledSpecs
 from fairlane.engine.draft import MetOperations, PushRequest
 from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.priority import Priorities
-from fairlane.engine.schedule import Scheduler
+from fairlane.engine.scheduled import ScheduledMessages
 from fairlane.errors import StoreUnavailable, Unavailable
 from fairlane.model.outcome import PushOutcome
 from fairlane.telemetry import Telemetry
@@ -24,7 +24,7 @@ class Intake:
         self,
         compiled_specs: CompiledSpecs,
         priorities: Priorities,
-        schedules: Scheduler,
+        scheduled: ScheduledMessages,
         batchers: Batchers,
         admission: Admission,
         route: JournalRoute | None,
@@ -32,7 +32,7 @@ class Intake:
     ) -> None:
         self._compiled_specs = compiled_specs
         self._priorities = priorities
-        self._schedules = schedules
+        self._scheduled = scheduled
         self._batchers = batchers
         self._admission = admission
         self._route = route
@@ -51,7 +51,7 @@ class Intake:
             request = self._compiled_specs.admit(request)
         if request.special:
             items = await self._priorities.apply(request.tenant, request.items, away=self.away)
-            return await self._push_timed(PushRequest(request.tenant, items))
+            return await self._push_scheduled(PushRequest(request.tenant, items))
         return await self._push_now(request)
 
     def _push_now(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:
@@ -77,21 +77,21 @@ class Intake:
                 met.outcomes[index] = outcome
             return met.outcomes
 
-    async def _push_timed(self, request: PushRequest) -> list[PushOutcome]:
+    async def _push_scheduled(self, request: PushRequest) -> list[PushOutcome]:
         """Keep what is to be delivered later aside, and push the rest. While the store is away nothing can be kept for
         later: the journal keeps pushes in their order, not by time."""
-        later = [index for index, item in enumerate(request.items) if self._schedules.is_later(item)]
+        later = [index for index, item in enumerate(request.items) if self._scheduled.is_scheduled(item)]
         if later and self.away:
             raise StoreUnavailable(
                 "the store does not answer, and a message for later cannot wait in the journal; try again, or push it "
                 "without deliverAt and delayMs"
             )
         if len(later) == len(request.items):
-            return await self._keep_for_later(request)
+            return await self._schedule(request)
         rest = [index for index in range(len(request.items)) if index not in set(later)]
         found: dict[int, PushOutcome] = {}
         if later:
-            kept = await self._keep_for_later(PushRequest(request.tenant, [request.items[index] for index in later]))
+            kept = await self._schedule(PushRequest(request.tenant, [request.items[index] for index in later]))
             found |= zip(later, kept, strict=True)
         items = [request.items[index] for index in rest]
         traced = any(item.trace_id is not None for item in items)
@@ -99,8 +99,8 @@ class Intake:
         found |= zip(rest, pushed, strict=True)
         return [found[index] for index in range(len(request.items))]
 
-    def _keep_for_later(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:
-        kept = self._batchers.schedulings.submit(request)
+    def _schedule(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:
+        kept = self._batchers.scheduled.submit(request)
         return self._telemetry.timed(self._telemetry.push, len(request.items), kept)
 
     async def know_specs(self) -> None:

@@ -60,12 +60,12 @@ class Timekeeper(Service):
     async def fire(self) -> float:
         """Append all that is due; how many seconds to wait until there is more."""
         while not self._stopping:
-            due_in = await self._store.schedules.next_in()
+            due_in = await self._store.scheduled.next_in()
             if due_in is None:
                 return _FLOOR_SECONDS
             if due_in > 0:
                 return min(_FLOOR_SECONDS, max(0.001, due_in / 1e6))
-            fired = await self._store.schedules.fire(limit=_FIRE_STEP)
+            fired = await self._store.scheduled.fire(limit=_FIRE_STEP)
             for queue_id, count in fired.queues.items():
                 self.fired += count
                 self._fired(queue_id, count)

@@ -29,7 +29,7 @@ from fairlane.store.operations import Operations
 from fairlane.store.specs import Specs
 from fairlane.store.statistics import Statistics
 from fairlane.store.streams import Streams
-from fairlane.store.timed import Recurring, Schedules
+from fairlane.store.timed import Recurring, ScheduledMessages
 from fairlane.store.upkeep import Flags, Pauses, Retention
 from fairlane.store.values import (
     DeadFilter,
@@ -330,7 +330,7 @@ class Store(Protocol):
     @property
     def pauses(self) -> Pauses: ...
     @property
-    def schedules(self) -> Schedules: ...
+    def scheduled(self) -> ScheduledMessages: ...
     @property
     def leadership(self) -> Leadership: ...
     @property

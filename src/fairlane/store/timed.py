@@ -23,7 +23,7 @@ from fairlane.store.values import (
 )
 
 
-class Schedules(Protocol):
+class ScheduledMessages(Protocol):
     """Messages that are kept aside until they are due. They have no position before that, block nobody, and are no part
     of the queue's depth; `created_at` is the time when they are appended."""
 

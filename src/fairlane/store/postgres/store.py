@@ -32,7 +32,7 @@ from fairlane.store.postgres.question import Question
 from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.recurring import Recurring
 from fairlane.store.postgres.retention import Retention
-from fairlane.store.postgres.schedules import Schedules
+from fairlane.store.postgres.scheduled import ScheduledMessages
 from fairlane.store.postgres.specs import Specs
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
@@ -75,7 +75,7 @@ class PostgresStore:
         self.retention = Retention(database, shards, self.browse)
         self.keys = Keys(port)
         self.vault: Vault | None = None
-        self.schedules = Schedules(database, shards, self.messages)
+        self.scheduled = ScheduledMessages(database, shards, self.messages)
         self.recurring = Recurring(database, self.messages)
         self.workers = Workers(port)
         self.sources = Sources(port)

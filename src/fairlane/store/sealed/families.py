@@ -152,10 +152,10 @@ class SealedMessages(Over):
         return found
 
 
-class SealedSchedules(Over):
+class SealedScheduled(Over):
     """What waits is sealed as it will be stored, so that firing moves it as it is."""
 
-    _family: timed.Schedules
+    _family: timed.ScheduledMessages
 
     async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
         slices = await self._sealed([part.slice for part in parts])

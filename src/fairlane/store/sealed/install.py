@@ -11,7 +11,7 @@ from fairlane.store.sealed.families import (
     SealedGroups,
     SealedMessages,
     SealedRecurring,
-    SealedSchedules,
+    SealedScheduled,
     SealedSources,
     SealedStreams,
     SealedTraces,
@@ -32,7 +32,7 @@ async def install(store: Store, keyring: Keyring | None) -> None:
     opened.groups = SealedGroups(store.groups, vault, store)
     opened.traces = SealedTraces(store.traces, vault, store)
     opened.operations = SealedOperations(store.operations, vault, store)
-    opened.schedules = SealedSchedules(store.schedules, vault, store)
+    opened.scheduled = SealedScheduled(store.scheduled, vault, store)
     opened.recurring = SealedRecurring(store.recurring, vault, store)
     opened.effects = SealedEffects(store.effects, vault, store)
     opened.sources = SealedSources(store.sources, vault, store)

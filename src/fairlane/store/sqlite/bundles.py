@@ -16,7 +16,7 @@ from fairlane.store.sqlite.dedup import FRESH_US
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.values import NO_ID_TIME
 
-SQL = statements.load("fairlane.store.sqlite", "schedules.sql")
+SQL = statements.load("fairlane.store.sqlite", "scheduled.sql")
 _numbers = msgspec.json.Decoder(list[int]).decode
 
 

@@ -28,7 +28,7 @@ from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.recurring import Recurring
 from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.rows import rows
-from fairlane.store.sqlite.schedules import Schedules
+from fairlane.store.sqlite.scheduled import ScheduledMessages
 from fairlane.store.sqlite.specs import Specs
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
@@ -53,7 +53,7 @@ class SqliteStore:
     leadership: Leadership
     retention: upkeep.Retention
     keys: Keys
-    schedules: timed.Schedules
+    scheduled: timed.ScheduledMessages
     recurring: timed.Recurring
     workers: Workers
     sources: Sources
@@ -79,7 +79,7 @@ class SqliteStore:
         self.retention = Retention(database, browse)
         self.keys = Keys(port)
         self.vault: Vault | None = None
-        self.schedules = Schedules(database)
+        self.scheduled = ScheduledMessages(database)
         self.recurring = Recurring(database)
         self.workers = Workers(port)
         self.sources = Sources(port)

@@ -27,7 +27,7 @@ from fairlane.store.values import WAITS, Duplicate, Duplicates, Fired, Gone, Kep
 FULL_PAUSE_US = 1_000_000  # a full queue's messages are tried again after this
 
 
-class Schedules:
+class ScheduledMessages:
     def __init__(self, database: Database) -> None:
         self._database = database
 

@@ -30,12 +30,12 @@ async def schedule(
     partition = await harness.partition(queue, lane)
     slice = harness.slice(queue, partition, payloads, ids)
     due_at = harness.clock() + round(seconds * 1_000_000)
-    [kept] = await harness.store.schedules.add([Scheduled(slice, lane, [due_at] * len(payloads), [0] * len(payloads))])
+    [kept] = await harness.store.scheduled.add([Scheduled(slice, lane, [due_at] * len(payloads), [0] * len(payloads))])
     return kept
 
 
 async def fire(store: Store, limit: int = 1000) -> Fired:
-    return await store.schedules.fire(limit=limit)
+    return await store.scheduled.fire(limit=limit)
 
 
 async def where(harness: Harness, queue: Queue, lane: str = "p") -> PartitionId:
@@ -61,7 +61,7 @@ async def test_a_delay_counts_from_now_by_the_stores_clock(harness: Harness) -> 
     queue = await harness.queue()
     partition = await harness.partition(queue, "p")
     part = Scheduled(harness.slice(queue, partition, [0]), "p", [None], [1500])
-    assert await harness.store.schedules.add([part]) == [Kept([harness.clock() + 1_500_000])]
+    assert await harness.store.scheduled.add([part]) == [Kept([harness.clock() + 1_500_000])]
 
 
 async def test_a_scheduled_message_holds_up_nothing_in_its_lane(harness: Harness) -> None:
@@ -147,11 +147,11 @@ async def test_a_cancelled_message_never_comes(harness: Harness) -> None:
     queue = await harness.queue()
     await schedule(harness, queue, ["no", "yes"], seconds=5, ids=["no", "yes"])
     partition = await where(harness, queue)
-    assert await harness.store.schedules.cancel(partition, "no")
-    assert not await harness.store.schedules.cancel(partition, "no")
+    assert await harness.store.scheduled.cancel(partition, "no")
+    assert not await harness.store.scheduled.cancel(partition, "no")
     harness.clock.advance(5)
     await fire(harness.store)
-    assert not await harness.store.schedules.cancel(partition, "yes"), "it is too late"
+    assert not await harness.store.scheduled.cancel(partition, "yes"), "it is too late"
     assert await harness.drain(queue) == ["yes"]
 
 
@@ -160,9 +160,9 @@ async def test_a_message_can_be_rescheduled_to_sooner_and_later(harness: Harness
     await schedule(harness, queue, ["sooner", "later"], seconds=5, ids=["sooner", "later"])
     partition = await where(harness, queue)
     at = harness.clock()
-    assert await harness.store.schedules.reschedule(partition, "sooner", due_at=at + 1_000_000)
-    assert await harness.store.schedules.reschedule(partition, "later", due_at=at + 9_000_000)
-    assert not await harness.store.schedules.reschedule(partition, "nobody", due_at=at)
+    assert await harness.store.scheduled.reschedule(partition, "sooner", due_at=at + 1_000_000)
+    assert await harness.store.scheduled.reschedule(partition, "later", due_at=at + 9_000_000)
+    assert not await harness.store.scheduled.reschedule(partition, "nobody", due_at=at)
     seen = []
     for _ in range(9):
         harness.clock.advance(1)
@@ -177,7 +177,7 @@ async def test_each_of_many_that_were_scheduled_together_has_its_own_time(harnes
     at = harness.clock()
     times: list[int | None] = [at + (number * 7 % 10 + 1) * 1_000_000 for number in range(10)]
     part = Scheduled(harness.slice(queue, partition, list(range(10))), "p", times, [0] * 10)
-    assert await harness.store.schedules.add([part]) == [Kept([time for time in times if time])]
+    assert await harness.store.scheduled.add([part]) == [Kept([time for time in times if time])]
     seen = []
     for _ in range(10):
         harness.clock.advance(1)
@@ -197,23 +197,23 @@ async def test_those_scheduled_together_are_found_cancelled_and_rescheduled_one_
     partition = await where(harness, queue)
     refused = await schedule(harness, queue, ["again"], seconds=5, ids=[ids[4]])
     assert isinstance(refused, Duplicates)
-    assert await harness.store.schedules.cancel(partition, ids[2])
-    assert not await harness.store.schedules.cancel(partition, ids[2])
+    assert await harness.store.scheduled.cancel(partition, ids[2])
+    assert not await harness.store.scheduled.cancel(partition, ids[2])
     later = harness.clock() + 6_000_000
-    assert await harness.store.schedules.reschedule(partition, ids[0], due_at=later) == later
-    assert await harness.store.schedules.reschedule(partition, ids[0], due_at=later) == later, "it is found again"
-    listed = await harness.store.schedules.list(queue.id)
+    assert await harness.store.scheduled.reschedule(partition, ids[0], due_at=later) == later
+    assert await harness.store.scheduled.reschedule(partition, ids[0], due_at=later) == later, "it is found again"
+    listed = await harness.store.scheduled.list(queue.id)
     assert [one.transaction_id for one in listed] == [ids[1], ids[3], ids[4], ids[5], ids[0]]
     harness.clock.advance(5)
     while not (await fire(harness.store, 2)).queues.get(queue.id):
         continue  # what other tests left behind is due as well
-    assert not await harness.store.schedules.cancel(partition, ids[1]), "it is too late"
-    assert await harness.store.schedules.cancel(partition, ids[5])
+    assert not await harness.store.scheduled.cancel(partition, ids[1]), "it is too late"
+    assert await harness.store.scheduled.cancel(partition, ids[5])
     await fire(harness.store)
     harness.clock.advance(1)
     await fire(harness.store)
     assert await harness.drain(queue) == [1, 3, 4, 0]
-    assert await harness.store.schedules.list(queue.id) == []
+    assert await harness.store.scheduled.list(queue.id) == []
     assert isinstance(await schedule(harness, queue, ["anew"], seconds=5, ids=[ids[2]]), Kept)
 
 
@@ -231,21 +231,21 @@ async def test_a_call_that_comes_after_its_own_repeat_keeps_nothing(
     doubted = msgspec.structs.replace(slice, given=[True, True])
     again = msgspec.structs.replace(late, slice=doubted, repeated=True)
     harness.clock.advance(42 if delay else 72)
-    assert isinstance((await harness.store.schedules.add([again]))[0], Kept)
+    assert isinstance((await harness.store.scheduled.add([again]))[0], Kept)
     if meanwhile == "fired":
         harness.clock.advance(3)
         await fire(harness.store)
     if meanwhile == "moved":
         far = harness.clock() + 3600 * 1_000_000
-        assert await harness.store.schedules.reschedule(partition.id, slice.transaction_ids[0], due_at=far) == far
-    waiting = await harness.store.schedules.list(queue.id)
-    await harness.store.schedules.add([late])
-    assert await harness.store.schedules.list(queue.id) == waiting
+        assert await harness.store.scheduled.reschedule(partition.id, slice.transaction_ids[0], due_at=far) == far
+    waiting = await harness.store.scheduled.list(queue.id)
+    await harness.store.scheduled.add([late])
+    assert await harness.store.scheduled.list(queue.id) == waiting
     harness.clock.advance(3600)
     await fire(harness.store)
     assert sorted(await harness.drain(queue)) == ["a", "b"]
     fresh = Scheduled(harness.slice(queue, partition, ["c"]), "p", [None], [1])
-    assert isinstance((await harness.store.schedules.add([fresh]))[0], Kept)
+    assert isinstance((await harness.store.scheduled.add([fresh]))[0], Kept)
 
 
 async def test_a_call_and_its_repeat_that_meet_keep_their_messages_once(harness: Harness) -> None:
@@ -256,14 +256,14 @@ async def test_a_call_and_its_repeat_that_meet_keep_their_messages_once(harness:
         slice = harness.slice(queue, partition, list(range(20)))
         late = Scheduled(slice, "p", [None] * 20, [1000] * 20)
         again = msgspec.structs.replace(late, slice=msgspec.structs.replace(slice, given=[True] * 20), repeated=True)
-        await asyncio.gather(harness.store.schedules.add([late]), second.schedules.add([again]))
-    assert len(await harness.store.schedules.list(queue.id, limit=1000)) == 100
+        await asyncio.gather(harness.store.scheduled.add([late]), second.schedules.add([again]))
+    assert len(await harness.store.scheduled.list(queue.id, limit=1000)) == 100
 
 
 async def test_a_broker_repeats_a_call_whose_answer_was_lost_and_its_messages_come_once(harness: Harness) -> None:
     broker, queue = harness.broker, harness.name("timed")
     await broker.configure(queue)
-    fails(harness.store.schedules, "add", APPLIED, APPLIED)
+    fails(harness.store.scheduled, "add", APPLIED, APPLIED)
     items = [PushItem(queue=queue, payload=b"%d" % n, partition=f"p{n}", delay_ms=60_000) for n in range(3)]
     outcomes = await broker.push_many(items)
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * 3
@@ -275,11 +275,11 @@ async def test_what_waits_is_listed_in_the_order_it_is_due(harness: Harness) -> 
     queue = await harness.queue()
     for seconds in (3, 1, 2):
         await schedule(harness, queue, [seconds], seconds=seconds, ids=[f"in {seconds}"], lane=f"lane {seconds}")
-    first = await harness.store.schedules.list(queue.id, limit=2)
+    first = await harness.store.scheduled.list(queue.id, limit=2)
     assert [(one.transaction_id, one.partition_name) for one in first] == [("in 1", "lane 1"), ("in 2", "lane 2")]
     after = (first[-1].due_at, first[-1].message_id)
-    assert [one.transaction_id for one in await harness.store.schedules.list(queue.id, after=after)] == ["in 3"]
-    assert await harness.store.schedules.next_in() is not None
+    assert [one.transaction_id for one in await harness.store.scheduled.list(queue.id, after=after)] == ["in 3"]
+    assert await harness.store.scheduled.next_in() is not None
 
 
 async def test_a_full_queue_takes_what_fits_and_the_rest_when_there_is_room(harness: Harness) -> None:
@@ -304,7 +304,7 @@ async def test_a_duplicate_among_those_that_find_no_room_is_dropped_and_the_othe
     await harness.push(queue, ["first"], partition="p", ids=["twice"])
     harness.clock.advance(1)
     assert (await fire(harness.store)).queues.get(queue.id) is None
-    assert [one.transaction_id for one in await harness.store.schedules.list(queue.id)] == ["a", "b"]
+    assert [one.transaction_id for one in await harness.store.scheduled.list(queue.id)] == ["a", "b"]
     seen = []
     for _ in range(3):
         seen += await harness.drain(queue, group)
@@ -319,7 +319,7 @@ async def test_what_waits_for_a_deleted_queue_goes_with_it(harness: Harness) -> 
     await harness.store.queues.delete(queue.tenant, queue.name)
     harness.clock.advance(1)
     assert (await fire(harness.store)).queues.get(queue.id) is None
-    assert await harness.store.schedules.list(queue.id) == []
+    assert await harness.store.scheduled.list(queue.id) == []
     assert isinstance(await schedule_gone(harness, queue), Gone)
 
 
@@ -327,7 +327,7 @@ async def schedule_gone(harness: Harness, queue: Queue) -> Kept | Duplicates | G
     other = await harness.partition(await harness.queue("there"), "p")
     slice = harness.slice(queue, other, [0])
     slice.partition = PartitionId(other.id.shard, 2**40)
-    [kept] = await harness.store.schedules.add([Scheduled(slice, "p", [harness.clock()], [0])])
+    [kept] = await harness.store.scheduled.add([Scheduled(slice, "p", [harness.clock()], [0])])
     return kept
 
 
@@ -366,7 +366,7 @@ async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
     assert await broker.reschedule(queue, "b", deliver_at=at + 1_000_000)
     assert [one.transaction_id for one in await broker.scheduled(queue)] == ["b"]
     harness.clock.advance(1)
-    await harness.store.schedules.fire(limit=10)
+    await harness.store.scheduled.fire(limit=10)
     assert [delivery.json() for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]
 
 

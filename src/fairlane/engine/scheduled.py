@@ -20,7 +20,7 @@ from fairlane.store.values import WAITS, Duplicate, Duplicates, Gone, Kept, Sche
 _ROUNDS_MAX = 100
 
 
-class Scheduler:
+class ScheduledMessages:
     """`wake` tells the timekeeper that there is something new to wait for."""
 
     def __init__(self, store: Store, catalogue: Catalogue, pusher: Pusher, wake: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class Scheduler:
         self._pusher = pusher
         self._wake = wake
 
-    def is_later(self, item: PushItem) -> bool:
+    def is_scheduled(self, item: PushItem) -> bool:
         """Whether the item has a time that is still to come; otherwise it is pushed like any other."""
         if item.delay_ms is not None:
             return item.delay_ms > 0
@@ -50,7 +50,7 @@ class Scheduler:
                 if not (drafts := list(flush.drafts.values())):
                     break
                 try:
-                    results = await self._store.schedules.add([_scheduled(draft, flush) for draft in drafts])
+                    results = await self._store.scheduled.add([_scheduled(draft, flush) for draft in drafts])
                 except OutcomeUnknown:
                     flush.doubtful = True
                     pause = next(pauses, None)
@@ -100,7 +100,7 @@ class Scheduler:
         """False if it does not wait (any more)."""
         place = await self._place(tenant, queue, partition)
         check_name("transactionId", transaction_id)
-        return place is not None and await self._store.schedules.cancel(place, transaction_id)
+        return place is not None and await self._store.scheduled.cancel(place, transaction_id)
 
     async def reschedule(
         self, tenant: str, queue: str, partition: str, transaction_id: str, item: PushItem
@@ -113,7 +113,7 @@ class Scheduler:
         check_name("transactionId", transaction_id)
         if place is None:
             return None
-        due_at = await self._store.schedules.reschedule(
+        due_at = await self._store.scheduled.reschedule(
             place, transaction_id, due_at=item.deliver_at, delay_ms=item.delay_ms or 0
         )
         self._wake()
@@ -123,7 +123,7 @@ class Scheduler:
         self, tenant: str, queue: str, *, after: tuple[int, str] | None = None, limit: int = 100
     ) -> list[Waiting]:
         found = await self._catalogue.existing(tenant, check_name("queue", queue))
-        return await self._store.schedules.list(found.id, after=after, limit=limit)
+        return await self._store.scheduled.list(found.id, after=after, limit=limit)
 
     async def _place(self, tenant: str, queue: str, partition: str) -> PartitionId | None:
         found = await self._catalogue.existing(tenant, check_name("queue", queue))

@@ -23,7 +23,7 @@ class _Rescheduled(msgspec.Struct, rename="camel"):
     deliver_at: Micros | None = None
 
 
-class Schedules(Family):
+class ScheduledMessages(Family):
     async def scheduled(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
         """Messages of a queue that wait for their time, next due first. Raises NotFound."""
         query: dict[str, str | int] = {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)}

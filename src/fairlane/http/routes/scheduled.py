@@ -10,7 +10,7 @@ from fairlane.http.query import moment, read
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode, timestamp_or_none
-from fairlane.http.wire_schedules import (
+from fairlane.http.wire_scheduled import (
     Cancelled,
     RescheduleBody,
     Rescheduled,
@@ -29,7 +29,7 @@ _PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
 async def list_scheduled(app: App, request: Request) -> Response:
     query = read(request.query, ScheduledQuery)
     name = request.params["queue"]
-    found = await app.engine.schedules.list(app.tenant, name, after=_after(query.after), limit=query.limit)
+    found = await app.engine.scheduled.list(app.tenant, name, after=_after(query.after), limit=query.limit)
     return json_response(waiting_out(name, found, query.limit))
 
 
@@ -44,7 +44,7 @@ def _after(page: str) -> tuple[int, str] | None:
 
 async def cancel(app: App, request: Request) -> Response:
     place = request.params["queue"], request.params["partition"], request.params["transactionId"]
-    cancelled = await app.engine.schedules.cancel(app.tenant, *place)
+    cancelled = await app.engine.scheduled.cancel(app.tenant, *place)
     return json_response(Cancelled(queue=place[0], partition=place[1], transaction_id=place[2], cancelled=cancelled))
 
 
@@ -53,7 +53,7 @@ async def reschedule(app: App, request: Request) -> Response:
     place = request.params["queue"], request.params["partition"], request.params["transactionId"]
     at = None if body.deliver_at is None else moment("deliverAt", body.deliver_at)
     when = PushItem(queue="", payload=b"", deliver_at=at, delay_ms=body.delay_ms)
-    due_at = await app.engine.schedules.reschedule(app.tenant, *place, when)
+    due_at = await app.engine.scheduled.reschedule(app.tenant, *place, when)
     answer = Rescheduled(
         queue=place[0],
         partition=place[1],

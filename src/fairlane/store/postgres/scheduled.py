@@ -23,11 +23,11 @@ from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, by_shard
 from fairlane.store.statements import load
 from fairlane.store.values import NO_ID_TIME, Duplicates, Fired, Gone, Kept, Locked, Scheduled, Slice, Waiting
 
-SQL = load("fairlane.store.postgres", "schedules.sql")
+SQL = load("fairlane.store.postgres", "scheduled.sql")
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 
 
-class Schedules:
+class ScheduledMessages:
     def __init__(self, database: Database, shards: List[int], messages: Messages) -> None:
         self._database = database
         self._shards = shards
