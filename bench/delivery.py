@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 
-from bench import firing, timed, workloads
+from bench import delivery_workloads, scheduled, workloads
 from bench.core import Bench, base_arguments
 from bench.load import Load, Run
 from bench.postgres import running, settings_in_force
@@ -30,12 +30,12 @@ from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
 
 ROWS = [
-    Comparison("schedule 100 over 100 partitions", timed.schedule_100, workloads.push_100, "push", 0.5),
-    Comparison("unordered pop 100 + ack", timed.unordered_pop_100_ack, workloads.pop_100_ack, "ordered"),
+    Comparison("schedule 100 over 100 partitions", delivery_workloads.schedule_100, workloads.push_100, "push", 0.5),
+    Comparison("unordered pop 100 + ack", delivery_workloads.unordered_pop_100_ack, workloads.pop_100_ack, "ordered"),
     Comparison(
         "unordered pop 100 + ack, 1 % fail, each read",
-        timed.unordered_pop_100_ack_fail,
-        timed.ordered_pop_100_ack_read,
+        delivery_workloads.unordered_pop_100_ack_fail,
+        delivery_workloads.ordered_pop_100_ack_read,
         "ordered, none fails, each read",
         0.7,
     ),
@@ -51,9 +51,9 @@ MEMORY_GROWTH_MAX = 1.10
 def arguments() -> argparse.Namespace:
     parser = base_arguments(__doc__)
     parser.add_argument(
-        "--scheduled", type=float, nargs="?", const=SCHEDULED_PACE, metavar="PACE", help="only the firing run"
+        "--scheduled", type=float, nargs="?", const=SCHEDULED_PACE, metavar="PACE", help="only the scheduled messages"
     )
-    parser.add_argument("--messages", type=int, default=SCHEDULED_MESSAGES, help="scheduled in the firing run")
+    parser.add_argument("--messages", type=int, default=SCHEDULED_MESSAGES, help="how many are scheduled")
     chosen = parser.parse_args()
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
     return chosen
@@ -71,7 +71,7 @@ class DeliveryBench(Bench):
         messages = 100_000 if self._chosen.quick else RETAINED_MESSAGES
         with self._console.status(f"postgres: {messages:,} messages expire"):
             async with self.fresh("postgres") as url:
-                found = await timed.retention(url, messages=messages)
+                found = await delivery_workloads.retention(url, messages=messages)
         rise = found.beside_ms / found.alone_ms
         self._console.print(
             f"postgres: retention deleted {found.rate.items:,} messages at {found.rate.per_second:,.0f}/s, "
@@ -85,7 +85,7 @@ class DeliveryBench(Bench):
         messages, pace = (20_000, max(pace, 360.0)) if quick else (self._chosen.messages, pace)
         with self._console.status(f"{store}: {messages:,} scheduled messages"):
             async with self.fresh(store) as url:
-                found = await firing.fire(url, messages=messages, pace=pace)
+                found = await scheduled.measure(url, messages=messages, pace=pace)
         quarters = ", ".join(f"{resident / 2**20:.1f}" for resident in found.quarters)
         late = found.lateness
         self._console.print(

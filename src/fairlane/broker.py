@@ -32,7 +32,7 @@ from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
-from fairlane.store.values import Waiting
+from fairlane.store.values import ScheduledMessage
 from fairlane.transaction import Transaction, ack_item, item_of
 
 JOURNAL_BYTES_MAX = 1024**3
@@ -160,7 +160,7 @@ class Broker(Administration):
         check_payloads(items)
         return await self.engine.push(PushRequest(self.tenant, items, special))
 
-    async def scheduled(self, queue: str, *, limit: int = 100) -> list[Waiting]:
+    async def scheduled(self, queue: str, *, limit: int = 100) -> list[ScheduledMessage]:
         """Messages that wait for their time, next due first."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
         return await self.engine.scheduled.list(self.tenant, queue, limit=limit)

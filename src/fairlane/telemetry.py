@@ -146,7 +146,7 @@ class Telemetry:
             self._turn(now)
         verb.record(now - began, items)
 
-    async def timed(self, verb: VerbStats, items: int, work: Awaitable[T]) -> T:
+    async def measured(self, verb: VerbStats, items: int, work: Awaitable[T]) -> T:
         """What `work` comes to, counted; an exception counts as an error."""
         began = time.perf_counter()
         try:

@@ -164,7 +164,7 @@ def test_payloads_and_names_cannot_steer_the_terminal(fairlane: Command, queue: 
     assert out.endswith('  a\\u001b[31m[red]  "\\u009b31m[bold]"\n')
 
 
-def test_a_message_is_pushed_for_later(fairlane: Command, queue: str) -> None:
+def test_a_message_is_scheduled(fairlane: Command, queue: str) -> None:
     pushed = fairlane("push", queue, "1", "--delay-ms", "3600000", "--id", "it", "--json")
     assert (pushed.code, pushed.json["status"]) == (0, "scheduled")
     [listed] = fairlane("queue", "scheduled", queue, "--json").json["messages"]

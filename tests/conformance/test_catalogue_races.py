@@ -12,7 +12,7 @@ from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.values import Full, Gone, Stored
 from tests.conformance.harness import Harness
 from tests.conformance.places import Row, until
-from tests.conformance.test_scheduled import fire, schedule
+from tests.conformance.test_scheduled import append_due, schedule
 
 
 async def no_rows(harness: Harness, partition_id: int) -> bool:
@@ -132,7 +132,7 @@ async def test_a_push_behind_a_limit_being_set_is_held_to_it(harness: Harness) -
     assert await harness.store.queues.depth(queue.id) == 0
 
 
-@pytest.mark.parametrize("first", ["fire", "verb"])
+@pytest.mark.parametrize("first", ["append", "verb"])
 @pytest.mark.parametrize("verb", ["clear", "delete"])
 async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
     harness: Harness, verb: str, first: str
@@ -154,11 +154,11 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
             return await harness.store.browse.clear(queue.id)
         return await harness.store.queues.delete(DEFAULT_TENANT, queue.name)
 
-    held = Row.partition(gate.id) if first == "fire" else Row.cursor(lane.id, group.id)
+    held = Row.partition(gate.id) if first == "append" else Row.cursor(lane.id, group.id)
     async with asyncio.TaskGroup() as tasks, harness.hold(held) as arrived:
-        calls = [fire(harness.store), empty()]
+        calls = [append_due(harness.store), empty()]
         met: list[asyncio.Task[object]] = []
-        for call in calls if first == "fire" else calls[::-1]:
+        for call in calls if first == "append" else calls[::-1]:
             met.append(tasks.create_task(call))
             await arrived(*met)
     assert len(harness.place.deadlocks()) == before

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.model.queue import Queue
 from fairlane.model.segment import ids_of
-from fairlane.store.values import Duplicate, Duplicates, Kept, Scheduled, Slice, Stored
+from fairlane.store.values import Added, Duplicate, Duplicates, ScheduledSlice, Slice, Stored
 from tests.conformance.harness import Harness
 from tests.conformance.test_dedup import aged, only
 from tests.conformance.test_retention import run, total
@@ -143,9 +143,9 @@ async def test_a_scheduled_message_is_a_duplicate_of_one_that_went(harness: Harn
     await run(harness)
     for position, id in enumerate(ids):
         part = harness.slice(queue, partition, ["later"], ids=[id])
-        later = Scheduled(part, partition.name, due_at=[None], delay_ms=[1000])
-        [result] = await harness.store.scheduled.add([later])
-        assert not isinstance(result, Kept)
+        scheduled = ScheduledSlice(part, partition.name, due_at=[None], delay_ms=[1000])
+        [result] = await harness.store.scheduled.add([scheduled])
+        assert not isinstance(result, Added)
         assert only(result).position == position
 
 

@@ -22,7 +22,7 @@ from fairlane.store.base import Store
 from fairlane.store.sealed import vault
 from fairlane.store.sealed.install import install
 from fairlane.store.sealed.keyring import Keyring
-from fairlane.store.values import DeadFilter, Kept, Scheduled
+from fairlane.store.values import Added, DeadFilter, ScheduledSlice
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
 from tests.conformance.test_streams import put, register, state
@@ -288,16 +288,16 @@ async def test_what_waits_for_its_time_waits_sealed(harness: Harness) -> None:
     await opened(harness, OLD)
     queue = await sealed_queue(harness)
     partition = await harness.partition(queue)
-    part = Scheduled(harness.slice(queue, partition, [CANARY]), partition.name, [None], [1000])
+    part = ScheduledSlice(harness.slice(queue, partition, [CANARY]), partition.name, [None], [1000])
     [kept] = await harness.store.scheduled.add([part])
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, Added)
     waiting = (
         "SELECT m.body FROM fairlane.bundles b JOIN fairlane.bundle_messages m ON m.id = b.id WHERE b.partition_id = $1"
     )
     rows = await harness.place.sql(waiting, partition.id.id)
     assert [CANARY.encode() in bytes(row[0]) for row in rows] == [False]
     harness.clock.advance(1)
-    assert (await harness.store.scheduled.fire()).queues[queue.id] == 1
+    assert (await harness.store.scheduled.append_due()).queues[queue.id] == 1
     assert (await harness.pop(queue)).data == [CANARY]
 
 

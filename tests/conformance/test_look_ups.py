@@ -65,7 +65,7 @@ async def test_a_trace_is_found_whatever_way_its_messages_came(harness: Harness)
     await broker.push(queue.name, 1, transaction_id="later", trace_id=trace, delay_ms=1000)
     assert len(await looked_up(harness, queue, trace_id=trace)) == 2
     harness.clock.advance(2)
-    await harness.store.scheduled.fire()
+    await harness.store.scheduled.append_due()
     await broker.ack(await broker.pop(queue.name), "failed")
     [(_, replayed)] = await harness.store.dead_letters.replay(queue.id, DeadFilter())
     found = await looked_up(harness, queue, trace_id=trace)

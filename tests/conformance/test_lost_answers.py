@@ -19,7 +19,7 @@ from tests.conformance.operation_driver import no_operations
 from tests.lost_answers import APPLIED, AWAY, fails
 
 
-async def bundle(broker: Broker, queue: str) -> None:
+async def transaction(broker: Broker, queue: str) -> None:
     async with broker.transaction() as transaction:
         transaction.push(queue, "once")
 
@@ -28,13 +28,13 @@ def push(broker: Broker, queue: str) -> Awaitable[Any]:
     return broker.push(queue, "once")
 
 
-def later(broker: Broker, queue: str) -> Awaitable[Any]:
+def scheduled(broker: Broker, queue: str) -> Awaitable[Any]:
     return broker.push(queue, "once", delay_ms=60_000)
 
 
 CALLS = pytest.mark.parametrize(
     ("family", "verb", "call"),
-    [("messages", "push", push), ("messages", "transact", bundle), ("scheduled", "add", later)],
+    [("messages", "push", push), ("messages", "transact", transaction), ("scheduled", "add", scheduled)],
     ids=["push", "transaction", "schedule"],
 )
 

@@ -13,7 +13,7 @@ from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
 from fairlane.store.base import Store
-from fairlane.store.values import WAITS, DeadFilter, Duplicates, Fired, Gone, Kept, Scheduled
+from fairlane.store.values import NOT_DUE, Added, Appended, DeadFilter, Duplicates, Gone, ScheduledSlice
 from tests.conformance.harness import Harness
 from tests.lost_answers import APPLIED, fails
 
@@ -26,16 +26,18 @@ async def schedule(
     seconds: float,
     ids: list[str] | None = None,
     lane: str = "p",
-) -> Kept | Duplicates | Gone:
+) -> Added | Duplicates | Gone:
     partition = await harness.partition(queue, lane)
     slice = harness.slice(queue, partition, payloads, ids)
     due_at = harness.clock() + round(seconds * 1_000_000)
-    [kept] = await harness.store.scheduled.add([Scheduled(slice, lane, [due_at] * len(payloads), [0] * len(payloads))])
+    [kept] = await harness.store.scheduled.add(
+        [ScheduledSlice(slice, lane, [due_at] * len(payloads), [0] * len(payloads))]
+    )
     return kept
 
 
-async def fire(store: Store, limit: int = 1000) -> Fired:
-    return await store.scheduled.fire(limit=limit)
+async def append_due(store: Store, limit: int = 1000) -> Appended:
+    return await store.scheduled.append_due(limit=limit)
 
 
 async def where(harness: Harness, queue: Queue, lane: str = "p") -> PartitionId:
@@ -45,23 +47,23 @@ async def where(harness: Harness, queue: Queue, lane: str = "p") -> PartitionId:
 async def test_a_scheduled_message_is_appended_when_it_is_due_and_not_before(harness: Harness) -> None:
     queue = await harness.queue()
     kept = await schedule(harness, queue, ["later"], seconds=5)
-    assert kept == Kept([harness.clock() + 5_000_000])
+    assert kept == Added([harness.clock() + 5_000_000])
     assert await harness.store.queues.depth(queue.id) == 0
-    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert (await append_due(harness.store)).queues.get(queue.id) is None
     harness.clock.advance(4.999)
-    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert (await append_due(harness.store)).queues.get(queue.id) is None
     assert not await harness.pop(queue)
     harness.clock.advance(0.001)
-    assert (await fire(harness.store)).queues[queue.id] == 1
-    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert (await append_due(harness.store)).queues[queue.id] == 1
+    assert (await append_due(harness.store)).queues.get(queue.id) is None
     assert (await harness.pop(queue)).data == ["later"]
 
 
 async def test_a_delay_counts_from_now_by_the_stores_clock(harness: Harness) -> None:
     queue = await harness.queue()
     partition = await harness.partition(queue, "p")
-    part = Scheduled(harness.slice(queue, partition, [0]), "p", [None], [1500])
-    assert await harness.store.scheduled.add([part]) == [Kept([harness.clock() + 1_500_000])]
+    part = ScheduledSlice(harness.slice(queue, partition, [0]), "p", [None], [1500])
+    assert await harness.store.scheduled.add([part]) == [Added([harness.clock() + 1_500_000])]
 
 
 async def test_a_scheduled_message_holds_up_nothing_in_its_lane(harness: Harness) -> None:
@@ -70,7 +72,7 @@ async def test_a_scheduled_message_holds_up_nothing_in_its_lane(harness: Harness
     await harness.push(queue, ["now"], partition="p")
     assert await harness.drain(queue) == ["now"]
     harness.clock.advance(5)
-    await fire(harness.store)
+    await append_due(harness.store)
     assert await harness.drain(queue) == ["later"]
 
 
@@ -79,30 +81,30 @@ async def test_due_messages_are_appended_in_the_order_they_are_due(harness: Harn
     for seconds in (3, 1, 2):
         await schedule(harness, queue, [seconds, seconds], seconds=seconds)
     harness.clock.advance(3)
-    await fire(harness.store)
+    await append_due(harness.store)
     assert await harness.drain(queue) == [1, 1, 2, 2, 3, 3]
 
 
-async def test_firing_takes_bounded_steps_and_says_that_there_is_more(harness: Harness) -> None:
+async def test_appending_takes_bounded_steps_and_says_that_there_is_more(harness: Harness) -> None:
     queue = await harness.queue()
     await schedule(harness, queue, list(range(25)), seconds=1)
     harness.clock.advance(1)
-    fired = [await fire(harness.store, 10) for _ in range(4)]
-    assert sum(one.queues.get(queue.id, 0) for one in fired) == 25
-    assert all(one.count <= 10 for one in fired)
+    appended = [await append_due(harness.store, 10) for _ in range(4)]
+    assert sum(one.queues.get(queue.id, 0) for one in appended) == 25
+    assert all(one.count <= 10 for one in appended)
     assert sorted(await harness.drain(queue)) == list(range(25))
 
 
-async def test_brokers_that_fire_at_once_append_each_message_once(harness: Harness) -> None:
+async def test_brokers_that_append_at_once_append_each_message_once(harness: Harness) -> None:
     queue = await harness.queue()
     for lane in ("a", "b", "c"):
         await schedule(harness, queue, list(range(50)), seconds=1, lane=lane)
     harness.clock.advance(1)
     second = await harness.open_second()
-    fired: list[Fired] = []
-    while sum(one.queues.get(queue.id, 0) for one in fired[-12:]) or not fired:
-        fired += await asyncio.gather(*(fire(store, 20) for store in (harness.store, second) * 6))
-    assert sum(one.queues.get(queue.id, 0) for one in fired) == 150
+    appended: list[Appended] = []
+    while sum(one.queues.get(queue.id, 0) for one in appended[-12:]) or not appended:
+        appended += await asyncio.gather(*(append_due(store, 20) for store in (harness.store, second) * 6))
+    assert sum(one.queues.get(queue.id, 0) for one in appended) == 150
     assert sorted(await harness.drain(queue)) == sorted(list(range(50)) * 3)
 
 
@@ -113,11 +115,11 @@ async def test_an_id_that_is_scheduled_or_stored_is_a_duplicate(harness: Harness
     refused = await schedule(harness, queue, ["new", "second"], seconds=9, ids=["order-2", *ids])
     assert isinstance(refused, Duplicates)
     [again] = refused.found
-    assert (again.index, again.position, again.transaction_id) == (1, WAITS, "order-1")
+    assert (again.index, again.position, again.transaction_id) == (1, NOT_DUE, "order-1")
     assert again.due_at == harness.clock() + 5_000_000
-    assert isinstance(await schedule(harness, queue, ["other lane"], seconds=9, ids=ids, lane="q"), Kept)
+    assert isinstance(await schedule(harness, queue, ["other lane"], seconds=9, ids=ids, lane="q"), Added)
     harness.clock.advance(5)
-    await fire(harness.store)
+    await append_due(harness.store)
     refused = await schedule(harness, queue, ["third"], seconds=5, ids=ids)
     assert isinstance(refused, Duplicates)
     [stored] = refused.found
@@ -139,7 +141,7 @@ async def test_a_message_pushed_meanwhile_under_the_same_id_comes_once(harness: 
     await schedule(harness, queue, ["later", "too"], seconds=5, ids=["order-1", "order-2"])
     await harness.push(queue, ["now"], partition="p", ids=["order-1"])
     harness.clock.advance(5)
-    assert (await fire(harness.store)).queues[queue.id] == 1
+    assert (await append_due(harness.store)).queues[queue.id] == 1
     assert await harness.drain(queue) == ["now", "too"]
 
 
@@ -150,7 +152,7 @@ async def test_a_cancelled_message_never_comes(harness: Harness) -> None:
     assert await harness.store.scheduled.cancel(partition, "no")
     assert not await harness.store.scheduled.cancel(partition, "no")
     harness.clock.advance(5)
-    await fire(harness.store)
+    await append_due(harness.store)
     assert not await harness.store.scheduled.cancel(partition, "yes"), "it is too late"
     assert await harness.drain(queue) == ["yes"]
 
@@ -166,7 +168,7 @@ async def test_a_message_can_be_rescheduled_to_sooner_and_later(harness: Harness
     seen = []
     for _ in range(9):
         harness.clock.advance(1)
-        await fire(harness.store)
+        await append_due(harness.store)
         seen.append(await harness.drain(queue))
     assert seen == [["sooner"], [], [], [], [], [], [], [], ["later"]]
 
@@ -176,12 +178,12 @@ async def test_each_of_many_that_were_scheduled_together_has_its_own_time(harnes
     partition = await harness.partition(queue, "p")
     at = harness.clock()
     times: list[int | None] = [at + (number * 7 % 10 + 1) * 1_000_000 for number in range(10)]
-    part = Scheduled(harness.slice(queue, partition, list(range(10))), "p", times, [0] * 10)
-    assert await harness.store.scheduled.add([part]) == [Kept([time for time in times if time])]
+    part = ScheduledSlice(harness.slice(queue, partition, list(range(10))), "p", times, [0] * 10)
+    assert await harness.store.scheduled.add([part]) == [Added([time for time in times if time])]
     seen = []
     for _ in range(10):
         harness.clock.advance(1)
-        await fire(harness.store)
+        await append_due(harness.store)
         seen += await harness.drain(queue)
     assert seen == sorted(range(10), key=lambda number: number * 7 % 10)
 
@@ -205,19 +207,19 @@ async def test_those_scheduled_together_are_found_cancelled_and_rescheduled_one_
     listed = await harness.store.scheduled.list(queue.id)
     assert [one.transaction_id for one in listed] == [ids[1], ids[3], ids[4], ids[5], ids[0]]
     harness.clock.advance(5)
-    while not (await fire(harness.store, 2)).queues.get(queue.id):
+    while not (await append_due(harness.store, 2)).queues.get(queue.id):
         continue  # what other tests left behind is due as well
     assert not await harness.store.scheduled.cancel(partition, ids[1]), "it is too late"
     assert await harness.store.scheduled.cancel(partition, ids[5])
-    await fire(harness.store)
+    await append_due(harness.store)
     harness.clock.advance(1)
-    await fire(harness.store)
+    await append_due(harness.store)
     assert await harness.drain(queue) == [1, 3, 4, 0]
     assert await harness.store.scheduled.list(queue.id) == []
-    assert isinstance(await schedule(harness, queue, ["anew"], seconds=5, ids=[ids[2]]), Kept)
+    assert isinstance(await schedule(harness, queue, ["anew"], seconds=5, ids=[ids[2]]), Added)
 
 
-@pytest.mark.parametrize("meanwhile", ["nothing", "fired", "moved"])
+@pytest.mark.parametrize("meanwhile", ["nothing", "appended", "moved"])
 @pytest.mark.parametrize("delay", [True, False], ids=["delay", "time"])
 async def test_a_call_that_comes_after_its_own_repeat_keeps_nothing(
     harness: Harness, delay: bool, meanwhile: str
@@ -227,14 +229,14 @@ async def test_a_call_that_comes_after_its_own_repeat_keeps_nothing(
     partition = await harness.partition(queue, "p")
     slice = harness.slice(queue, partition, ["a", "b"])
     due_at = None if delay else harness.clock() + 75_000_000
-    late = Scheduled(slice, "p", [due_at] * 2, [3_000] * 2)
+    late = ScheduledSlice(slice, "p", [due_at] * 2, [3_000] * 2)
     doubted = msgspec.structs.replace(slice, given=[True, True])
     again = msgspec.structs.replace(late, slice=doubted, repeated=True)
     harness.clock.advance(42 if delay else 72)
-    assert isinstance((await harness.store.scheduled.add([again]))[0], Kept)
-    if meanwhile == "fired":
+    assert isinstance((await harness.store.scheduled.add([again]))[0], Added)
+    if meanwhile == "appended":
         harness.clock.advance(3)
-        await fire(harness.store)
+        await append_due(harness.store)
     if meanwhile == "moved":
         far = harness.clock() + 3600 * 1_000_000
         assert await harness.store.scheduled.reschedule(partition.id, slice.transaction_ids[0], due_at=far) == far
@@ -242,10 +244,10 @@ async def test_a_call_that_comes_after_its_own_repeat_keeps_nothing(
     await harness.store.scheduled.add([late])
     assert await harness.store.scheduled.list(queue.id) == waiting
     harness.clock.advance(3600)
-    await fire(harness.store)
+    await append_due(harness.store)
     assert sorted(await harness.drain(queue)) == ["a", "b"]
-    fresh = Scheduled(harness.slice(queue, partition, ["c"]), "p", [None], [1])
-    assert isinstance((await harness.store.scheduled.add([fresh]))[0], Kept)
+    fresh = ScheduledSlice(harness.slice(queue, partition, ["c"]), "p", [None], [1])
+    assert isinstance((await harness.store.scheduled.add([fresh]))[0], Added)
 
 
 async def test_a_call_and_its_repeat_that_meet_keep_their_messages_once(harness: Harness) -> None:
@@ -254,9 +256,9 @@ async def test_a_call_and_its_repeat_that_meet_keep_their_messages_once(harness:
     second = await harness.open_second()
     for _ in range(5):
         slice = harness.slice(queue, partition, list(range(20)))
-        late = Scheduled(slice, "p", [None] * 20, [1000] * 20)
+        late = ScheduledSlice(slice, "p", [None] * 20, [1000] * 20)
         again = msgspec.structs.replace(late, slice=msgspec.structs.replace(slice, given=[True] * 20), repeated=True)
-        await asyncio.gather(harness.store.scheduled.add([late]), second.schedules.add([again]))
+        await asyncio.gather(harness.store.scheduled.add([late]), second.scheduled.add([again]))
     assert len(await harness.store.scheduled.list(queue.id, limit=1000)) == 100
 
 
@@ -288,12 +290,12 @@ async def test_a_full_queue_takes_what_fits_and_the_rest_when_there_is_room(harn
     await schedule(harness, queue, list(range(5)), seconds=1)
     await schedule(harness, other, ["other"], seconds=1)
     harness.clock.advance(1)
-    fired = await fire(harness.store)
-    assert (fired.queues[queue.id], fired.queues[other.id]) == (3, 1)
+    appended = await append_due(harness.store)
+    assert (appended.queues[queue.id], appended.queues[other.id]) == (3, 1)
     assert await harness.store.queues.depth(queue.id) == 3
     assert await harness.drain(queue, group) == [0, 1, 2]
     harness.clock.advance(2)
-    assert (await fire(harness.store)).queues[queue.id] == 2
+    assert (await append_due(harness.store)).queues[queue.id] == 2
     assert await harness.drain(queue, group) == [3, 4]
 
 
@@ -303,13 +305,13 @@ async def test_a_duplicate_among_those_that_find_no_room_is_dropped_and_the_othe
     await schedule(harness, queue, ["a", "twice", "b"], seconds=1, ids=["a", "twice", "b"])
     await harness.push(queue, ["first"], partition="p", ids=["twice"])
     harness.clock.advance(1)
-    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert (await append_due(harness.store)).queues.get(queue.id) is None
     assert [one.transaction_id for one in await harness.store.scheduled.list(queue.id)] == ["a", "b"]
     seen = []
     for _ in range(3):
         seen += await harness.drain(queue, group)
         harness.clock.advance(1)
-        await fire(harness.store)
+        await append_due(harness.store)
     assert seen == ["first", "a", "b"]
 
 
@@ -318,16 +320,16 @@ async def test_what_waits_for_a_deleted_queue_goes_with_it(harness: Harness) -> 
     await schedule(harness, queue, [0], seconds=1)
     await harness.store.queues.delete(queue.tenant, queue.name)
     harness.clock.advance(1)
-    assert (await fire(harness.store)).queues.get(queue.id) is None
+    assert (await append_due(harness.store)).queues.get(queue.id) is None
     assert await harness.store.scheduled.list(queue.id) == []
     assert isinstance(await schedule_gone(harness, queue), Gone)
 
 
-async def schedule_gone(harness: Harness, queue: Queue) -> Kept | Duplicates | Gone:
+async def schedule_gone(harness: Harness, queue: Queue) -> Added | Duplicates | Gone:
     other = await harness.partition(await harness.queue("there"), "p")
     slice = harness.slice(queue, other, [0])
     slice.partition = PartitionId(other.id.shard, 2**40)
-    [kept] = await harness.store.scheduled.add([Scheduled(slice, "p", [harness.clock()], [0])])
+    [kept] = await harness.store.scheduled.add([ScheduledSlice(slice, "p", [harness.clock()], [0])])
     return kept
 
 
@@ -336,7 +338,7 @@ async def test_what_waits_survives_and_expires_by_the_time_it_came(harness: Harn
     await schedule(harness, queue, ["later"], seconds=3600)
     await harness.reopen()
     harness.clock.advance(3600)
-    await fire(harness.store)
+    await append_due(harness.store)
     assert await harness.drain(queue) == ["later"], "its life begins when it is due"
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
 
@@ -366,7 +368,7 @@ async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
     assert await broker.reschedule(queue, "b", deliver_at=at + 1_000_000)
     assert [one.transaction_id for one in await broker.scheduled(queue)] == ["b"]
     harness.clock.advance(1)
-    await harness.store.scheduled.fire(limit=10)
+    await harness.store.scheduled.append_due(limit=10)
     assert [delivery.json() for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from fairlane.errors import Conflict, ConsentNeeded, FairlaneError, InvalidRequest
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions
-from fairlane.model.recurring import Definition, Schedule
+from fairlane.model.schedule import Schedule, ScheduleOptions
 from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
 from fairlane.store.specs import SPECS
 from tests.conformance.harness import Harness
@@ -46,7 +46,7 @@ def document(app: str, text: str) -> bytes:
 async def test_a_spec_is_applied_whole(harness: Harness) -> None:
     specs, app = harness.store.specs, harness.name("app")
     one, two, schedule = harness.name("one"), await harness.queue("two", max_size=5), harness.name("tick")
-    tick = Schedule(tenant=DEFAULT_TENANT, name=schedule, definition=Definition(queue=one, every_seconds=60),
+    tick = Schedule(tenant=DEFAULT_TENANT, name=schedule, options=ScheduleOptions(queue=one, every_seconds=60),
                     revision="r", next_at=harness.clock() + 10**9)  # fmt: skip
     before, _ = await harness.store.queues.changes(0)
     wanted = await change(
@@ -66,11 +66,11 @@ async def test_a_spec_is_applied_whole(harness: Harness) -> None:
     version, changed = await harness.store.queues.changes(before)
     assert changed is not None
     assert (version, sorted(changed)) == (before + 3, sorted([SPECS, made.id, two.id]))
-    assert await harness.store.recurring.get(DEFAULT_TENANT, schedule) == tick
+    assert await harness.store.schedules.get(DEFAULT_TENANT, schedule) == tick
     gone = await change(harness, app, queues_gone=(one,), schedules_gone=(schedule,))
     await specs.apply(gone)
     assert await harness.store.queues.get(DEFAULT_TENANT, one) is None
-    assert await harness.store.recurring.get(DEFAULT_TENANT, schedule) is None
+    assert await harness.store.schedules.get(DEFAULT_TENANT, schedule) is None
 
 
 async def test_versions_are_kept_and_the_latest_of_each_app_is_in_force(harness: Harness) -> None:

@@ -30,7 +30,7 @@ async def waiting(wire: Wire) -> None:
             await asyncio.sleep(0.002)
 
 
-async def timed(work: Awaitable[object]) -> float:
+async def seconds_of(work: Awaitable[object]) -> float:
     began = time.perf_counter()
     await work
     return (time.perf_counter() - began) * 1000
@@ -42,10 +42,10 @@ async def series(pusher: Wire, poller: Wire, queue: str) -> tuple[list[float], f
     for n in range(ROUNDS):
         poll = asyncio.create_task(poller.pop(queue, wait="true", autoAck="true"))
         await waiting(poller)
-        alone.append(await timed(pusher.push(f"{queue} of nobody", n)))
+        alone.append(await seconds_of(pusher.push(f"{queue} of nobody", n)))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pusher.push(queue, n))
-            took.append(await timed(poll))
+            took.append(await seconds_of(poll))
         assert [message["data"] for message in poll.result()] == [n]
     return sorted(took), statistics.median(alone)
 

@@ -23,7 +23,7 @@ import fairlane.store.sqlite.journal  # noqa: F401
 from fairlane.broker import Broker
 from fairlane.engine.flags import PUSH_MAINTENANCE
 from fairlane.errors import BrokerFailed, LaneLocked
-from fairlane.model.recurring import Definition
+from fairlane.model.schedule import ScheduleOptions
 from tests.broker_process import broker_process
 from tests.conftest import FreshDatabase
 from tests.faults.producers import QUEUE, drained, stored
@@ -306,8 +306,10 @@ async def test_a_locked_lane_holds_up_no_scheduled_message_of_another(url: str, 
         for partition in ("a", "b"):
             assert (await broker.push(QUEUE, 1, partition=partition, delay_ms=1)).status == "scheduled"
         await until(other_is_stored)
-        later = [broker.push(QUEUE, 2, partition=one, delay_ms=60_000, transaction_id=f"t-{one}") for one in ("a", "b")]
-        refused, kept = await asyncio.gather(*later, return_exceptions=True)
+        scheduled = [
+            broker.push(QUEUE, 2, partition=one, delay_ms=60_000, transaction_id=f"t-{one}") for one in ("a", "b")
+        ]
+        refused, kept = await asyncio.gather(*scheduled, return_exceptions=True)
         assert isinstance(refused, LaneLocked)
         assert not isinstance(kept, BaseException)
         assert kept.status == "scheduled"
@@ -329,8 +331,8 @@ async def test_a_locked_lane_holds_up_no_tick_of_another_schedule(url: str, brok
 
     async with held(url, QUEUE, "a"):
         for partition in ("a", "b"):
-            definition = Definition(queue=QUEUE, partition=partition, data=Raw(b"1"), every_seconds=1)
-            await broker.engine.recurring.put(broker.tenant, f"tick {partition}", definition)
+            options = ScheduleOptions(queue=QUEUE, partition=partition, data=Raw(b"1"), every_seconds=1)
+            await broker.engine.schedules.put(broker.tenant, f"tick {partition}", options)
         await until(ticked)
         assert (await stored(url))["a"] == [0]
         assert outages(broker) == 0

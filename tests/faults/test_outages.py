@@ -256,14 +256,14 @@ async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
         assert got == [0, 1, 2, 3, 4]
 
 
-async def test_a_message_for_later_is_refused_while_the_store_is_away_and_its_delay_is_not_lost(
+async def test_a_scheduled_message_is_refused_while_the_store_is_away_and_its_delay_is_not_lost(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         await broker.push(QUEUE, 0)
         async with crashed(server):
             assert (await broker.push(QUEUE, 1)).status == "buffered"
-            with pytest.raises(StoreUnavailable, match="for later"):
+            with pytest.raises(StoreUnavailable, match="scheduled"):
                 await broker.push(QUEUE, 2, delay_ms=60_000)
         await drained(broker)
         assert await stored(url) == {"Default": [0, 1]}

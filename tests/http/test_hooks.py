@@ -121,7 +121,7 @@ async def test_every_preset_is_taken_when_signed_and_refused_when_not(wire: Wire
             headers_of(preset, BODY + b" "),
             headers_of(preset, BODY, secret="whsec_" + base64.b64encode(b"another secret of 24 bytes").decode()),
         ]
-        if PRESETS[preset].timed:
+        if PRESETS[preset].has_timestamp:
             wrong += [headers_of(preset, BODY, seconds=seconds) for seconds in (-301, 400)]
         for headers in wrong:
             answer = await inbox.send(preset, BODY, headers)

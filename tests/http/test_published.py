@@ -27,8 +27,8 @@ async def test_null_is_as_good_as_absent(wire: Wire) -> None:
     nothing = dict.fromkeys(("status", "leaseId", "consumerGroup", "error"))
     [first] = (await wire.post("/api/v1/ack", body={**nothing, **where[0]})).ok()
     assert first["success"]
-    bundle = {"operations": [{"type": "ack", **nothing, **where[1]}], "requiredLeases": None, "kv": None, "timers": []}
-    assert (await wire.post("/api/v1/transaction", body=bundle)).ok()["success"]
+    body = {"operations": [{"type": "ack", **nothing, **where[1]}], "requiredLeases": None, "kv": None, "timers": []}
+    assert (await wire.post("/api/v1/transaction", body=body)).ok()["success"]
     sought = {"toEnd": True, "timestamp": None, "toBeginning": None}
     (await wire.post("/api/v1/consumer-groups", "__QUEUE_MODE__", "queues", queue, "seek", body=sought)).ok()
 

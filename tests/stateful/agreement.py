@@ -11,11 +11,11 @@ from hypothesis.stateful import invariant
 from fairlane.model.group import LaneState
 from fairlane.model.outcome import DeadLetter
 from fairlane.store.values import DeadFilter
-from tests.stateful.bundles import Bundles
 from tests.stateful.model import NEVER, Lane, Queue
+from tests.stateful.transactions import Transactions
 
 
-class Agreement(Bundles):
+class Agreement(Transactions):
     tick = 0
     """How far the clock moves after each step."""
 

@@ -16,7 +16,7 @@ from tests.stateful.delivery_model import SECOND, Message, Queue, Waiting
 from tests.stateful.losses import Losing
 from tests.stateful.places import Place
 
-QUEUE = "timed"
+QUEUE = "delivery"
 EPOCH = 1_800_000_000 * SECOND
 NEWEST = "newest"
 GROUPS = ("all", NEWEST)
@@ -69,10 +69,10 @@ class DeliveryMachine(Losing):
     @initialize(chosen=options)
     def begin(self, chosen: dict[str, int]) -> None:
         self.clock.at = max(self.clock.at, EPOCH)
-        # Nothing happens behind the machine's back: what is due is fired by its steps.
-        self.run(self.broker.engine.timekeeper.stop())
+        # Nothing happens behind the machine's back: what is due is appended by its steps.
+        self.run(self.broker.engine.due.stop())
         unordered = chosen["unordered"]
-        timed = {} if unordered else {name: chosen[name] for name in ("delay_seconds", "ttl_seconds")}
+        delayed = {} if unordered else {name: chosen[name] for name in ("delay_seconds", "ttl_seconds")}
         if unordered:
             chosen = {**chosen, "delay_seconds": 0, "ttl_seconds": 0}
         self.configured: dict[str, Any] = {
@@ -82,7 +82,7 @@ class DeliveryMachine(Losing):
             "retention_seconds": chosen["retention_seconds"],
             "retry_limit": chosen["retry_limit"],
             "lease_seconds": 7 * 86_400,
-            **timed,
+            **delayed,
         }
         self.queue_id = self.run(self.broker.configure(QUEUE, **self.configured)).id
         self.model = Queue(chosen)
@@ -137,11 +137,11 @@ class DeliveryMachine(Losing):
         self.clock.at = max(self.now, due) if passed is None else self.now + passed
 
     @rule()
-    def fire(self) -> None:
-        fired = 0
-        while (step := self.run(self.broker.store.scheduled.fire(limit=3))).count:
-            fired += step.queues.get(self.queue_id, 0)
-        assert fired == self.model.fire(self.now)
+    def append_due(self) -> None:
+        appended = 0
+        while (step := self.run(self.broker.store.scheduled.append_due(limit=3))).count:
+            appended += step.queues.get(self.queue_id, 0)
+        assert appended == self.model.append_due(self.now)
 
     @rule(partition=partitions, passed=st.sampled_from([5 * SECOND, 3 * SECOND]))
     def read_after_a_while(self, partition: str, passed: int) -> None:

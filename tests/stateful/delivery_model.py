@@ -151,7 +151,7 @@ class Queue:
             lanes.setdefault(partition, Lane(log, group in self.conflating))
         return len(log) - 1
 
-    def fire(self, now: int) -> int:
+    def append_due(self, now: int) -> int:
         """What is due is appended in that order; how many."""
         due = sorted(one for one in self.waiting if one.due_at <= now)
         for one in due:

@@ -17,10 +17,10 @@ from fairlane.client.operations import QueuedOperation
 from fairlane.client.pauses import Pausing
 from fairlane.client.pushes import Pushes
 from fairlane.client.queues import Queues
-from fairlane.client.recurring import Recurring
 from fairlane.client.retention import Retention
 from fairlane.client.retries import Retries
 from fairlane.client.scheduled import ScheduledMessages
+from fairlane.client.schedules import Schedules
 from fairlane.client.servers import Servers
 from fairlane.client.sources import Sources
 from fairlane.client.specs import Specs
@@ -57,7 +57,7 @@ class Client(
     Pausing,
     ScheduledMessages,
     Retention,
-    Recurring,
+    Schedules,
     Workers,
     Sources,
     Effects,

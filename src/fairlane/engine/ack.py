@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.engine.batcher import Later
+from fairlane.engine.batcher import LateAnswer
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
 from fairlane.engine.settlement import (
@@ -115,10 +115,12 @@ class Acker:
             acking.answers[number] = acking.locked_error(number)
         return acking.answers
 
-    async def flush_or_wait(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception | Later]:
+    async def flush_or_wait(
+        self, requests: list[AckRequest]
+    ) -> Sequence[Sequence[AckOutcome] | Exception | LateAnswer]:
         """A request that meets a locked lane is answered later, and no other waits for that."""
         acking = await self._begin(requests)
-        answers: list[Sequence[AckOutcome] | Exception | Later] = list(acking.answers)
+        answers: list[Sequence[AckOutcome] | Exception | LateAnswer] = list(acking.answers)
         if acking.locked:
             numbers = acking.locked_requests()
             decided = asyncio.ensure_future(self._wait_for_lanes(acking))
@@ -353,14 +355,14 @@ def _lane(plan: Plan) -> tuple[PartitionId, int]:
 def _one_per_lane(unsettled: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
     now: dict[tuple[PartitionId, int], tuple[int, Plan]] = {}
     each: list[tuple[int, Plan]] = []
-    later = []
+    others = []
     for entry in unsettled:
         if isinstance(entry[1].settlement, Verdicts):
             each.append(entry)
             continue
         lane = _lane(entry[1])
         if lane in now:
-            later.append(entry)
+            others.append(entry)
         else:
             now[lane] = entry
-    return [*now.values(), *each], later
+    return [*now.values(), *each], others

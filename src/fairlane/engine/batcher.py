@@ -18,7 +18,7 @@ _LATELY_SECONDS = 2.0
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")
-Later = asyncio.Future[Any]
+LateAnswer = asyncio.Future[Any]
 """An outcome that is not there yet when its flush is over."""
 
 
@@ -31,7 +31,7 @@ class Batcher(Generic[Op, Out]):
 
     def __init__(
         self,
-        flush: Callable[[list[Op]], Awaitable[Sequence[Out | Exception | Later]]],
+        flush: Callable[[list[Op]], Awaitable[Sequence[Out | Exception | LateAnswer]]],
         policy: BatchPolicy,
         *,
         weigh: Callable[[Op], Weight] = lambda _: Weight(1),
@@ -48,7 +48,7 @@ class Batcher(Generic[Op, Out]):
         self._rate = Rate(_LATELY_SECONDS)
         self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._late: set[Later] = set()
+        self._late: set[LateAnswer] = set()
         self._stopped = False
 
     @property
@@ -119,7 +119,7 @@ class Batcher(Generic[Op, Out]):
             batch = [entry for entry in batch if not entry[2].cancelled()]
             if not batch:
                 continue
-            outcomes: Sequence[Out | Exception | Later]
+            outcomes: Sequence[Out | Exception | LateAnswer]
             if not self._flushing:
                 self._rate.resume(perf_counter())
             self._flushing += 1
@@ -144,7 +144,7 @@ class Batcher(Generic[Op, Out]):
                 else:
                     self._answer(op, future, outcome)
 
-    def _answer_late(self, op: Op, future: asyncio.Future[Out], outcome: Later) -> None:
+    def _answer_late(self, op: Op, future: asyncio.Future[Out], outcome: LateAnswer) -> None:
         self._late.discard(outcome)
         error = outcome.exception()
         self._answer(op, future, error if isinstance(error, Exception) else outcome.result())

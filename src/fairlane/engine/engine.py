@@ -17,6 +17,7 @@ from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.engine.compiled_specs import CompiledSpecs
 from fairlane.engine.draft import PushRequest
+from fairlane.engine.due import DueService
 from fairlane.engine.flags import PUSH_MAINTENANCE, Flags
 from fairlane.engine.flushes import Flushes
 from fairlane.engine.forwarder import Forwarder
@@ -39,14 +40,13 @@ from fairlane.engine.pop import Popper, PopRequest
 from fairlane.engine.popped import Popped
 from fairlane.engine.priority import Priorities
 from fairlane.engine.push import Pusher
-from fairlane.engine.recurring import Recurring
 from fairlane.engine.reseed import Reseed
 from fairlane.engine.retention import RetentionService
 from fairlane.engine.scheduled import ScheduledMessages
+from fairlane.engine.schedules import Schedules
 from fairlane.engine.sources import Sources
 from fairlane.engine.specs import Specs
 from fairlane.engine.store_watch import StoreWatch
-from fairlane.engine.timekeeper import Timekeeper
 from fairlane.engine.transact import Outcome, Step, Transactor
 from fairlane.engine.waiters import Waiters
 from fairlane.engine.wide_pop import WidePopper
@@ -107,9 +107,9 @@ class Engine:
             refusal=lambda: self.admission.refusal("push"),
         )
         self._pusher = Pusher(store, self.catalogue, announcer.stored, enqueuer.push, capacity)
-        self.timekeeper = Timekeeper(store, announcer.appended)
+        self.due = DueService(store, announcer.appended)
         self.priorities = Priorities(store, self.catalogue)
-        self.scheduled = ScheduledMessages(store, self.catalogue, self._pusher, self.timekeeper.wake)
+        self.scheduled = ScheduledMessages(store, self.catalogue, self._pusher, self.due.wake)
         self._popper = Popper(
             store,
             self.catalogue,
@@ -127,12 +127,12 @@ class Engine:
         self.forwarder = Forwarder(store, announcer.appended)
         self._acker.dead_lettered = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
-        self.recurring = Recurring(
-            store, self._transactor, self.compiled_specs.admit_steps, announcer.flushed, self.timekeeper.wake
+        self.schedules = Schedules(
+            store, self._transactor, self.compiled_specs.admit_steps, announcer.flushed, self.due.wake
         )
-        self.timekeeper.recurring = self.recurring
+        self.due.schedules = self.schedules
         self.sources = Sources(
-            store, self._transactor, self.compiled_specs.admit_steps, self._check_bundle, announcer.flushed
+            store, self._transactor, self.compiled_specs.admit_steps, self._check_transaction, announcer.flushed
         )
         self.inbox = Inbox(store, self.catalogue, tenant, self.push)
         self.journal_route: JournalRoute | None = None
@@ -157,7 +157,7 @@ class Engine:
         self._stopped = False
         self.operation_drain.start()
         self._reseed = Reseed(store, self.announce)
-        self.timekeeper.start()
+        self.due.start()
         self.forwarder.start()
         self._watch = CatalogueWatch(store, self.catalogue, self.compiled_specs.reload)
         self._watch.start()
@@ -173,7 +173,7 @@ class Engine:
     def _applied_spec(self) -> None:
         self.catalogue.forget_all()
         self.store.hint(CATALOGUE)
-        self.timekeeper.wake()
+        self.due.wake()
         if self.journal_drain is not None:
             self.journal_drain.save_soon()
 
@@ -258,7 +258,7 @@ class Engine:
         if not request.items:
             return []
         batcher = self._batchers.ack_operations if self._defers("ack") else self._batchers.acks
-        return await self.telemetry.timed(self.telemetry.ack, len(request.items), batcher.submit(request))
+        return await self.telemetry.measured(self.telemetry.ack, len(request.items), batcher.submit(request))
 
     async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
         self._check_running()
@@ -266,7 +266,7 @@ class Engine:
         if parsed is None:
             return RenewOutcome(0, None)
         renewal = self._batchers.renewals.submit(Renewal(parsed, seconds))
-        return await self.telemetry.timed(self.telemetry.renew_lease, 1, renewal)
+        return await self.telemetry.measured(self.telemetry.renew_lease, 1, renewal)
 
     async def release(self, lease: str, *, partition: PartitionId | None = None) -> int:
         """Give a lease back without charge; how many lanes."""
@@ -285,7 +285,7 @@ class Engine:
         """Release a lease whose holder went away before it knew of it. Returns at once."""
         self._popper.give_back(lease)
 
-    def _check_bundle(self, tenant: str, steps: Sequence[Step]) -> None:
+    def _check_transaction(self, tenant: str, steps: Sequence[Step]) -> None:
         self._check_running()
         self._check_lanes(tenant, steps)
 
@@ -306,8 +306,8 @@ class Engine:
         steps = self.compiled_specs.admit_steps(tenant, steps)
         steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
         self._check_lanes(tenant, steps)
-        bundle = self._transactor.transact(tenant, steps)
-        outcomes = await self.telemetry.timed(self.telemetry.transaction, len(steps), bundle)
+        transaction = self._transactor.transact(tenant, steps)
+        outcomes = await self.telemetry.measured(self.telemetry.transaction, len(steps), transaction)
         self._announcer.flushed()
         return outcomes
 
@@ -319,8 +319,8 @@ class Engine:
         steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
         self._check_lanes(tenant, steps)
         commit = partial(self.store.streams.cycle, change)
-        bundle = self._transactor.transact(tenant, steps, commit=commit, release=release)
-        outcomes = await self.telemetry.timed(self.telemetry.transaction, len(steps) + len(change.ops), bundle)
+        transaction = self._transactor.transact(tenant, steps, commit=commit, release=release)
+        outcomes = await self.telemetry.measured(self.telemetry.transaction, len(steps) + len(change.ops), transaction)
         self._announcer.flushed()
         return outcomes
 
@@ -336,7 +336,7 @@ class Engine:
         await self._intake.stop()
         await self._popper.stop()
         await self._batchers.stop()
-        await self.timekeeper.stop()
+        await self.due.stop()
         await self.forwarder.stop()
         await self.operation_drain.stop()
         await self._reseed.stop()

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from fairlane.engine.ack import Acker, AckRequest
-from fairlane.engine.batcher import Later
+from fairlane.engine.batcher import LateAnswer
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.journal_route import JournalRoute
@@ -37,8 +37,8 @@ class Flushes:
         self._route = route
         self._rest_until = 0.0
 
-    async def push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception | Later]:
-        outcomes: Sequence[list[PushOutcome] | Exception | Later]
+    async def push(self, requests: list[PushRequest]) -> Sequence[list[PushOutcome] | Exception | LateAnswer]:
+        outcomes: Sequence[list[PushOutcome] | Exception | LateAnswer]
         if self._route is not None:
             outcomes = await self._route.push(requests, self._pusher.run)
         else:
@@ -60,7 +60,7 @@ class Flushes:
             ended = monotonic()
             self._rest_until = ended + min(REST_SECONDS_MAX, REST * (ended - began))
 
-    async def ack(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception | Later]:
+    async def ack(self, requests: list[AckRequest]) -> Sequence[Sequence[AckOutcome] | Exception | LateAnswer]:
         if self._route is not None:
             return await self._route.ack(requests, self._acker.flush)
         return await self._acker.flush_or_wait(requests)

@@ -1,4 +1,4 @@
-"""Push: what the specs in force make of it, whether it is for now or for later, and through which batcher it goes."""
+"""Push: what the specs in force make of it, whether it is scheduled, and through which batcher it goes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Intake:
             pushed = self._push_patiently(request, pause)
         else:
             pushed = self._batchers.pushes.submit(request)
-        return self._telemetry.timed(self._telemetry.push, len(request.items), pushed)
+        return self._telemetry.measured(self._telemetry.push, len(request.items), pushed)
 
     async def _push_patiently(self, request: PushRequest, pause: float) -> list[PushOutcome]:
         """A push that meets operations in its partition comes a second time, and only then becomes one."""
@@ -78,21 +78,21 @@ class Intake:
             return met.outcomes
 
     async def _push_scheduled(self, request: PushRequest) -> list[PushOutcome]:
-        """Keep what is to be delivered later aside, and push the rest. While the store is away nothing can be kept for
-        later: the journal keeps pushes in their order, not by time."""
-        later = [index for index, item in enumerate(request.items) if self._scheduled.is_scheduled(item)]
-        if later and self.away:
+        """Schedule what has a delivery time to come, and push the rest. While the store is away nothing can be
+        scheduled: the journal has pushes in their order, not by time."""
+        scheduled = [index for index, item in enumerate(request.items) if self._scheduled.is_scheduled(item)]
+        if scheduled and self.away:
             raise StoreUnavailable(
-                "the store does not answer, and a message for later cannot wait in the journal; try again, or push it "
+                "the store does not answer, and a scheduled message cannot wait in the journal; try again, or push it "
                 "without deliverAt and delayMs"
             )
-        if len(later) == len(request.items):
+        if len(scheduled) == len(request.items):
             return await self._schedule(request)
-        rest = [index for index in range(len(request.items)) if index not in set(later)]
+        rest = [index for index in range(len(request.items)) if index not in set(scheduled)]
         found: dict[int, PushOutcome] = {}
-        if later:
-            kept = await self._schedule(PushRequest(request.tenant, [request.items[index] for index in later]))
-            found |= zip(later, kept, strict=True)
+        if scheduled:
+            added = await self._schedule(PushRequest(request.tenant, [request.items[index] for index in scheduled]))
+            found |= zip(scheduled, added, strict=True)
         items = [request.items[index] for index in rest]
         traced = any(item.trace_id is not None for item in items)
         pushed = await self._push_now(PushRequest(request.tenant, items, traced=traced))
@@ -100,8 +100,8 @@ class Intake:
         return [found[index] for index in range(len(request.items))]
 
     def _schedule(self, request: PushRequest) -> Awaitable[list[PushOutcome]]:
-        kept = self._batchers.scheduled.submit(request)
-        return self._telemetry.timed(self._telemetry.push, len(request.items), kept)
+        added = self._batchers.scheduled.submit(request)
+        return self._telemetry.measured(self._telemetry.push, len(request.items), added)
 
     async def know_specs(self) -> None:
         """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""

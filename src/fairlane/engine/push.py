@@ -11,7 +11,7 @@ from time import monotonic
 
 import msgspec
 
-from fairlane.engine.batcher import Later
+from fairlane.engine.batcher import LateAnswer
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
@@ -60,13 +60,13 @@ class Pusher:
         self._ids = Uuid7(store.id_time)
         self._finder = PartitionFinder(store, catalogue)
 
-    async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception | Later]:
+    async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception | LateAnswer]:
         """A request that meets a locked lane is answered later, and no other waits for that."""
         flush = Flush(requests)
         await self.draft(flush)
         await self._store_all(flush)
         flush.tell_left_out()
-        answers: list[list[PushOutcome] | Exception | Later] = list(flush.outcomes)
+        answers: list[list[PushOutcome] | Exception | LateAnswer] = list(flush.outcomes)
         if flush.locked:
             owners = [list(draft.everybody()) for draft in flush.locked.values()]
             decided = asyncio.ensure_future(self._wait_for_lanes(flush))

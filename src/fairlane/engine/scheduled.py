@@ -1,4 +1,4 @@
-"""Scheduled messages: kept aside until they are due, cancelled and rescheduled by their transactionId."""
+"""Scheduled messages: stored until they are due, cancelled and rescheduled by their transactionId."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fairlane.model.message import PushItem
 from fairlane.model.names import check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.store.base import Store
-from fairlane.store.values import WAITS, Duplicate, Duplicates, Gone, Kept, Scheduled, Waiting
+from fairlane.store.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledMessage, ScheduledSlice
 
 _ROUNDS_MAX = 100
 
 
 class ScheduledMessages:
-    """`wake` tells the timekeeper that there is something new to wait for."""
+    """Scheduled messages of all queues; `wake` says that there is something new to wait for."""
 
     def __init__(self, store: Store, catalogue: Catalogue, pusher: Pusher, wake: Callable[[], None]) -> None:
         self._store = store
@@ -36,14 +36,14 @@ class ScheduledMessages:
         return item.deliver_at is not None and item.deliver_at > self._store.id_time() * 1000
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
-        """Keep the items of all requests until they are due, in one call of the store; one outcome per item."""
+        """Schedule the items of all requests, in one call of the store; one outcome per item."""
         flush = Flush(requests)
         await self._pusher.draft(flush)
-        await self._keep_all(flush)
+        await self._add_all(flush)
         self._wake()
         return flush.outcomes
 
-    async def _keep_all(self, flush: Flush) -> None:
+    async def _add_all(self, flush: Flush) -> None:
         pauses = iter(UNKNOWN_PAUSES)
         try:
             for _ in range(_ROUNDS_MAX):
@@ -69,13 +69,13 @@ class ScheduledMessages:
             if isinstance(error, LaneLocked | BrokerFailed) and len(drafts) > 1:
                 for draft in drafts:  # one by one, so that the one it is about fails alone
                     flush.drafts = {draft.address: draft}
-                    await self._keep_all(flush)
+                    await self._add_all(flush)
                 return
             flush.fail(still_unknown(error) if flush.doubtful else error)
 
-    async def _settle(self, flush: Flush, draft: Draft, result: Kept | Duplicates | Gone) -> None:
+    async def _settle(self, flush: Flush, draft: Draft, result: Added | Duplicates | Gone) -> None:
         """Answer and drop what is decided; what is left goes to the store again."""
-        if isinstance(result, Kept):
+        if isinstance(result, Added):
             where = draft.slice.partition
             for owner, transaction_id, message_id, due_at in zip(
                 draft.owners, draft.slice.transaction_ids, draft.message_ids, result.due_at, strict=True
@@ -121,7 +121,7 @@ class ScheduledMessages:
 
     async def list(
         self, tenant: str, queue: str, *, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> list[Waiting]:
+    ) -> list[ScheduledMessage]:
         found = await self._catalogue.existing(tenant, check_name("queue", queue))
         return await self._store.scheduled.list(found.id, after=after, limit=limit)
 
@@ -139,12 +139,12 @@ def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:
     outcome = PushOutcome("duplicate", transaction_id, found.message_id, draft.slice.partition)
     if found.message_id == draft.message_ids[index]:
         # Our own message of an earlier try; it may have become due meanwhile.
-        outcome.status = "scheduled" if found.position == WAITS else "queued"
+        outcome.status = "scheduled" if found.position == NOT_DUE else "queued"
         outcome.deliver_at = found.due_at
     flush.settle(draft, draft.drop(index), outcome)
 
 
-def _scheduled(draft: Draft, flush: Flush) -> Scheduled:
+def _scheduled(draft: Draft, flush: Flush) -> ScheduledSlice:
     some = [flush.requests[request].items[index] for request, index in draft.owners]
     times, delays = [item.deliver_at for item in some], [item.delay_ms or 0 for item in some]
-    return Scheduled(draft.slice, draft.address[2], times, delays, repeated=flush.doubtful)
+    return ScheduledSlice(draft.slice, draft.address[2], times, delays, repeated=flush.doubtful)

@@ -13,12 +13,12 @@ from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, O
 from fairlane.model.ids import uuid7
 from fairlane.model.names import check_name
 from fairlane.model.queue import QueueOptions
-from fairlane.model.recurring import Schedule
+from fairlane.model.schedule import Schedule
 from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
 from fairlane.runtime.ticks import next_tick
 from fairlane.spec import ir
 from fairlane.spec.check import check
-from fairlane.spec.check_schedule import definition_of, schedule_of
+from fairlane.spec.check_schedule import options_of, schedule_of
 from fairlane.spec.plan import Change, plan
 from fairlane.store.base import Store
 
@@ -148,17 +148,17 @@ class Specs:
         now = await self._store.now()
         for name, schedule in spec.schedules.items():
             try:
-                next_tick(definition_of(schedule), now)
+                next_tick(options_of(schedule), now)
             except InvalidRequest as error:
                 raise InvalidRequest(f"schedules.{name}: {error}") from None
         return spec
 
     async def _there(self) -> There:
         queues = await self._store.queues.list(self._tenant)
-        schedules = await self._store.recurring.list(self._tenant)
+        schedules = await self._store.schedules.list(self._tenant)
         return There(
             {queue.name: queue.options for queue in queues},
-            {schedule.name: schedule_of(schedule.definition) for schedule in schedules},
+            {schedule.name: schedule_of(schedule.options) for schedule in schedules},
         )
 
     async def _plan(self, spec: ir.Spec) -> _Planned:
@@ -202,9 +202,9 @@ class Specs:
             ),
             queues_gone=tuple(name for name in recorded.queues if name not in spec.queues and name in there.queues),
             schedules=tuple(
-                Schedule(tenant=self._tenant, name=name, definition=definition_of(one), revision=uuid7(), next_at=at)
+                Schedule(tenant=self._tenant, name=name, options=options_of(one), revision=uuid7(), next_at=at)
                 for name, one in spec.schedules.items()
-                if there.schedules.get(name) != one and (at := next_tick(definition_of(one), now))
+                if there.schedules.get(name) != one and (at := next_tick(options_of(one), now))
             ),
             schedules_gone=tuple(name for name in recorded.schedules if name not in spec.schedules),
         )

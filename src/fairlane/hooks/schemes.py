@@ -33,7 +33,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     """Where the sender puts an id that a redelivery has too."""
 
     @property
-    def timed(self) -> bool:
+    def has_timestamp(self) -> bool:
         return self.timestamp_header is not None or self.timestamp_marker is not None
 
 

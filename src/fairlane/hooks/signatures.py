@@ -36,13 +36,13 @@ def verify(
     parts = _parts(scheme, header)
     if parts is None:
         return "malformed"
-    timed = scheme.timed
-    timestamp = _timestamp(scheme, headers, parts) if timed else None
+    has_timestamp = scheme.has_timestamp
+    timestamp = _timestamp(scheme, headers, parts) if has_timestamp else None
     if timestamp is not None and not _TIMESTAMP.fullmatch(timestamp):
         return "malformed"
     offered = _signatures(scheme, parts)
     signed_id = headers.get(scheme.id_header) if scheme.id_header else None
-    if not offered or (timed and timestamp is None) or (scheme.id_header and not _is_id(signed_id)):
+    if not offered or (has_timestamp and timestamp is None) or (scheme.id_header and not _is_id(signed_id)):
         return "malformed"
     if not _matches(scheme, keys, offered, _signed(scheme, signed_id, timestamp, body)):
         return "mismatch"
@@ -53,7 +53,7 @@ def verify(
 
 def sign(scheme: Scheme, key: bytes, body: bytes, *, delivery_id: str, now: float) -> dict[bytes, bytes]:
     """The headers that a sender of this scheme would add."""
-    timestamp = str(int(now)).encode() if scheme.timed else None
+    timestamp = str(int(now)).encode() if scheme.has_timestamp else None
     signed_id = delivery_id.encode() if scheme.id_header else None
     digest = _digest(scheme, key, _signed(scheme, signed_id, timestamp, body))
     text = base64.b64encode(digest) if scheme.encoding == "base64" else digest.hex().encode()

@@ -6,7 +6,7 @@ import msgspec
 
 from fairlane.http.query import Limit
 from fairlane.http.wire import timestamp
-from fairlane.store.values import Waiting
+from fairlane.store import values
 
 
 class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +58,7 @@ class Cancelled(Wire, rename="camel", kw_only=True):
     cancelled: bool
 
 
-def waiting_out(queue: str, found: list[Waiting], limit: int) -> ScheduledList:
+def scheduled_out(queue: str, found: list[values.ScheduledMessage], limit: int) -> ScheduledList:
     last = found[-1] if len(found) == limit else None
     return ScheduledList(
         messages=[

@@ -49,7 +49,7 @@ def explain(
     if found is None and options.encryption_enabled and not seals:
         why = "The queue is encrypted and this broker has no encryption key: set the one its messages are under."
         found = "sealed", why, None
-    reason, sentence, until = found or _timed(lane, options, now)
+    reason, sentence, until = found or _by_time(lane, options, now)
     return Explanation(reason=reason, sentence=sentence, until=until, waiting=waiting, lane=lane)
 
 
@@ -88,7 +88,7 @@ def _leased_or_empty(lane: LaneState, waiting: int, now: int) -> _Found | None:
     return None
 
 
-def _timed(lane: LaneState, options: QueueOptions, now: int) -> _Found:
+def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
     if (at := lane.last_at + options.window_seconds * 1_000_000) > now:
         return "windowed", f"Messages still come; the lane is read when none came until {shown(at)}.", at
     if lane.oldest_at is not None and (at := lane.oldest_at + options.delay_seconds * 1_000_000) > now:

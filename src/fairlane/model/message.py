@@ -68,8 +68,8 @@ class PushItem(msgspec.Struct, kw_only=True):
     @property
     def special(self) -> bool:
         """Whether it asks for more than to be stored."""
-        timed = self.deliver_at is not None or self.delay_ms is not None
-        return timed or self.priority is not None or self.trace_id is not None
+        scheduled = self.deliver_at is not None or self.delay_ms is not None
+        return scheduled or self.priority is not None or self.trace_id is not None
 
     def check_time(self) -> None:
         """InvalidRequest unless the time to deliver it, if it has one, is one."""

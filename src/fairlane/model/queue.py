@@ -85,7 +85,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if not isinstance(self.dead_letter_queue, bool):
             check_name("dead_letter_queue", self.dead_letter_queue)
         if self.ordering == "unordered":
-            for name in _TIMED:
+            for name in _ORDERED_ONLY:
                 if getattr(self, name):
                     raise InvalidRequest(
                         f"{name} is for ordered queues; an unordered one may delay a message when it is retried"
@@ -110,7 +110,7 @@ _SECONDS = (
     "completed_retention_seconds",
     "dead_letter_retention_seconds",
 )
-_TIMED = ("delay_seconds", "window_seconds", "ttl_seconds", "max_wait_seconds")
+_ORDERED_ONLY = ("delay_seconds", "window_seconds", "ttl_seconds", "max_wait_seconds")
 _FLAGS = ("retry_jitter", "retention_enabled", "encryption_enabled", "dlq_after_max_retries")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.model.queue import QueueOptions
-from fairlane.model.recurring import Schedule
+from fairlane.model.schedule import Schedule
 
 
 class SpecVersion(msgspec.Struct, frozen=True, kw_only=True):

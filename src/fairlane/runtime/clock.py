@@ -16,7 +16,7 @@ def wall_clock() -> int:
 class SteadyClock:
     """Begins at the wall clock, or at `least` if that is later, and then runs by the monotonic one.
 
-    A store that is its own timekeeper uses it: leases must not end early, nor never, because somebody set the
+    A store that keeps the time itself uses it: leases must not end early, nor never, because somebody set the
     host's clock."""
 
     def __init__(self, least: int = 0) -> None:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from fairlane.errors import InvalidRequest
-from fairlane.model.recurring import Definition
+from fairlane.model.schedule import ScheduleOptions
 
 LATE_SECONDS = 60
 """A tick that is younger than this is not missed, but only late."""
@@ -19,57 +19,57 @@ _SECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def ticks(definition: Definition, after: int) -> Iterator[int]:
+def ticks(options: ScheduleOptions, after: int) -> Iterator[int]:
     """All ticks later than `after`, in microseconds since 1970.
 
     By cron as people expect of it: a time that the clocks skip ticks when they have been moved on, one that they show
     twice ticks the first time, and what ticks every hour goes by hours that pass."""
-    if definition.every_seconds is not None:
-        step = definition.every_seconds * _SECOND
+    if options.every_seconds is not None:
+        step = options.every_seconds * _SECOND
         at = (after // step + 1) * step
         while True:
             yield at
             at += step
-    begin = (_EPOCH + timedelta(microseconds=after)).astimezone(zone(definition.timezone))
+    begin = (_EPOCH + timedelta(microseconds=after)).astimezone(zone(options.timezone))
     try:
-        for tick in CronSim(definition.cron or "", begin):
+        for tick in CronSim(options.cron or "", begin):
             yield (tick - _EPOCH) // timedelta(microseconds=1)
     except CronSimError as error:
-        raise InvalidRequest(f"cron is {definition.cron!r:.80}: {error}") from None
+        raise InvalidRequest(f"cron is {options.cron!r:.80}: {error}") from None
 
 
-def next_tick(definition: Definition, after: int) -> int:
+def next_tick(options: ScheduleOptions, after: int) -> int:
     """InvalidRequest if there is none: the expression is not one, or names no day that ever comes."""
-    for at in ticks(definition, after):
+    for at in ticks(options, after):
         return at
-    raise InvalidRequest(f"cron is {definition.cron!r:.80}, which no time ever fits")
+    raise InvalidRequest(f"cron is {options.cron!r:.80}, which no time ever fits")
 
 
-def due(definition: Definition, next_at: int, now: int, *, most: int) -> tuple[list[int], int]:
+def due(options: ScheduleOptions, next_at: int, now: int, *, most: int) -> tuple[list[int], int]:
     """The ticks to push of those from `next_at` until now, up to `most`, and the tick to wait for after them."""
     now = max(now, next_at)  # which is due, whenever the clock was read
-    if definition.missed == "all":
-        passed = list(islice(_until(definition, next_at - 1, now), most))
-        return passed, next_tick(definition, passed[-1] if passed else now)
-    latest = _latest(definition, next_at, now)
-    if definition.missed == "skip" and now - latest > LATE_SECONDS * _SECOND:
-        return [], next_tick(definition, now)
-    return [latest], next_tick(definition, now)
+    if options.missed == "all":
+        passed = list(islice(_until(options, next_at - 1, now), most))
+        return passed, next_tick(options, passed[-1] if passed else now)
+    latest = _latest(options, next_at, now)
+    if options.missed == "skip" and now - latest > LATE_SECONDS * _SECOND:
+        return [], next_tick(options, now)
+    return [latest], next_tick(options, now)
 
 
-def _until(definition: Definition, after: int, now: int) -> Iterator[int]:
-    return takewhile(lambda at: at <= now, ticks(definition, after))
+def _until(options: ScheduleOptions, after: int, now: int) -> Iterator[int]:
+    return takewhile(lambda at: at <= now, ticks(options, after))
 
 
-def _latest(definition: Definition, next_at: int, now: int) -> int:
+def _latest(options: ScheduleOptions, next_at: int, now: int) -> int:
     """The last tick until now. Looked for from the end, for there may have been very many."""
     seconds = LATE_SECONDS
     while (start := now - seconds * _SECOND) >= next_at:
-        found = deque(_until(definition, start, now), maxlen=1)
+        found = deque(_until(options, start, now), maxlen=1)
         if found:
             return found[0]
         seconds *= 8
-    return deque(_until(definition, next_at - 1, now), maxlen=1)[0]
+    return deque(_until(options, next_at - 1, now), maxlen=1)[0]
 
 
 def zone(name: str) -> ZoneInfo:

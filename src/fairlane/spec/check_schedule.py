@@ -6,7 +6,7 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.names import check_name
-from fairlane.model.recurring import Definition
+from fairlane.model.schedule import ScheduleOptions
 from fairlane.runtime.ticks import next_tick, zone
 from fairlane.spec import ir
 from fairlane.spec.check_webhook import unknown_queue
@@ -26,7 +26,7 @@ def check_schedule(spec: ir.Spec, name: str, schedule: ir.ScheduleSpec) -> list[
         return unknown
     try:
         check_name("the name of a schedule", name)
-        definition_of(schedule).check()
+        options_of(schedule).check()
         if schedule.cron is None and schedule.timezone != "UTC":
             return [Finding((*path, "timezone"), "this has no effect: an interval goes by no clock")]
     except InvalidRequest as error:
@@ -47,7 +47,7 @@ def _never_ticks(path: Path, schedule: ir.ScheduleSpec) -> list[Finding]:
     except InvalidRequest as error:
         return [Finding((*path, "timezone"), str(error))]
     try:
-        next_tick(definition_of(schedule), 0)
+        next_tick(options_of(schedule), 0)
     except InvalidRequest as error:
         return [Finding((*path, "cron"), str(error))]
     return []
@@ -61,8 +61,8 @@ def _data_misfit(schedule: ir.ScheduleSpec, wanted: ir.RecordType) -> str | None
     return None
 
 
-def definition_of(schedule: ir.ScheduleSpec) -> Definition:
-    return Definition(
+def options_of(schedule: ir.ScheduleSpec) -> ScheduleOptions:
+    return ScheduleOptions(
         queue=schedule.queue,
         partition=schedule.partition,
         data=msgspec.Raw(msgspec.json.encode(schedule.data)),
@@ -74,15 +74,15 @@ def definition_of(schedule: ir.ScheduleSpec) -> Definition:
     )
 
 
-def schedule_of(definition: Definition) -> ir.ScheduleSpec:
+def schedule_of(options: ScheduleOptions) -> ir.ScheduleSpec:
     """The same back."""
     return ir.ScheduleSpec(
-        queue=definition.queue,
-        partition=definition.partition,
-        data=msgspec.json.decode(definition.data),
-        type=definition.type,
-        every_seconds=definition.every_seconds,
-        cron=definition.cron,
-        timezone=definition.timezone,
-        missed=definition.missed,
+        queue=options.queue,
+        partition=options.partition,
+        data=msgspec.json.decode(options.data),
+        type=options.type,
+        every_seconds=options.every_seconds,
+        cron=options.cron,
+        timezone=options.timezone,
+        missed=options.missed,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from fairlane.errors import ExpressionFailed
-from fairlane.model.recurring import Missed
+from fairlane.model.schedule import Missed
 from fairlane.spec import ir, tree
 from fairlane.spec.evaluate import compile_expression
 from fairlane.spec.spec_file import Form, Path, Place, SpecFile

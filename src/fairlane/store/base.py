@@ -26,14 +26,15 @@ from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.operations import Operations
+from fairlane.store.scheduled import ScheduledMessages
+from fairlane.store.schedules import Schedules
 from fairlane.store.specs import Specs
 from fairlane.store.statistics import Statistics
 from fairlane.store.streams import Streams
-from fairlane.store.timed import Recurring, ScheduledMessages
 from fairlane.store.upkeep import Flags, Pauses, Retention
 from fairlane.store.values import (
+    Appended,
     DeadFilter,
-    Fired,
     Leased,
     PopCall,
     PopResult,
@@ -289,7 +290,7 @@ class DeadLetters(Protocol):
         encrypted."""
         ...
 
-    async def forward(self, *, limit: int = 100) -> Fired:
+    async def forward(self, *, limit: int = 100) -> Appended:
         """Append up to `limit` dead letters that wait for it to the queue that their queue names (`dead_letter_queue`),
         of all tenants, longest waiting first: each once, whoever else forwards at the same time, and beyond that
         queue's `max_size`. A letter waits from the transaction on that gave its message up."""
@@ -338,7 +339,7 @@ class Store(Protocol):
     @property
     def keys(self) -> Keys: ...
     @property
-    def recurring(self) -> Recurring: ...
+    def schedules(self) -> Schedules: ...
     @property
     def workers(self) -> Workers: ...
     @property

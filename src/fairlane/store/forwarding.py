@@ -22,7 +22,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
 from fairlane.store.base import Queues
 from fairlane.store.sealed.vault import Vault, key_of
-from fairlane.store.values import NO_ID_TIME, Fired, Slice
+from fairlane.store.values import NO_ID_TIME, Appended, Slice
 
 AGAIN_SECONDS = 1
 """A letter that could not be appended (operations wait there, or its key is not to be had) is tried again then."""
@@ -39,7 +39,7 @@ class Pending(msgspec.Struct, frozen=True):
     target: str | None
 
 
-class Bundle:
+class Forwarding:
     """Letters for one queue, each with the partition it goes to."""
 
     def __init__(self, queue: Queue, homes: dict[str, PartitionId], letters: Sequence[DeadLetter]) -> None:
@@ -66,38 +66,38 @@ class Bundle:
         return self._homes[_partition_name(self.queue, letter)]
 
 
-Append = Callable[[Bundle], Awaitable[int]]
-"""Append what of a bundle still waits; how many messages that were."""
+Append = Callable[[Forwarding], Awaitable[int]]
+"""Append those of its letters that still wait; how many messages that were."""
 Postpone = Callable[[Sequence[DeadLetter], int | None], Awaitable[None]]
 """Let letters wait for so many seconds, or not any more."""
 
 
 async def forward(
     pending: Sequence[Pending], queues: Queues, vault: Vault | None, *, append: Append, postpone: Postpone
-) -> Fired:
+) -> Appended:
     """Each queue's letters by themselves: one that cannot take them keeps no other's back."""
     targets: dict[tuple[str, str | None], list[DeadLetter]] = defaultdict(list)
     for one in pending:
         targets[one.tenant, one.target].append(one.letter)
-    fired: dict[int, int] = {}
+    appended: dict[int, int] = {}
     for (tenant, target), letters in targets.items():
         if target is None:
             await postpone(letters, None)
             continue
         try:
-            bundle = await _bundle(tenant, target, letters, queues, vault)
-            count = await append(bundle)
+            forwarding = await _prepare(tenant, target, letters, queues, vault)
+            count = await append(forwarding)
         except (NotFound, SealError, LaneLocked):
             await postpone(letters, AGAIN_SECONDS)
             continue
         if count:
-            fired[bundle.queue.id] = fired.get(bundle.queue.id, 0) + count
-    return Fired(fired, len(pending))
+            appended[forwarding.queue.id] = appended.get(forwarding.queue.id, 0) + count
+    return Appended(appended, len(pending))
 
 
-async def _bundle(
+async def _prepare(
     tenant: str, target: str, letters: Sequence[DeadLetter], queues: Queues, vault: Vault | None
-) -> Bundle:
+) -> Forwarding:
     """The queue, made if it is missing, with the partitions and the keys that the letters need."""
     queue = await queues.ensure(tenant, target)
     keys = [key for letter in letters if (key := key_of(letter.message)) is not None]
@@ -108,7 +108,7 @@ async def _bundle(
         await vault.prepare(queue.id)
     names = sorted({_partition_name(queue, letter) for letter in letters})
     born = await queues.born(queue.id, names)
-    return Bundle(queue, {partition.name: partition.id for partition in born}, letters)
+    return Forwarding(queue, {partition.name: partition.id for partition in born}, letters)
 
 
 def _partition_name(queue: Queue, letter: DeadLetter) -> str:

@@ -16,7 +16,7 @@ from fairlane.model.names import check_count, check_flag, check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
 
-WAITS = -1
+NOT_DUE = -1
 """Position of a scheduled message that is not due yet."""
 NO_ID_TIME = -1
 """In `Slice.id_times`: the id is not a UUIDv7, so it is kept in the keys table."""
@@ -48,11 +48,11 @@ class Duplicate(msgspec.Struct, frozen=True):
 
     index: int
     position: int
-    """WAITS if it has none yet."""
+    """NOT_DUE if it has none yet."""
     message_id: str
     transaction_id: str
     due_at: int | None = None
-    """Of one that waits."""
+    """Of a scheduled one."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -93,8 +93,8 @@ class Locked(msgspec.Struct, frozen=True):
 PushResult = Stored | Duplicates | Full | Gone | OperationsAhead | Locked
 
 
-class Scheduled(msgspec.Struct):
-    """Messages of one partition that are to wait for their time: `slice` as for a push."""
+class ScheduledSlice(msgspec.Struct):
+    """Scheduled messages of one partition: `slice` as for a push, and when each is due."""
 
     slice: Slice
     partition_name: str
@@ -109,20 +109,20 @@ class Scheduled(msgspec.Struct):
         return self.slice.partition
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """All messages of the part are durable and wait, each for its time."""
+class Added(msgspec.Struct, frozen=True):
+    """All messages of the scheduled slice are durable, each due at its time."""
 
     due_at: list[int]
 
 
-class Fired(msgspec.Struct, frozen=True):
-    """What was appended, by queue, and how many messages were looked at: as many as allowed when there may be more."""
+class Appended(msgspec.Struct, frozen=True):
+    """Messages that were appended, by queue, and how many were looked at: as many as allowed when there may be more."""
 
     queues: dict[int, int]
     count: int
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class ScheduledMessage(msgspec.Struct, frozen=True):
     """A scheduled message without its payload."""
 
     partition: PartitionId

@@ -71,15 +71,15 @@ async def a_transaction_over_keys_or_timers_is_refused_whole(client, queue):
     await client.queue(queue).push([{"data": 1}])
     [message] = await client.queue(queue).batch(1).wait(False).pop()
     for add in (
-        lambda bundle: bundle.kv.put("ns", "key", 1, forever=True),
-        lambda bundle: bundle.timer(queue).key("key").payload({"n": 1}).after_ms(1000).schedule(),
+        lambda transaction: transaction.kv.put("ns", "key", 1, forever=True),
+        lambda transaction: transaction.timer(queue).key("key").payload({"n": 1}).after_ms(1000).schedule(),
     ):
-        bundle = client.transaction().ack(message)
-        bundle.queue(f"{queue}-out").push([{"data": 2}])
-        add(bundle)
+        transaction = client.transaction().ack(message)
+        transaction.queue(f"{queue}-out").push([{"data": 2}])
+        add(transaction)
         refused = ""
         try:
-            await bundle.commit()
+            await transaction.commit()
         except Exception as error:
             refused = str(error)
         assert "this broker has no" in refused, refused

@@ -8,17 +8,17 @@ import asyncio
 async def acks_and_pushes_happen_together(client, queue):
     await client.queue(queue).push([{"data": n} for n in (1, 2, 3)])
     popped = await client.queue(queue).batch(3).wait(False).pop()
-    bundle = client.transaction()
+    transaction = client.transaction()
     for message in popped:
-        bundle = bundle.ack(message)
-    done = await bundle.queue(f"{queue}-sum").partition("total").push([{"data": {"sum": 6}}]).commit()
+        transaction = transaction.ack(message)
+    done = await transaction.queue(f"{queue}-sum").partition("total").push([{"data": {"sum": 6}}]).commit()
     assert done["success"] is True, done
     assert await client.queue(queue).batch(3).wait(False).pop() == []
     [total] = await client.queue(f"{queue}-sum").wait(False).pop()
     assert (total["data"], total["partition"]) == ({"sum": 6}, "total")
 
 
-async def a_refused_bundle_changes_nothing(client, queue):
+async def a_refused_transaction_changes_nothing(client, queue):
     await client.queue(queue).config({"lease_time": 2}).create()
     await client.queue(queue).push([{"data": 1}])
     [message] = await client.queue(queue).wait(False).pop()
@@ -28,13 +28,13 @@ async def a_refused_bundle_changes_nothing(client, queue):
         await client.transaction().queue(f"{queue}-out").push([{"data": 2}]).ack(message).ack(unknown).commit()
     except Exception as error:
         refused = str(error)
-    assert refused, "the bundle was taken"
+    assert refused, "the transaction was taken"
     assert await client.queue(f"{queue}-out").wait(False).pop() == []
     [again] = await client.queue(queue).wait(True).timeout_millis(5000).pop()
     assert again["transactionId"] == message["transactionId"]
 
 
-async def a_bundle_under_an_expired_lease_is_refused(client, queue):
+async def a_transaction_under_an_expired_lease_is_refused(client, queue):
     await client.queue(queue).config({"lease_time": 2}).create()
     await client.queue(queue).push([{"data": 1}])
     [late] = await client.queue(queue).wait(False).pop()
@@ -45,13 +45,13 @@ async def a_bundle_under_an_expired_lease_is_refused(client, queue):
         await client.transaction().ack(late).queue(f"{queue}-out").push([{"data": 2}]).commit()
     except Exception as error:
         refused = str(error)
-    assert refused, "the bundle was taken"
+    assert refused, "the transaction was taken"
     assert "rolled back" in refused
     assert await client.queue(f"{queue}-out").wait(False).pop() == []
     assert (await client.ack(taken))["success"]
 
 
-async def a_bundle_of_a_group_moves_that_group_only(client, queue):
+async def a_transaction_of_a_group_moves_that_group_only(client, queue):
     await client.queue(queue).push([{"data": 1}])
     [message] = await client.queue(queue).group("mover").wait(False).pop()
     await (
@@ -65,7 +65,7 @@ async def a_bundle_of_a_group_moves_that_group_only(client, queue):
     assert len(await client.queue(queue).wait(False).pop()) == 1
 
 
-async def a_failed_ack_in_a_bundle_is_a_dead_letter(client, queue):
+async def a_failed_ack_in_a_transaction_is_a_dead_letter(client, queue):
     await client.queue(queue).config({"retry_limit": 0}).create()
     await client.queue(queue).push([{"data": 1}])
     [message] = await client.queue(queue).wait(False).pop()

@@ -53,11 +53,11 @@ async def receive(app: App, request: Request) -> Response:
         await app.engine.know_specs()
     if name not in compiled_specs.hooks:
         if not compiled_specs.loaded:
-            return _counted(app, "", "unready", _later("the broker does not know its webhooks yet"))
+            return _counted(app, "", "unready", _unready("the broker does not know its webhooks yet"))
         return _counted(app, "", "unknown", error_response(404, "not_found", "there is no such webhook"))
     hook = compiled_specs.hooks[name]
     if hook is None:
-        return _counted(app, name, "unready", _later("the secret of this webhook is missing"))
+        return _counted(app, name, "unready", _unready("the secret of this webhook is missing"))
     received = Received(request.headers, request.body, request.peer, wall_clock())
     refused = _refused(app, hook, received)
     if refused is not None:
@@ -134,7 +134,7 @@ def _problem(app: App, hook: Hook, error: FairlaneError) -> Response:
     return _counted(app, hook.name, outcome, problem(error))
 
 
-def _later(why: str) -> Response:
+def _unready(why: str) -> Response:
     return error_response(503, "unavailable", why, headers=((b"retry-after", b"5"),))
 
 

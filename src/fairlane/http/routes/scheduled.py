@@ -16,7 +16,7 @@ from fairlane.http.wire_scheduled import (
     Rescheduled,
     ScheduledList,
     ScheduledQuery,
-    waiting_out,
+    scheduled_out,
 )
 from fairlane.model.message import PushItem
 
@@ -30,7 +30,7 @@ async def list_scheduled(app: App, request: Request) -> Response:
     query = read(request.query, ScheduledQuery)
     name = request.params["queue"]
     found = await app.engine.scheduled.list(app.tenant, name, after=_after(query.after), limit=query.limit)
-    return json_response(waiting_out(name, found, query.limit))
+    return json_response(scheduled_out(name, found, query.limit))
 
 
 def _after(page: str) -> tuple[int, str] | None:

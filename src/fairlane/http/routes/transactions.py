@@ -52,7 +52,7 @@ async def transaction(app: App, request: Request) -> Response:
 def _steps(body: TransactionBody, nested: list[Nested]) -> list[Step]:
     """The operations flattened: each pushed item and each ack is a step."""
     steps: list[Step] = []
-    # A lease that the whole bundle requires is lent to acks without one, if it is unmistakable which.
+    # A lease that the whole transaction requires is lent to acks without one, if it is unmistakable which.
     leases = set(body.required_leases or ())
     lent = leases.pop() if len(leases) == 1 else None
     for index, operation in enumerate(body.operations):

@@ -18,7 +18,7 @@ from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store import base, forwarding
-from fairlane.store.forwarding import AGAIN_SECONDS, Bundle, Pending, decode_history
+from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, Pending, decode_history
 from fairlane.store.operations import EnqueueResult, NewOperation
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
@@ -27,7 +27,7 @@ from fairlane.store.postgres.queues import SQL as QUEUES
 from fairlane.store.replay import replay_operation
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
-from fairlane.store.values import DeadFilter, Fired, Full, Gone, OperationsAhead, PushResult, Slice, Stored
+from fairlane.store.values import Appended, DeadFilter, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
 SQL = load("fairlane.store.postgres", "dead_letters.sql")
 _KEY = ("partition_id", "group_id", "position")
@@ -148,7 +148,7 @@ class DeadLetters:
     def _operation(self, part: Slice, names: asyncpg.Record) -> NewOperation:
         return replay_operation(part, names["tenant"], names["queue"], names["partition"], self.vault)
 
-    async def forward(self, *, limit: int = 100) -> Fired:
+    async def forward(self, *, limit: int = 100) -> Appended:
         pending: list[Pending] = []
         for shard in self._shards:
             rows = await self._database.read(SQL["pending"], shard, self._database.time(), limit - len(pending))
@@ -156,23 +156,23 @@ class DeadLetters:
                 *columns, tenant, target = row.items()
                 pending.append(Pending(_dead_letter(dict(columns)), tenant[1], target[1]))
         return await forwarding.forward(
-            pending, self._queues, self.vault, append=self._append_bundle, postpone=self._postpone
+            pending, self._queues, self.vault, append=self._append_letters, postpone=self._postpone
         )
 
-    async def _append_bundle(self, bundle: Bundle) -> int:
+    async def _append_letters(self, outgoing: Forwarding) -> int:
         async def work(connection: asyncpg.Connection[Any]) -> int:
-            slices = bundle.slices()
+            slices = outgoing.slices()
             await self._messages.lock(connection, [], slices)
             free: set[str] = set()
-            for shard, columns in _keys(bundle.letters).items():
+            for shard, columns in _keys(outgoing.letters).items():
                 for key in await connection.fetch(SQL["lock_pending"], shard, *columns, self._database.time()):
                     free.add("-".join(map(str, (shard, *key))))
-            placed = bundle.fill(slices, free, self.vault)
+            placed = outgoing.fill(slices, free, self.vault)
             filled = [part for part in slices if part.fragments]
-            results = await self._push_beyond(connection, bundle.queue, filled)
+            results = await self._push_beyond(connection, outgoing.queue, filled)
             done = [part for part in filled if isinstance(results[part.partition], Stored)]
-            later = [part for part in filled if part not in done]
-            for some, seconds in ((done, None), (later, AGAIN_SECONDS)):
+            refused = [part for part in filled if part not in done]
+            for some, seconds in ((done, None), (refused, AGAIN_SECONDS)):
                 letters = [letter for part in some for letter in placed[part.partition]]
                 for shard, columns in _keys(letters).items():
                     await connection.execute(SQL["postpone"], shard, *columns, seconds, self._database.time())

@@ -202,8 +202,8 @@ class Groups:
             await self._database.write(SQL["rouse"], shard, found["ids"], found["groups"], self._database.time())
         if found["last"] is not None:
             return Roused(dict(Counter(found["queues"])), PartitionId(shard, found["last"]))
-        later = [other for other in self._shards if other > shard]
-        return Roused({}, PartitionId(later[0], 0) if later else None)
+        next_shards = [other for other in self._shards if other > shard]
+        return Roused({}, PartitionId(next_shards[0], 0) if next_shards else None)
 
     async def next_ready_at(self, group_id: int) -> int | None:
         found = []

@@ -241,8 +241,8 @@ class Messages:
         also: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         locked: Sequence[PartitionId] = (),
     ) -> tuple[list[Settled], list[PushResult]]:
-        """`begin` comes before every lock of the bundle, `check` when partitions are locked and nothing was done yet,
-        `also` after all of it was applied; `locked` are further partitions to lock."""
+        """`begin` comes before every lock of the transaction, `check` when partitions are locked and nothing was done
+        yet, `also` after all of it was applied; `locked` are further partitions to lock."""
         settled: list[Settled] = []
         pushed: list[PushResult] = []
 

@@ -82,8 +82,8 @@ class Retention:
         queue_id, shard, after = row
         last = await connection.fetchval(SQL["cover"], shard, queue_id, after, _COVER, self._database.time())
         if last is None:
-            later = [one for one in self._shards if one > shard]
-            await connection.execute(SQL["covered"], queue_id, later[0] if later else None, "")
+            next_shards = [one for one in self._shards if one > shard]
+            await connection.execute(SQL["covered"], queue_id, next_shards[0] if next_shards else None, "")
         else:
             await connection.execute(SQL["covered"], queue_id, shard, last)
         return True

@@ -15,13 +15,33 @@ from fairlane.errors import LaneLocked
 from fairlane.model.ids import PartitionId, id_facts, id_key, uuid7
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import encode, ids_of
-from fairlane.store.bundles import FIRE_BYTES_MAX, Opened, oldest, twins
-from fairlane.store.firing import ROUNDS_MAX, Firing
-from fairlane.store.postgres import bundles
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, by_shard
+from fairlane.store.scheduled import (
+    APPEND_BYTES_MAX,
+    ROUNDS_MAX,
+    Appending,
+    Bundle,
+    Opened,
+    bundles_of,
+    ends_of,
+    oldest,
+    progress_of,
+    twins,
+)
 from fairlane.store.statements import load
-from fairlane.store.values import NO_ID_TIME, Duplicates, Fired, Gone, Kept, Locked, Scheduled, Slice, Waiting
+from fairlane.store.values import (
+    NO_ID_TIME,
+    Added,
+    Appended,
+    Duplicate,
+    Duplicates,
+    Gone,
+    Locked,
+    ScheduledMessage,
+    ScheduledSlice,
+    Slice,
+)
 
 SQL = load("fairlane.store.postgres", "scheduled.sql")
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
@@ -33,15 +53,15 @@ class ScheduledMessages:
         self._shards = shards
         self._messages = messages
 
-    async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
+    async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
         found = [twins(part.slice) for part in parts]
         alone = [part for part, repeated in zip(parts, found, strict=True) if not repeated]
         added = iter(await by_shard(alone, lambda part: (part.partition.id, 0), self._add))
         return [Duplicates(repeated) if repeated else next(added) for repeated in found]
 
-    async def _add(self, shard: int, parts: List[Scheduled]) -> List[Kept | Duplicates | Gone]:
+    async def _add(self, shard: int, parts: List[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
         now = self._database.time()
-        arguments, orders = bundles.arguments(shard, parts, now)
+        arguments, orders = _arguments(shard, parts, now)
 
         async def doubting(connection: asyncpg.Connection[Any]) -> List[asyncpg.Record]:
             ids = [part.partition.id for part in parts]
@@ -54,47 +74,47 @@ class ScheduledMessages:
             rows = await self._database.transact(doubting)
         else:
             rows = await self._database.write(SQL["add"], *arguments)
-        return bundles.results(rows, parts, orders)
+        return _results(rows, parts, orders)
 
-    async def fire(self, *, limit: int = 1000) -> Fired:
+    async def append_due(self, *, limit: int = 1000) -> Appended:
         queues: dict[int, int] = defaultdict(int)
         count = 0
         for shard in self._shards:
-            firing = await self._fire(shard, limit - count)
-            count += len(firing.done) + len(firing.later)
-            for queue_id, fired in firing.fired.items():
-                queues[queue_id] += fired
+            appending = await self._append_due(shard, limit - count)
+            count += len(appending.done) + len(appending.postponed)
+            for queue_id, many in appending.appended.items():
+                queues[queue_id] += many
             if count >= limit:
                 break
-        return Fired(dict(queues), count)
+        return Appended(dict(queues), count)
 
-    async def _fire(self, shard: int, limit: int) -> Firing:
+    async def _append_due(self, shard: int, limit: int) -> Appending:
         """What is due in one shard is appended and forgotten in one transaction, so that it comes once. What is for a
         locked partition waits."""
         locked = await self._messages.locked.partitions()
         tried: List[Slice] = []
 
-        async def work(connection: asyncpg.Connection[Any]) -> Firing:
+        async def work(connection: asyncpg.Connection[Any]) -> Appending:
             now = self._database.time()
-            rows = await connection.fetch(SQL["due"], shard, limit, FIRE_BYTES_MAX, now)
+            rows = await connection.fetch(SQL["due"], shard, limit, APPEND_BYTES_MAX, now)
             opened: List[Opened[UUID]] = [Opened(*row) for row in rows if row[0] is not None]
-            firing = Firing(shard, oldest(opened, rows[-1]["next_due"] if len(rows) > len(opened) else None))
+            appending = Appending(shard, oldest(opened, rows[-1]["next_due"] if len(rows) > len(opened) else None))
             for _ in range(ROUNDS_MAX):
-                queue_ids = sorted({some[0].queue_id for some in firing.left.values()})
+                queue_ids = sorted({some[0].queue_id for some in appending.left.values()})
                 found = await connection.fetch(SQL["options"], queue_ids) if queue_ids else []
-                slices = firing.slices({id: _decode_options(text) for id, text in found})
+                slices = appending.slices({id: _decode_options(text) for id, text in found})
                 if not slices:
                     break
                 tried[:] = [part for part in slices if part.partition not in locked]
                 pushed = iter(await self._messages.push_shard(connection.fetch, shard, tried) if tried else [])
                 results = [Locked() if part.partition in locked else next(pushed) for part in slices]
-                for queue_id, name in firing.apply(slices, results):
+                for queue_id, name in appending.apply(slices, results):
                     for id, _ in await connection.fetch(SQL["born"], shard, queue_id, name, now):
-                        firing.move(name, queue_id, id)
-            firing.later += [row for some in firing.left.values() for row in some]
+                        appending.move(name, queue_id, id)
+            appending.postponed += [row for some in appending.left.values() for row in some]
             if opened:
-                await connection.execute(SQL["proceed"], shard, *bundles.progress(opened, firing), now)
-            return firing
+                await connection.execute(SQL["proceed"], shard, *_progress(opened, appending), now)
+            return appending
 
         while True:
             try:
@@ -127,14 +147,16 @@ class ScheduledMessages:
         found: int | None = rows[0][0]
         return found
 
-    async def list(self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100) -> List[Waiting]:
+    async def list(
+        self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> List[ScheduledMessage]:
         found = []
         for shard in self._shards:
             for id, name, head, at in await self._database.read(
                 SQL["list"], shard, queue_id, *(after or (-1, "")), limit
             ):
                 message_id, transaction_id = ids_of(head)
-                found.append(Waiting(PartitionId(shard, id), name, transaction_id, message_id, at))
+                found.append(ScheduledMessage(PartitionId(shard, id), name, transaction_id, message_id, at))
         return sorted(found, key=lambda one: (one.due_at, one.message_id))[:limit]
 
     async def next_in(self) -> int | None:
@@ -143,3 +165,102 @@ class ScheduledMessages:
             [[next_at, now]] = await self._database.read(SQL["next_in"], shard, self._database.time())
             times += [] if next_at is None else [next_at - now]
         return min(times, default=None)
+
+
+def _arguments(
+    shard: int, parts: Sequence[ScheduledSlice], now: int | None
+) -> tuple[tuple[object, ...], list[list[int]]]:
+    """Of `fairlane.schedule`; and for each part which of its messages stands where: those of a bundle go together."""
+    cut = [list(bundles_of(part)) for part in parts]
+    orders = [[index for bundle in bundles for index in bundle.items] for bundles in cut]
+    upto: list[int] = []
+    keys: list[int] = []
+    times: list[int] = []
+    given: list[bool] = []
+    for part, order in zip(parts, orders, strict=True):
+        keys += map(part.slice.keys.__getitem__, order)
+        times += map(part.slice.id_times.__getitem__, order)
+        given += map(part.slice.given.__getitem__, order)
+        upto.append(len(keys))
+    slices = [part.slice for part in parts]
+    return (
+        shard,
+        [part.partition.id for part in slices],
+        [part.queue_id for part in slices],
+        [part.partition_name for part in parts],
+        upto,
+        [part.options.dedup_seconds for part in slices],
+        _array(keys),
+        _array(times),
+        given if True in given else [],
+        *_columns(parts, cut),
+        now,
+    ), orders
+
+
+def _columns(parts: Sequence[ScheduledSlice], cut: Sequence[Sequence[Bundle]]) -> tuple[object, ...]:
+    due: list[int] = []
+    ends: list[int] = []
+    ids: list[UUID] = []
+    numbers: list[int] = []
+    relative: list[bool] = []
+    firsts: list[int] = []
+    counts: list[int] = []
+    bodies: list[bytes] = []
+    for number, (part, bundles) in enumerate(zip(parts, cut, strict=True), 1):
+        for bundle in bundles:
+            fragments = [part.slice.fragments[index] for index in bundle.items]
+            # That of its first message: a call that comes after its own repeat finds the bundle there.
+            ids.append(UUID(fragments[0][7:43].decode()))
+            numbers.append(number)
+            relative.append(bundle.relative)
+            firsts.append(len(due) + 1)
+            counts.append(len(fragments))
+            bodies.append(b"".join(fragments))
+            due += bundle.due
+            ends += ends_of(fragments)
+    return _array(due), _array(ends), ids, numbers, relative, firsts, counts, bodies
+
+
+def _array(numbers: list[int]) -> str:
+    """A PostgreSQL array literal; JSON writes the numbers several times as fast as `str` does."""
+    return f"{{{encode(numbers)[1:-1].decode()}}}"
+
+
+def _results(
+    rows: Sequence[asyncpg.Record], parts: Sequence[ScheduledSlice], orders: Sequence[Sequence[int]]
+) -> list[Added | Duplicates | Gone]:
+    found: list[Added | Duplicates | Gone] = [Gone()] * len(parts)
+    known: dict[int, dict[int, Duplicate]] = {}
+    for kind, number, item, at, position, due, head, message_id, transaction_id in rows:
+        part = parts[number - 1]
+        if kind == b"k":
+            delays = zip(part.due_at, part.delay_ms, strict=True)
+            found[number - 1] = Added([at + delay * 1000 if time is None else time for time, delay in delays])
+        elif kind == b"d":
+            index = orders[number - 1][item - 1]
+            if head is not None:
+                message_id, transaction_id = ids_of(head)
+            one = Duplicate(index, position, message_id, transaction_id, due)
+            # Rather the one with the same text.
+            if transaction_id == part.slice.transaction_ids[index] or index not in known.setdefault(number, {}):
+                known.setdefault(number, {})[index] = one
+    for number, duplicates in known.items():
+        found[number - 1] = Duplicates([duplicates[index] for index in sorted(duplicates)])
+    return found
+
+
+def _progress(opened: Sequence[Opened[UUID]], appending: Appending) -> tuple[object, ...]:
+    """What `fairlane.proceed` takes."""
+    steps = progress_of(opened, appending.done, appending.postponed)
+    left = [step for step in steps if not step.over]
+    keys = [(step.bundle.partition_id, key, step.bundle.id) for step in steps for key in step.keys]
+    holes = [(step.bundle.id, index + 1) for step in left for index in step.holes]
+    return (
+        [step.bundle.id for step in left],
+        [step.bundle.taken + step.gone for step in left],
+        [step.next_at for step in left],
+        [step.bundle.id for step in steps if step.over],
+        *([key[column] for key in keys] for column in range(3)),
+        *([hole[column] for hole in holes] for column in range(2)),
+    )

@@ -10,7 +10,7 @@ import msgspec
 from fairlane.errors import Conflict
 from fairlane.model.queue import labels_of
 from fairlane.model.spec_version import SpecChange, SpecVersion
-from fairlane.store.postgres import recurring
+from fairlane.store.postgres import schedules
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.queues import SQL as QUEUES
 from fairlane.store.postgres.queues import Queues, Reconfigured
@@ -46,9 +46,9 @@ class Specs:
             applied = await self._record(connection, change.spec)
             queue_ids = await self._configure(connection, change)
             for schedule in change.schedules:
-                await connection.execute(recurring.PUT, *recurring.put_arguments(schedule))
+                await connection.execute(schedules.PUT, *schedules.put_arguments(schedule))
             for name in change.schedules_gone:
-                await connection.execute(recurring.DELETE, change.spec.tenant, name)
+                await connection.execute(schedules.DELETE, change.spec.tenant, name)
             await self._queues.note_changes(connection, [*queue_ids, SPECS])
             return applied
 

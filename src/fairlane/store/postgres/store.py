@@ -30,9 +30,9 @@ from fairlane.store.postgres.pauses import Pauses
 from fairlane.store.postgres.port import Port
 from fairlane.store.postgres.question import Question
 from fairlane.store.postgres.queues import Queues
-from fairlane.store.postgres.recurring import Recurring
 from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.scheduled import ScheduledMessages
+from fairlane.store.postgres.schedules import Schedules
 from fairlane.store.postgres.specs import Specs
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
@@ -76,7 +76,7 @@ class PostgresStore:
         self.keys = Keys(port)
         self.vault: Vault | None = None
         self.scheduled = ScheduledMessages(database, shards, self.messages)
-        self.recurring = Recurring(database, self.messages)
+        self.schedules = Schedules(database, self.messages)
         self.workers = Workers(port)
         self.sources = Sources(port)
         self.effects = Effects(port)

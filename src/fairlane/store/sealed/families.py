@@ -13,25 +13,25 @@ import msgspec
 from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import DeadLetter
-from fairlane.model.recurring import Advance
+from fairlane.model.schedule import Advance
 from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
-from fairlane.store import base, streams, timed
+from fairlane.store import base, scheduled, schedules, streams
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
 from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
 from fairlane.store.values import (
+    Added,
     DeadFilter,
     Duplicates,
     Gone,
-    Kept,
     PopCall,
     PopResult,
     PushResult,
-    Scheduled,
+    ScheduledSlice,
     Settled,
     Settlement,
     Slice,
@@ -153,11 +153,11 @@ class SealedMessages(Over):
 
 
 class SealedScheduled(Over):
-    """What waits is sealed as it will be stored, so that firing moves it as it is."""
+    """Scheduled messages are sealed as they will be stored, so that they are appended as they are."""
 
-    _family: timed.ScheduledMessages
+    _family: scheduled.ScheduledMessages
 
-    async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
+    async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
         slices = await self._sealed([part.slice for part in parts])
         sealed = [msgspec.structs.replace(part, slice=slice) for part, slice in zip(parts, slices, strict=True)]
         return await self._family.add(sealed)
@@ -255,13 +255,13 @@ def _state(query_id: UUID, key: str) -> str:
     return f"state {query_id} {key}"
 
 
-class SealedRecurring(Over):
-    _family: timed.Recurring
+class SealedSchedules(Over):
+    _family: schedules.Schedules
 
-    async def fire(
+    async def transact(
         self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[List[Settled], List[PushResult]]:
-        return await self._family.fire(step, settlements, await self._sealed(slices))
+        return await self._family.transact(step, settlements, await self._sealed(slices))
 
 
 class SealedSources(Over):

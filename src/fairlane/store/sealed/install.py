@@ -10,8 +10,8 @@ from fairlane.store.sealed.families import (
     SealedEffects,
     SealedGroups,
     SealedMessages,
-    SealedRecurring,
     SealedScheduled,
+    SealedSchedules,
     SealedSources,
     SealedStreams,
     SealedTraces,
@@ -33,7 +33,7 @@ async def install(store: Store, keyring: Keyring | None) -> None:
     opened.traces = SealedTraces(store.traces, vault, store)
     opened.operations = SealedOperations(store.operations, vault, store)
     opened.scheduled = SealedScheduled(store.scheduled, vault, store)
-    opened.recurring = SealedRecurring(store.recurring, vault, store)
+    opened.schedules = SealedSchedules(store.schedules, vault, store)
     opened.effects = SealedEffects(store.effects, vault, store)
     opened.sources = SealedSources(store.sources, vault, store)
     opened.streams = SealedStreams(store.streams, vault, store)

@@ -17,7 +17,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import pack, unpack
 from fairlane.store import base, forwarding, statements
-from fairlane.store.forwarding import AGAIN_SECONDS, Bundle, Pending, decode_history
+from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, Pending, decode_history
 from fairlane.store.operations import Enqueued, EnqueueResult
 from fairlane.store.replay import replay_operation
 from fairlane.store.sealed.vault import Vault
@@ -27,7 +27,7 @@ from fairlane.store.sqlite.operations import enqueue
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import first, rows
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import NO_ID_TIME, DeadFilter, Fired, Full, OperationsAhead, PushResult, Slice, Stored
+from fairlane.store.values import NO_ID_TIME, Appended, DeadFilter, Full, OperationsAhead, PushResult, Slice, Stored
 
 _ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
 _SQL = statements.load("fairlane.store.sqlite", "dead_letters.sql")
@@ -73,7 +73,7 @@ class DeadLetters:
         where = msgspec.structs.replace(where, replayed=False)
         return await self._database.write(lambda db, now: _replay(db, now, (queue_id, where, limit), self.vault))
 
-    async def forward(self, *, limit: int = 100) -> Fired:
+    async def forward(self, *, limit: int = 100) -> Appended:
         def work(db: apsw.Connection, now: int) -> List[Pending]:
             found = rows(db, _SQL["pending"], now, limit)
             return [Pending(_letter(*letter), tenant, target) for tenant, target, *letter in found]
@@ -82,7 +82,7 @@ class DeadLetters:
             await self._database.read(work),
             self._queues,
             self.vault,
-            append=lambda bundle: self._database.write(lambda db, now: _forward(db, now, bundle, self.vault)),
+            append=lambda outgoing: self._database.write(lambda db, now: _forward(db, now, outgoing, self.vault)),
             postpone=self._postpone,
         )
 
@@ -130,15 +130,15 @@ def _replay(
     return replayed
 
 
-def _forward(db: apsw.Connection, now: int, bundle: Bundle, vault: Vault | None) -> int:
-    slices = bundle.slices()
-    free = {one.id for one in bundle.letters if first(db, _SQL["still_pending"], *_key(one), now)}
-    placed = bundle.fill(slices, free, vault)
+def _forward(db: apsw.Connection, now: int, outgoing: Forwarding, vault: Vault | None) -> int:
+    slices = outgoing.slices()
+    free = {one.id for one in outgoing.letters if first(db, _SQL["still_pending"], *_key(one), now)}
+    placed = outgoing.fill(slices, free, vault)
     filled = [part for part in slices if part.fragments]
     results = _push_beyond(db, now, filled)
     done = [part for part, result in zip(filled, results, strict=True) if isinstance(result, Stored)]
-    later = [part for part in filled if part not in done]
-    for some, seconds in ((done, None), (later, AGAIN_SECONDS)):
+    refused = [part for part in filled if part not in done]
+    for some, seconds in ((done, None), (refused, AGAIN_SECONDS)):
         _postpone(db, now, [letter for part in some for letter in placed[part.partition]], seconds)
     return sum(len(part.fragments) for part in done)
 

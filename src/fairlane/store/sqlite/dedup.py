@@ -42,19 +42,19 @@ class Lookup:
 
     def run(self, *, newest_id_at: int, keyed_until: int, doubted_until: int) -> list[Duplicate]:
         keyed: list[int] = []
-        timed: list[int] = []
+        by_time: list[int] = []
         slice, now = self._slice, self._now
         for index, given in enumerate(slice.given):
             id_time = slice.id_times[index]
             if id_time * 1000 > (newest_id_at if given else doubted_until):
                 continue
             if id_time != NO_ID_TIME:
-                timed.append(index)
+                by_time.append(index)
             if id_time * 1000 <= keyed_until or not is_fresh(id_time, now):
                 keyed.append(index)
-        if not keyed and not timed:
+        if not keyed and not by_time:
             return []
-        return self._best([*self._in_table(keyed), *self._in_log(timed)])
+        return self._best([*self._in_table(keyed), *self._in_log(by_time)])
 
     def _best(self, found: list[Duplicate]) -> list[Duplicate]:
         """One for each index, of those that count: rather the one with the same text, then the newest."""

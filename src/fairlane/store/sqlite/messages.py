@@ -104,17 +104,17 @@ def transact(
     also: Callable[[], None] = lambda: None,
 ) -> tuple[list[Settled], list[PushResult]]:
     """`begin` comes before the rest and `also` after it; they are done with it, or not at all."""
-    db.execute("savepoint bundle")
+    db.execute("savepoint transact")
     begin()
     settled = settle_all(db, now, settlements)
     pushed = push(db, now, slices)
     applied = all(map(_applied, settlements, settled)) and all(isinstance(each, Stored) for each in pushed)
     again = only_repeats(settlements, settled)
     if not applied or (again and slices):
-        db.execute("rollback to bundle")
+        db.execute("rollback to transact")
     elif not again:
         also()
-    db.execute("release bundle")
+    db.execute("release transact")
     return settled, pushed
 
 

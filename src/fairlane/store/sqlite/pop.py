@@ -153,12 +153,12 @@ class _Popping:
         if self._expiring:
             _, more = timing.expire(self._db, lane, self._options, self._now)
         attempts = self._attempts(lane) if lane.failing and not more else 0
-        later, upto = timing.put_off(self._db, lane, self._options, self._now)
+        put_off_until, upto = timing.put_off(self._db, lane, self._options, self._now)
         if lane.parked or lane.paused_at is not None or attempts > self._options.retry_limit:
-            later = NEVER_AT
-        if more or later is not None or lane.committed >= lane.head:
+            put_off_until = NEVER_AT
+        if more or put_off_until is not None or lane.committed >= lane.head:
             self._more |= more
-            lane.free(self._now if later is None else later)
+            lane.free(self._now if put_off_until is None else put_off_until)
         else:
             self._claim(lane, want, attempts, upto)
         self.dead += lane.dead - dead

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from builtins import list as List  # the family has a verb of that name
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apsw
+import msgspec
 
-from fairlane.model.ids import PartitionId
+from fairlane.model.ids import PartitionId, id_facts, id_key
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import ids_of
-from fairlane.store.bundles import bundles_of, ends_of, oldest, progress_of, twins
-from fairlane.store.firing import ROUNDS_MAX, Firing
-from fairlane.store.sqlite import bundles
-from fairlane.store.sqlite.bundles import SQL
+from fairlane.store import statements
+from fairlane.store.scheduled import (
+    APPEND_BYTES_MAX,
+    ROUNDS_MAX,
+    Appending,
+    Opened,
+    Progress,
+    bundles_of,
+    ends_of,
+    oldest,
+    progress_of,
+    twins,
+)
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.lanes import parse_options
@@ -22,27 +33,40 @@ from fairlane.store.sqlite.log import SQL as LOG
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.queues import born
 from fairlane.store.sqlite.rows import first, rows, value
-from fairlane.store.values import WAITS, Duplicate, Duplicates, Fired, Gone, Kept, Scheduled, Slice, Waiting
+from fairlane.store.values import (
+    NO_ID_TIME,
+    NOT_DUE,
+    Added,
+    Appended,
+    Duplicate,
+    Duplicates,
+    Gone,
+    ScheduledMessage,
+    ScheduledSlice,
+    Slice,
+)
 
 FULL_PAUSE_US = 1_000_000  # a full queue's messages are tried again after this
+SQL = statements.load("fairlane.store.sqlite", "scheduled.sql")
+_numbers = msgspec.json.Decoder(list[int]).decode
 
 
 class ScheduledMessages:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
+    async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
         return await self._database.write(lambda db, now: _add(db, now, parts))
 
-    async def fire(self, *, limit: int = 1000) -> Fired:
-        return await self._database.write(lambda db, now: _fire(db, now, limit))
+    async def append_due(self, *, limit: int = 1000) -> Appended:
+        return await self._database.write(lambda db, now: _append_due(db, now, limit))
 
     async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
         def work(db: apsw.Connection, now: int) -> bool:
-            place = bundles.place_of(db, _id(partition), transaction_id)
-            if place is not None:
-                bundles.take_out(db, place)
-            return place is not None
+            entry = _entry_of(db, _id(partition), transaction_id)
+            if entry is not None:
+                _take_out(db, entry)
+            return entry is not None
 
         return await self._database.write(work)
 
@@ -50,21 +74,23 @@ class ScheduledMessages:
         self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
     ) -> int | None:
         def work(db: apsw.Connection, now: int) -> int | None:
-            place = bundles.place_of(db, _id(partition), transaction_id)
-            if place is None:
+            entry = _entry_of(db, _id(partition), transaction_id)
+            if entry is None:
                 return None
             at = now + delay_ms * 1000 if due_at is None else due_at
-            bundles.put_anew(db, place, at)
+            _put_anew(db, entry, at)
             return at
 
         return await self._database.write(work)
 
-    async def list(self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100) -> List[Waiting]:
-        def work(db: apsw.Connection, now: int) -> List[Waiting]:
+    async def list(
+        self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> List[ScheduledMessage]:
+        def work(db: apsw.Connection, now: int) -> List[ScheduledMessage]:
             found = []
             for id, name, head, due_at in rows(db, SQL["list"], queue_id, *(after or (-1, "")), limit):
                 message_id, transaction_id = ids_of(head)
-                found.append(Waiting(PartitionId(0, id), name, transaction_id, message_id, due_at))
+                found.append(ScheduledMessage(PartitionId(0, id), name, transaction_id, message_id, due_at))
             return found
 
         return await self._database.read(work)
@@ -81,9 +107,9 @@ def _id(partition: PartitionId) -> int:
     return partition.id if partition.shard == 0 else -1
 
 
-def _add(db: apsw.Connection, now: int, parts: Sequence[Scheduled]) -> List[Kept | Duplicates | Gone]:
-    results: List[Kept | Duplicates | Gone] = []
-    kept = []
+def _add(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
+    results: List[Added | Duplicates | Gone] = []
+    added = []
     for part in parts:
         if part.repeated and part.partition.shard == 0:
             newest = min(max(part.slice.id_times) * 1000, now + FRESH_US)
@@ -91,10 +117,10 @@ def _add(db: apsw.Connection, now: int, parts: Sequence[Scheduled]) -> List[Kept
         if refusal := _refusal(db, now, part.slice):
             results.append(refusal)
             continue
-        kept.append(part)
+        added.append(part)
         times = zip(part.due_at, part.delay_ms, strict=True)
-        results.append(Kept([now + delay * 1000 if at is None else at for at, delay in times]))
-    _insert(db, now, kept)
+        results.append(Added([now + delay * 1000 if at is None else at for at, delay in times]))
+    _insert(db, now, added)
     return results
 
 
@@ -117,15 +143,13 @@ def _refusal(db: apsw.Connection, now: int, slice: Slice) -> Duplicates | Gone |
     for index, given in enumerate(slice.given):
         if (given or slice.id_times[index] * 1000 <= doubted_until) and index not in found:
             if (twin := seen.setdefault(slice.keys[index], index)) != index:
-                found[index] = Duplicate(index, WAITS, *ids_of(slice.fragments[twin]))
-            elif place := next(
-                bundles.places(db, slice.partition.id, [slice.keys[index]], slice.id_times[index]), None
-            ):
-                found[index] = Duplicate(index, WAITS, *ids_of(place.fragment(db)), due_at=place.due_at)
+                found[index] = Duplicate(index, NOT_DUE, *ids_of(slice.fragments[twin]))
+            elif entry := next(_entries(db, slice.partition.id, [slice.keys[index]], slice.id_times[index]), None):
+                found[index] = Duplicate(index, NOT_DUE, *ids_of(entry.fragment(db)), due_at=entry.due_at)
     return Duplicates([found[index] for index in sorted(found)]) if found else None
 
 
-def _insert(db: apsw.Connection, now: int, parts: Sequence[Scheduled]) -> None:
+def _insert(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> None:
     id: int = value(db, SQL["last_bundle"])
     found: List[tuple[Any, ...]] = []
     messages: List[tuple[Any, ...]] = []
@@ -138,31 +162,164 @@ def _insert(db: apsw.Connection, now: int, parts: Sequence[Scheduled]) -> None:
             fragments = [slice.fragments[index] for index in bundle.items]
             stale = [slice.keys[index] for index in bundle.items if not is_fresh(slice.id_times[index], now)]
             keys += [(slice.partition.id, key, id) for key in stale]
-            place = (slice.partition.id, slice.queue_id, part.partition_name)
-            found.append((id, *place, now, due[0], due[-1], len(due), bool(stale)))
+            where = (slice.partition.id, slice.queue_id, part.partition_name)
+            found.append((id, *where, now, due[0], due[-1], len(due), bool(stale)))
             columns = (due, ends_of(fragments), [slice.keys[index] for index in bundle.items])
-            messages.append((id, *map(bundles.text_of, columns), b"".join(fragments)))
+            messages.append((id, *map(_text_of, columns), b"".join(fragments)))
     db.executemany(SQL["insert_bundle"], found)
     db.executemany(SQL["insert_messages"], messages)
     db.executemany(SQL["insert_key"], keys)
 
 
-def _fire(db: apsw.Connection, now: int, limit: int) -> Fired:
-    opened, cut, keyed = bundles.due(db, now, limit)
-    firing = Firing(0, oldest(opened, cut))
+def _append_due(db: apsw.Connection, now: int, limit: int) -> Appended:
+    opened, cut, keyed = _due(db, now, limit)
+    appending = Appending(0, oldest(opened, cut))
     for _ in range(ROUNDS_MAX):
-        slices = firing.slices(_options(db, {some[0].queue_id for some in firing.left.values()}))
+        slices = appending.slices(_options(db, {some[0].queue_id for some in appending.left.values()}))
         if not slices:
             break
-        for queue_id, name in firing.apply(slices, push(db, now, slices)):
+        for queue_id, name in appending.apply(slices, push(db, now, slices)):
             for partition in born(db, now, queue_id, [name]) or []:
-                firing.move(name, queue_id, partition.id.id)
-    firing.later += [row for some in firing.left.values() for row in some]
-    for progress in progress_of(opened, firing.done, firing.later):
-        bundles.proceed(db, progress, now + FULL_PAUSE_US, keyed=progress.bundle.id in keyed)
-    return Fired(dict(firing.fired), len(firing.done) + len(firing.later))
+                appending.move(name, queue_id, partition.id.id)
+    appending.postponed += [row for some in appending.left.values() for row in some]
+    for progress in progress_of(opened, appending.done, appending.postponed):
+        _proceed(db, progress, now + FULL_PAUSE_US, keyed=progress.bundle.id in keyed)
+    return Appended(dict(appending.appended), len(appending.done) + len(appending.postponed))
 
 
 def _options(db: apsw.Connection, queue_ids: set[int]) -> dict[int, QueueOptions]:
     found = {id: value(db, SQL["options"], id) for id in queue_ids}
     return {id: parse_options(text) for id, text in found.items() if text is not None}
+
+
+def _text_of(numbers: Sequence[int]) -> str:
+    return msgspec.json.encode(numbers).decode()
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A scheduled message, at `index` of its bundle."""
+
+    index: int
+    key: int
+    due_at: int
+    low: int
+    high: int
+    bundle_id: int
+    created_at: int
+    taken: int
+    n: int
+    keyed: bool
+    partition_id: int
+    queue_id: int
+    partition_name: str
+
+    def fragment(self, db: apsw.Connection) -> bytes:
+        found: bytes = value(db, SQL["body"], self.bundle_id, self.low + 1, self.high - self.low)
+        return found
+
+
+def _entries(db: apsw.Connection, partition_id: int, keys: Sequence[int], id_ms: int) -> Iterator[_Entry]:
+    """Messages with one of these keys, that of an id which says this time."""
+    found = rows(db, SQL["keyed_bundle"], partition_id, keys[0], keys[-1])
+    if id_ms != NO_ID_TIME:
+        since = id_ms * 1000
+        found += rows(db, SQL["bundles_of_time"], partition_id, since, since + FRESH_US)
+    for row in found:
+        id, _, taken, n, *_ = row
+        due, ends, those = map(_numbers, first(db, SQL["messages"], id))
+        for index in range(taken, n):
+            if those[index] in keys:
+                low = ends[index - 1] if index else 0
+                yield _Entry(index, those[index], due[index], low, ends[index], *row)
+
+
+def _entry_of(db: apsw.Connection, partition_id: int, transaction_id: str) -> _Entry | None:
+    key, id_ms = id_facts(transaction_id)
+    keys = [key, id_key(transaction_id, salt=1)]
+    for entry in _entries(db, partition_id, keys, NO_ID_TIME if id_ms is None else id_ms):
+        if ids_of(entry.fragment(db))[1] == transaction_id:
+            return entry
+    return None
+
+
+def _take_out(db: apsw.Connection, entry: _Entry) -> bytes:
+    """Take a message out of its bundle; its stored form."""
+    fragment = entry.fragment(db)
+    _drop(db, entry.bundle_id, entry.n, entry.taken, [entry.index])
+    if entry.keyed:
+        db.execute(SQL["delete_keys"], (entry.partition_id, entry.bundle_id, _text_of([entry.key])))
+    return fragment
+
+
+def _put_anew(db: apsw.Connection, entry: _Entry, at: int) -> None:
+    """Let a message wait for another time, in a bundle of its own; it is found as before."""
+    fragment = _take_out(db, entry)
+    id: int = value(db, SQL["last_bundle"]) + 1
+    where = (entry.partition_id, entry.queue_id, entry.partition_name, entry.created_at)
+    db.execute(SQL["insert_bundle"], (id, *where, at, at, 1, entry.keyed))
+    columns = map(_text_of, ([at], [len(fragment)], [entry.key]))
+    db.execute(SQL["insert_messages"], (id, *columns, fragment))
+    if entry.keyed:
+        db.execute(SQL["insert_key"], (entry.partition_id, entry.key, id))
+
+
+def _drop(db: apsw.Connection, id: int, n: int, taken: int, indexes: Sequence[int]) -> None:
+    if taken + len(indexes) == n:
+        _delete(db, id)
+        return
+    due, ends, keys = map(_numbers, first(db, SQL["messages"], id))
+    body: bytes = value(db, SQL["body"], id, 1, ends[-1])
+    for index in sorted(indexes, reverse=True):
+        low, high = ends[index - 1] if index else 0, ends[index]
+        body = body[:low] + body[high:]
+        ends = [*ends[:index], *(end - (high - low) for end in ends[index + 1 :])]
+        del due[index], keys[index]
+    db.execute(SQL["change_messages"], (id, _text_of(due), _text_of(ends), _text_of(keys), body))
+    db.execute(SQL["change_bundle"], (id, len(due), due[taken], due[-1]))
+
+
+def _delete(db: apsw.Connection, id: int) -> None:
+    db.execute(SQL["delete_bundle"], (id,))
+    db.execute(SQL["delete_messages"], (id,))
+
+
+def _due(db: apsw.Connection, now: int, limit: int) -> tuple[list[Opened[int]], int | None, set[int]]:
+    """Bundles with up to `limit` messages that are due; from when on there may be others; which of them are keyed."""
+    opened: list[Opened[int]] = []
+    keyed: set[int] = set()
+    size = count = 0
+    for id, partition_id, queue_id, name, n, taken, has_keys, next_at in rows(db, SQL["due"], now, limit + 1):
+        if count >= limit or size >= APPEND_BYTES_MAX:
+            return opened, min(next_at, opened[-1].next_due or next_at), keyed
+        times, ends, keys = map(_numbers, first(db, SQL["messages"], id))
+        upto = min(bisect_right(times, now), taken + limit - count)
+        low = ends[taken - 1] if taken else 0
+        body = value(db, SQL["body"], id, low + 1, ends[upto - 1] - low)
+        opened.append(
+            Opened(
+                *(id, partition_id, queue_id, name, n, taken, times[taken:upto]),
+                next_due=times[upto] if upto < n else None,
+                keys=keys[taken:upto],
+                ends=[end - low for end in ends[taken:upto]],
+                body=body,
+            )
+        )
+        count += upto - taken
+        size += len(body)
+        if has_keys:
+            keyed.add(id)
+    return opened, opened[-1].next_due if opened and count >= limit else None, keyed
+
+
+def _proceed(db: apsw.Connection, progress: Progress[int], pause_until: int, *, keyed: bool) -> None:
+    """Leave behind what was appended."""
+    bundle = progress.bundle
+    if keyed and progress.keys:
+        db.execute(SQL["delete_keys"], (bundle.partition_id, bundle.id, _text_of(progress.keys)))
+    if progress.over:
+        _delete(db, bundle.id)
+        return
+    if progress.holes:
+        _drop(db, bundle.id, bundle.n, bundle.taken + progress.gone, progress.holes)
+    next_at = pause_until if progress.next_at is None else progress.next_at
+    db.execute(SQL["proceed"], (bundle.id, bundle.taken + progress.gone, next_at))

@@ -9,7 +9,7 @@ from fairlane.errors import Conflict
 from fairlane.model.queue import labels_of
 from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
 from fairlane.store.specs import SPECS, TAKEN, changed
-from fairlane.store.sqlite import queues, recurring
+from fairlane.store.sqlite import queues, schedules
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.rows import rows, value
 
@@ -64,9 +64,9 @@ def _apply(db: apsw.Connection, now: int, change: SpecChange) -> SpecVersion:
         if found is not None:
             queues.delete(db, found.id)
     for schedule in change.schedules:
-        recurring.put(db, schedule)
+        schedules.put(db, schedule)
     for name in change.schedules_gone:
-        recurring.delete(db, spec.tenant, name)
+        schedules.delete(db, spec.tenant, name)
     queues.note_change(db, SPECS)
     return spec
 

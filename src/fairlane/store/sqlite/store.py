@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store import base, browse, operations, specs, statistics, streams, timed, upkeep
+from fairlane.store import base, browse, operations, scheduled, schedules, specs, statistics, streams, upkeep
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
@@ -25,10 +25,10 @@ from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.pauses import Pauses
 from fairlane.store.sqlite.port import Port
 from fairlane.store.sqlite.queues import Queues
-from fairlane.store.sqlite.recurring import Recurring
 from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.rows import rows
 from fairlane.store.sqlite.scheduled import ScheduledMessages
+from fairlane.store.sqlite.schedules import Schedules
 from fairlane.store.sqlite.specs import Specs
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
@@ -53,8 +53,8 @@ class SqliteStore:
     leadership: Leadership
     retention: upkeep.Retention
     keys: Keys
-    scheduled: timed.ScheduledMessages
-    recurring: timed.Recurring
+    scheduled: scheduled.ScheduledMessages
+    schedules: schedules.Schedules
     workers: Workers
     sources: Sources
     effects: Effects
@@ -80,7 +80,7 @@ class SqliteStore:
         self.keys = Keys(port)
         self.vault: Vault | None = None
         self.scheduled = ScheduledMessages(database)
-        self.recurring = Recurring(database)
+        self.schedules = Schedules(database)
         self.workers = Workers(port)
         self.sources = Sources(port)
         self.effects = Effects(port)

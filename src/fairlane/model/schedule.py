@@ -1,4 +1,4 @@
-"""Schedules: messages that are pushed again and again, by an interval or a cron expression. What waits for one time of
+"""Schedules: an interval or a cron expression by which the broker pushes messages. A message with a delivery time of
 its own is a scheduled message, and another thing."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Missed = Literal["skip", "once", "all"]
 INTERVAL_SECONDS_MAX = 366 * 24 * 3600
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """What is pushed, and when."""
+class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a schedule: what it pushes, and when."""
 
     queue: str
     partition: str = DEFAULT_PARTITION
@@ -31,7 +31,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     missed: Missed = "once"
     """Ticks that passed while no broker ran: none of them is pushed, one for all, or each."""
 
-    def check(self) -> Definition:
+    def check(self) -> ScheduleOptions:
         check_name("queue", self.queue)
         check_name("partition", self.partition)
         if self.type is not None:
@@ -48,11 +48,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition by its name, and where it stands."""
+    """A schedule by its name, and where it stands."""
 
     tenant: str
     name: str
-    definition: Definition
+    options: ScheduleOptions
     revision: str
     """Another one after every change and every tick."""
     next_at: int | None

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
-from fairlane.http.wire_recurring import (
+from fairlane.http.wire_schedules import (
     ScheduleAnswer,
     ScheduleBody,
     ScheduleDeleted,
     ScheduleList,
     ScheduleRun,
-    definition_in,
+    options_in,
     schedule_out,
 )
 from fairlane.model.limits import MESSAGE_BYTES_MAX
-from fairlane.model.recurring import Schedule
+from fairlane.model.schedule import Schedule
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -26,44 +26,44 @@ _RUNS_SHOWN = 5
 
 
 def _shown(app: App, schedule: Schedule) -> ScheduleAnswer:
-    return schedule_out(schedule, app.engine.recurring.next_ticks(schedule, _RUNS_SHOWN))
+    return schedule_out(schedule, app.engine.schedules.next_ticks(schedule, _RUNS_SHOWN))
 
 
 async def list_schedules(app: App, request: Request) -> Response:
-    found = await app.engine.recurring.list(app.tenant)
+    found = await app.engine.schedules.list(app.tenant)
     return json_response(ScheduleList(schedules=[_shown(app, schedule) for schedule in found]))
 
 
 async def get(app: App, request: Request) -> Response:
-    return json_response(_shown(app, await app.engine.recurring.get(app.tenant, request.params["name"])))
+    return json_response(_shown(app, await app.engine.schedules.get(app.tenant, request.params["name"])))
 
 
 async def define(app: App, request: Request) -> Response:
-    definition = definition_in(decode(request.body, ScheduleBody))
-    return json_response(_shown(app, await app.engine.recurring.put(app.tenant, request.params["name"], definition)))
+    options = options_in(decode(request.body, ScheduleBody))
+    return json_response(_shown(app, await app.engine.schedules.put(app.tenant, request.params["name"], options)))
 
 
 async def delete(app: App, request: Request) -> Response:
     name = request.params["name"]
-    return json_response(ScheduleDeleted(name=name, deleted=await app.engine.recurring.delete(app.tenant, name)))
+    return json_response(ScheduleDeleted(name=name, deleted=await app.engine.schedules.delete(app.tenant, name)))
 
 
 async def pause(app: App, request: Request) -> Response:
-    return json_response(_shown(app, await app.engine.recurring.pause(app.tenant, request.params["name"])))
+    return json_response(_shown(app, await app.engine.schedules.pause(app.tenant, request.params["name"])))
 
 
 async def resume(app: App, request: Request) -> Response:
-    return json_response(_shown(app, await app.engine.recurring.resume(app.tenant, request.params["name"])))
+    return json_response(_shown(app, await app.engine.schedules.resume(app.tenant, request.params["name"])))
 
 
 async def run_now(app: App, request: Request) -> Response:
     name = request.params["name"]
-    schedule = await app.engine.recurring.get(app.tenant, name)
-    outcome = await app.engine.recurring.run_now(app.tenant, name)
+    schedule = await app.engine.schedules.get(app.tenant, name)
+    outcome = await app.engine.schedules.run_now(app.tenant, name)
     return json_response(
         ScheduleRun(
             name=name,
-            queue=schedule.definition.queue,
+            queue=schedule.options.queue,
             message_id=outcome.message_id,
             transaction_id=outcome.transaction_id,
         )
@@ -93,7 +93,7 @@ ROUTES = [
         method="POST",
         path=_ONE,
         endpoint=define,
-        summary="Define a schedule, or replace it; the same definition again changes nothing.",
+        summary="Define a schedule, or replace it; the same one again changes nothing.",
         tag="schedules",
         body=ScheduleBody,
         body_bytes_max=2 * MESSAGE_BYTES_MAX,

@@ -13,7 +13,7 @@ import pytest
 from fairlane.broker import Broker
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.model.recurring import Advance, Definition, Schedule
+from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
 from fairlane.runtime.ticks import due, ticks
 from tests.conformance.harness import Harness
 
@@ -27,12 +27,12 @@ def micros(*when: int, zone: Any = UTC) -> int:
 @pytest.fixture(autouse=True)
 async def none_left(harness: Harness) -> None:
     """Of schedules that an earlier test defined in the same database."""
-    for schedule in await harness.store.recurring.list(DEFAULT_TENANT):
-        await harness.store.recurring.delete(DEFAULT_TENANT, schedule.name)
+    for schedule in await harness.store.schedules.list(DEFAULT_TENANT):
+        await harness.store.schedules.delete(DEFAULT_TENANT, schedule.name)
 
 
-async def put(harness: Harness, name: str, definition: Definition) -> Schedule:
-    return await harness.broker.engine.recurring.put(DEFAULT_TENANT, name, definition)
+async def put(harness: Harness, name: str, options: ScheduleOptions) -> Schedule:
+    return await harness.broker.engine.schedules.put(DEFAULT_TENANT, name, options)
 
 
 async def pushed(broker: Broker, queue: str) -> list[Any]:
@@ -42,110 +42,110 @@ async def pushed(broker: Broker, queue: str) -> list[Any]:
 
 async def rest(broker: Broker) -> None:
     """Let nothing happen by itself: the test says when brokers look."""
-    await broker.engine.timekeeper.stop()
+    await broker.engine.due.stop()
 
 
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
 async def test_a_tick_that_comes_between_two_looks_at_the_clock_is_pushed(harness: Harness, missed: Any) -> None:
     broker, queue, name = harness.broker, harness.name("orders"), harness.name("schedule")
     await rest(broker)
-    definition = Definition(queue=queue, every_seconds=10, missed=missed)
-    kept = await put(harness, name, definition)
+    options = ScheduleOptions(queue=queue, every_seconds=10, missed=missed)
+    kept = await put(harness, name, options)
     assert kept.next_at is not None
     harness.clock.at = kept.next_at - 1
-    due_now = harness.store.recurring.due
+    due_now = harness.store.schedules.due
 
     async def a_moment_later(*, limit: int) -> list[Schedule]:
         harness.clock.at += 1
         return await due_now(limit=limit)
 
-    harness.store.recurring.due = a_moment_later  # type: ignore[method-assign]
-    assert await broker.engine.recurring.fire() == 1
+    harness.store.schedules.due = a_moment_later  # type: ignore[method-assign]
+    assert await broker.engine.schedules.push_due() == 1
     assert len(await pushed(broker, queue)) == 1
 
 
 async def test_a_schedule_is_kept_as_it_was_defined(harness: Harness) -> None:
-    recurring = harness.store.recurring
+    schedules = harness.store.schedules
     tenant, name = DEFAULT_TENANT, harness.name("schedule")
-    definition = Definition(queue="q", cron="0 9 * * MON", timezone="Europe/Rome", data=msgspec.Raw(b'{"a":"\\u0000"}'))
-    first = Schedule(tenant=tenant, name=name, definition=definition, revision="r1", next_at=harness.clock() + 5)
-    assert await recurring.put(first) == first
+    options = ScheduleOptions(
+        queue="q", cron="0 9 * * MON", timezone="Europe/Rome", data=msgspec.Raw(b'{"a":"\\u0000"}')
+    )
+    first = Schedule(tenant=tenant, name=name, options=options, revision="r1", next_at=harness.clock() + 5)
+    assert await schedules.put(first) == first
     again = msgspec.structs.replace(first, revision="r2", next_at=harness.clock() + 9)
-    assert await recurring.put(again) == first, "the same definition changes nothing"
+    assert await schedules.put(again) == first, "the same options change nothing"
     await harness.reopen()
-    recurring = harness.store.recurring
-    assert await recurring.list(tenant) == [first]
-    assert await recurring.list(harness.name("other")) == []
-    changed = msgspec.structs.replace(again, definition=Definition(queue="q", every_seconds=5))
-    assert await recurring.put(changed) == changed
-    assert await recurring.get(tenant, name) == changed
-    assert await recurring.delete(tenant, name)
-    assert not await recurring.delete(tenant, name)
-    assert await recurring.get(tenant, name) is None
+    schedules = harness.store.schedules
+    assert await schedules.list(tenant) == [first]
+    assert await schedules.list(harness.name("other")) == []
+    changed = msgspec.structs.replace(again, options=ScheduleOptions(queue="q", every_seconds=5))
+    assert await schedules.put(changed) == changed
+    assert await schedules.get(tenant, name) == changed
+    assert await schedules.delete(tenant, name)
+    assert not await schedules.delete(tenant, name)
+    assert await schedules.get(tenant, name) is None
 
 
 async def test_a_schedule_is_due_at_its_time_and_not_before(harness: Harness) -> None:
-    recurring = harness.store.recurring
+    schedules = harness.store.schedules
     tenant, name = DEFAULT_TENANT, harness.name("schedule")
     now = harness.clock()
     schedule = Schedule(
         tenant=tenant,
         name=name,
-        definition=Definition(queue="q", every_seconds=60),
+        options=ScheduleOptions(queue="q", every_seconds=60),
         revision="r1",
         next_at=now + 60_000_000,
     )
-    await recurring.put(schedule)
-    assert await recurring.next_in() == 60_000_000
+    await schedules.put(schedule)
+    assert await schedules.next_in() == 60_000_000
     harness.clock.advance(59.999)
-    assert await recurring.due(limit=10) == []
+    assert await schedules.due(limit=10) == []
     harness.clock.advance(0.001)
-    assert await recurring.due(limit=10) == [schedule]
+    assert await schedules.due(limit=10) == [schedule]
     step = Advance(tenant=tenant, name=name, before="r1", revision="r2", next_at=now + 120_000_000)
-    assert await recurring.advance(step)
-    assert not await recurring.advance(step), "the step is taken once"
-    assert await recurring.due(limit=10) == []
-    assert await recurring.next_in() == 60_000_000
+    assert await schedules.advance(step)
+    assert not await schedules.advance(step), "the step is taken once"
+    assert await schedules.due(limit=10) == []
+    assert await schedules.next_in() == 60_000_000
 
 
 async def test_a_paused_schedule_is_never_due_and_stays_paused(harness: Harness) -> None:
-    recurring = harness.store.recurring
+    schedules = harness.store.schedules
     tenant, name = DEFAULT_TENANT, harness.name("schedule")
-    definition = Definition(queue="q", every_seconds=60)
-    await recurring.put(
-        Schedule(tenant=tenant, name=name, definition=definition, revision="r1", next_at=harness.clock())
-    )
-    paused = await recurring.turn(tenant, name, "r2", None)
+    options = ScheduleOptions(queue="q", every_seconds=60)
+    await schedules.put(Schedule(tenant=tenant, name=name, options=options, revision="r1", next_at=harness.clock()))
+    paused = await schedules.turn(tenant, name, "r2", None)
     assert paused is not None
     assert (paused.next_at, paused.paused_at) == (None, harness.clock())
-    assert await recurring.due(limit=10) == []
-    assert await recurring.next_in() is None
-    other = Schedule(tenant=tenant, name=name, definition=Definition(queue="other", every_seconds=60), revision="r3",
+    assert await schedules.due(limit=10) == []
+    assert await schedules.next_in() is None
+    other = Schedule(tenant=tenant, name=name, options=ScheduleOptions(queue="other", every_seconds=60), revision="r3",
                      next_at=harness.clock())  # fmt: skip
-    assert (await recurring.put(other)).next_at is None
-    resumed = await recurring.turn(tenant, name, "r4", harness.clock() + 7)
+    assert (await schedules.put(other)).next_at is None
+    resumed = await schedules.turn(tenant, name, "r4", harness.clock() + 7)
     assert resumed is not None
     assert (resumed.next_at, resumed.paused_at) == (harness.clock() + 7, None)
-    assert await recurring.turn(tenant, "nobody", "r5", None) is None
+    assert await schedules.turn(tenant, "nobody", "r5", None) is None
 
 
 async def test_a_tick_is_pushed_with_the_step_to_the_next_or_not_at_all(harness: Harness) -> None:
     await rest(harness.broker)
     queue, name = harness.name("queue"), harness.name("schedule")
-    schedule = await put(harness, name, Definition(queue=queue, every_seconds=60))
+    schedule = await put(harness, name, ScheduleOptions(queue=queue, every_seconds=60))
     assert schedule.next_at is not None
     step = Advance(tenant=DEFAULT_TENANT, name=name, before="another", revision="r", next_at=schedule.next_at + 1)
     with pytest.raises(Conflict):
-        await harness.store.recurring.fire(step, [], [])
-    assert await harness.store.recurring.get(DEFAULT_TENANT, name) == schedule
+        await harness.store.schedules.transact(step, [], [])
+    assert await harness.store.schedules.get(DEFAULT_TENANT, name) == schedule
     await harness.broker.configure(queue, max_size=1)
     await harness.broker.push(queue, {"tick": "first"})
     harness.clock.advance(60)
-    assert await harness.broker.engine.recurring.fire() == 0
-    assert await harness.store.recurring.get(DEFAULT_TENANT, name) == schedule, "a full queue leaves it where it was"
+    assert await harness.broker.engine.schedules.push_due() == 0
+    assert await harness.store.schedules.get(DEFAULT_TENANT, name) == schedule, "a full queue leaves it where it was"
     assert await pushed(harness.broker, queue) == ["first"]
     harness.clock.advance(6)
-    assert await harness.broker.engine.recurring.fire() == 1
+    assert await harness.broker.engine.schedules.push_due() == 1
 
 
 async def test_each_tick_is_pushed_once_by_three_brokers_over_a_change_of_the_clock(harness: Harness) -> None:
@@ -155,17 +155,17 @@ async def test_each_tick_is_pushed_once_by_three_brokers_over_a_change_of_the_cl
     for broker in brokers:
         await rest(broker)
     queue = harness.name("queue")
-    await put(harness, harness.name("nightly"), Definition(queue=queue, cron="30 2 * * *", timezone="Europe/Rome"))
+    await put(harness, harness.name("nightly"), ScheduleOptions(queue=queue, cron="30 2 * * *", timezone="Europe/Rome"))
     for _ in range(8):
         harness.clock.advance(6 * 3600)
-        await asyncio.gather(*(broker.engine.recurring.fire() for broker in brokers))
+        await asyncio.gather(*(broker.engine.schedules.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"]
     harness.clock.at = micros(2027, 10, 30, 12, 0, zone=ROME)
-    await asyncio.gather(*(broker.engine.recurring.fire() for broker in brokers))
+    await asyncio.gather(*(broker.engine.schedules.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-10-30T00:30:00Z"], "one for all that were missed"
     for _ in range(16):
         harness.clock.advance(3 * 3600)
-        await asyncio.gather(*(broker.engine.recurring.fire() for broker in brokers))
+        await asyncio.gather(*(broker.engine.schedules.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"]
 
 
@@ -176,55 +176,57 @@ async def test_ticks_that_were_missed_are_skipped_or_pushed_once_or_all(
     await rest(harness.broker)
     queue = harness.name("queue")
     harness.clock.at = harness.clock.at // 3_600_000_000 * 3_600_000_000
-    await put(harness, harness.name("hourly"), Definition(queue=queue, every_seconds=3600, missed=missed))
+    await put(harness, harness.name("hourly"), ScheduleOptions(queue=queue, every_seconds=3600, missed=missed))
     harness.clock.advance(5 * 3600 + 1800)
-    assert await harness.broker.engine.recurring.fire() == count
+    assert await harness.broker.engine.schedules.push_due() == count
     found = await pushed(harness.broker, queue)
     assert len(found) == count
     harness.clock.advance(1800)
-    assert await harness.broker.engine.recurring.fire() == 1
+    assert await harness.broker.engine.schedules.push_due() == 1
 
 
 async def test_a_schedule_runs_now_without_losing_its_tick(harness: Harness) -> None:
     await rest(harness.broker)
-    recurring = harness.broker.engine.recurring
+    schedules = harness.broker.engine.schedules
     queue, name = harness.name("queue"), harness.name("schedule")
-    before = await put(harness, name, Definition(queue=queue, every_seconds=60, data=msgspec.Raw(b'{"tick":"mine"}')))
+    before = await put(
+        harness, name, ScheduleOptions(queue=queue, every_seconds=60, data=msgspec.Raw(b'{"tick":"mine"}'))
+    )
     for _ in range(2):
-        assert (await recurring.run_now(DEFAULT_TENANT, name)).status == "queued"
+        assert (await schedules.run_now(DEFAULT_TENANT, name)).status == "queued"
     assert await pushed(harness.broker, queue) == ["mine", "mine"]
-    assert await recurring.get(DEFAULT_TENANT, name) == before
+    assert await schedules.get(DEFAULT_TENANT, name) == before
     with pytest.raises(NotFound):
-        await recurring.run_now(DEFAULT_TENANT, harness.name("nobody"))
+        await schedules.run_now(DEFAULT_TENANT, harness.name("nobody"))
 
 
 @pytest.mark.parametrize(
-    "definition",
+    "options",
     [
-        Definition(queue="q"),
-        Definition(queue="q", every_seconds=0),
-        Definition(queue="q", every_seconds=5, cron="* * * * *"),
-        Definition(queue="q", cron="every day"),
-        Definition(queue="q", cron="0 0 31 2 *"),
-        Definition(queue="q", cron="* * * * *", timezone="Atlantis"),
-        Definition(queue="", every_seconds=5),
+        ScheduleOptions(queue="q"),
+        ScheduleOptions(queue="q", every_seconds=0),
+        ScheduleOptions(queue="q", every_seconds=5, cron="* * * * *"),
+        ScheduleOptions(queue="q", cron="every day"),
+        ScheduleOptions(queue="q", cron="0 0 31 2 *"),
+        ScheduleOptions(queue="q", cron="* * * * *", timezone="Atlantis"),
+        ScheduleOptions(queue="", every_seconds=5),
     ],
 )
-async def test_a_schedule_that_cannot_tick_is_refused(harness: Harness, definition: Definition) -> None:
+async def test_a_schedule_that_cannot_tick_is_refused(harness: Harness, options: ScheduleOptions) -> None:
     name = harness.name("schedule")
     with pytest.raises(InvalidRequest):
-        await put(harness, name, definition)
-    assert await harness.store.recurring.get(DEFAULT_TENANT, name) is None
+        await put(harness, name, options)
+    assert await harness.store.schedules.get(DEFAULT_TENANT, name) is None
 
 
 async def test_what_a_long_outage_left_comes_in_steps_and_is_found_quickly(harness: Harness) -> None:
-    minutely = Definition(queue="q", cron="* * * * *", missed="all")
+    minutely = ScheduleOptions(queue="q", cron="* * * * *", missed="all")
     begin = micros(2027, 1, 1, 0, 0)
     passed, following = due(minutely, begin, begin + 10 * 86_400_000_000, most=100)
     assert (len(passed), passed[0], following) == (100, begin, begin + 100 * 60_000_000)
     once = msgspec.structs.replace(minutely, missed="once")
     assert due(once, begin, begin + 900 * 86_400_000_000, most=100)[0] == [begin + 900 * 86_400_000_000]
-    yearly = Definition(queue="q", cron="0 0 1 1 *")
+    yearly = ScheduleOptions(queue="q", cron="0 0 1 1 *")
     assert due(yearly, begin, micros(2029, 6, 1), most=100)[0] == [micros(2029, 1, 1)]
-    hourly = ticks(Definition(queue="q", cron="0 * * * *", timezone="Europe/Rome"), micros(2027, 10, 30, 23, 30))
+    hourly = ticks(ScheduleOptions(queue="q", cron="0 * * * *", timezone="Europe/Rome"), micros(2027, 10, 30, 23, 30))
     assert [next(hourly) for _ in range(3)] == [micros(2027, 10, 31, hour, 0) for hour in (0, 1, 2)]

@@ -21,18 +21,18 @@ PACED_PER_SECOND = 100  # calls of 100 messages each: a load that leaves room fo
 _LANES = [f"lane-{number}" for number in range(PARTITIONS)]
 
 
-def batch_for_later() -> list[PushItem]:
+def scheduled_batch() -> list[PushItem]:
     """Due at any time of the hour after the next, so that none comes while the others are stored."""
     now = time.time_ns() // 1000
-    later = [now + HOUR_US + random.randrange(HOUR_US) for _ in _LANES]
+    times = [now + HOUR_US + random.randrange(HOUR_US) for _ in _LANES]
     return [
         PushItem(queue=QUEUE, payload=PAYLOAD, partition=name, deliver_at=at)
-        for name, at in zip(_LANES, later, strict=True)
+        for name, at in zip(_LANES, times, strict=True)
     ]
 
 
 async def schedule(broker: Broker) -> int:
-    outcomes = await broker.push_many(batch_for_later())
+    outcomes = await broker.push_many(scheduled_batch())
     return sum(outcome.status == "scheduled" for outcome in outcomes)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.recurring import Definition, Schedule
+from fairlane.model.schedule import Schedule, ScheduleOptions
 
 _NULL = msgspec.Raw(b"null")
 
@@ -66,8 +66,8 @@ class ScheduleRun(Wire, rename="camel", kw_only=True):
     transaction_id: str
 
 
-def definition_in(body: ScheduleBody) -> Definition:
-    return Definition(
+def options_in(body: ScheduleBody) -> ScheduleOptions:
+    return ScheduleOptions(
         queue=body.queue,
         partition=body.partition,
         data=body.data,
@@ -80,17 +80,17 @@ def definition_in(body: ScheduleBody) -> Definition:
 
 
 def schedule_out(schedule: Schedule, runs: list[int]) -> ScheduleAnswer:
-    definition = schedule.definition
+    options = schedule.options
     return ScheduleAnswer(
         name=schedule.name,
-        queue=definition.queue,
-        partition=definition.partition,
-        data=definition.data,
-        type=definition.type,
-        every_seconds=definition.every_seconds,
-        cron=definition.cron,
-        timezone=definition.timezone,
-        missed=definition.missed,
+        queue=options.queue,
+        partition=options.partition,
+        data=options.data,
+        type=options.type,
+        every_seconds=options.every_seconds,
+        cron=options.cron,
+        timezone=options.timezone,
+        missed=options.missed,
         paused_at=timestamp_or_none(schedule.paused_at),
         next_at=timestamp_or_none(schedule.next_at),
         next_runs=[timestamp(at) for at in runs],

@@ -27,7 +27,7 @@ class _Run(msgspec.Struct, rename="camel"):
     transaction_id: str
 
 
-class Recurring(Family):
+class Schedules(Family):
     async def define_schedule(
         self,
         name: str,
@@ -42,7 +42,7 @@ class Recurring(Family):
         type: str | None = None,
     ) -> Schedule:
         """Let the broker push `data` (or the tick) to a queue at every tick: `every` so many seconds, also written
-        like `5m`, or by `cron` and the clocks of a time zone. One that has the name is replaced; the same definition
+        like `5m`, or by `cron` and the clocks of a time zone. One that has the name is replaced; the same one
         again changes nothing."""
         if (every is None) == (cron is None):
             raise InvalidRequest("say when with `every` or with `cron`, and not with both")

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from fairlane.errors import Conflict
-from fairlane.model.recurring import Advance, Definition, Schedule
+from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
 from fairlane.store.sqlite.rows import rows, value
@@ -36,10 +36,10 @@ ADVANCE = """
 update recurring set revision = ?4, next_at = ?5 where tenant = ?1 and name = ?2 and revision = ?3 returning name
 """
 
-_decode = msgspec.json.Decoder(Definition).decode
+_decode = msgspec.json.Decoder(ScheduleOptions).decode
 
 
-class Recurring:
+class Schedules:
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -85,7 +85,7 @@ class Recurring:
     async def advance(self, step: Advance) -> bool:
         return await self._database.write(lambda db, now: _advanced(db, step))
 
-    async def fire(
+    async def transact(
         self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[List[Settled], List[PushResult]]:
         def work(db: apsw.Connection, now: int) -> tuple[List[Settled], List[PushResult]] | None:
@@ -101,7 +101,7 @@ class Recurring:
 
 
 def put(db: apsw.Connection, schedule: Schedule) -> None:
-    text = msgspec.json.encode(schedule.definition).decode()
+    text = msgspec.json.encode(schedule.options).decode()
     db.execute(PUT, (schedule.tenant, schedule.name, text, schedule.revision, schedule.next_at))
 
 
@@ -118,11 +118,11 @@ def _must_advance(db: apsw.Connection, step: Advance) -> None:
 
 
 def _schedule(row: Sequence[Any]) -> Schedule:
-    tenant, name, definition, revision, next_at, paused_at = row
+    tenant, name, options, revision, next_at, paused_at = row
     return Schedule(
         tenant=tenant,
         name=name,
-        definition=_decode(definition),
+        options=_decode(options),
         revision=revision,
         next_at=next_at,
         paused_at=paused_at,

@@ -1,4 +1,4 @@
-"""What happens because time passes: scheduled messages are appended, schedules tick, and messages that nobody reads
+"""Due work: when their time comes, scheduled messages are appended, schedules tick, and messages that nobody reads
 expire.
 
 Every broker does it, and none leads: each step is small, atomic, and skips what another broker has in hand.
@@ -11,12 +11,12 @@ import random
 import time
 from collections.abc import Callable
 
-from fairlane.engine.recurring import Recurring
+from fairlane.engine.schedules import Schedules
 from fairlane.errors import FairlaneError, ShuttingDown
 from fairlane.runtime.service import Service
 from fairlane.store.base import Store
 
-_FIRE_STEP = 1000
+_APPEND_STEP = 1000
 """Messages appended in one transaction: it is short, and memory does not grow with what waits."""
 _FLOOR_SECONDS = 2.0
 """Another broker may have scheduled something and died, so that each looks this often."""
@@ -29,23 +29,23 @@ _EXPIRY_STEPS_MAX = 1000
 log = logging.getLogger(__name__)
 
 
-class Timekeeper(Service):
-    """`fired(queue_id, count)` is called for messages that were appended."""
+class DueService(Service):
+    """The service that does what is due; `announce(queue_id, count)` is called for messages that were appended."""
 
-    def __init__(self, store: Store, fired: Callable[[int, int], None]) -> None:
-        super().__init__("timekeeper")
+    def __init__(self, store: Store, announce: Callable[[int, int], None]) -> None:
+        super().__init__("due")
         self._store = store
-        self._fired = fired
+        self._announce = announce
         self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
-        self.fired = self.expired = 0
-        self.recurring: Recurring | None = None
-        """Its ticks are part of what time brings."""
+        self.appended = self.expired = 0
+        self.schedules: Schedules | None = None
+        """Set by the engine, which makes it after this service."""
 
     async def _run(self) -> None:
         away = False
         while not self._stopping:
             try:
-                pause = min(await self.fire(), await self.tick())
+                pause = min(await self.append_scheduled(), await self.tick())
                 if time.monotonic() >= self._expire_at:
                     await self.expire()
                 away = False
@@ -57,7 +57,7 @@ class Timekeeper(Service):
                 away, pause = True, _AWAY_SECONDS
             await self._rest(pause)
 
-    async def fire(self) -> float:
+    async def append_scheduled(self) -> float:
         """Append all that is due; how many seconds to wait until there is more."""
         while not self._stopping:
             due_in = await self._store.scheduled.next_in()
@@ -65,23 +65,23 @@ class Timekeeper(Service):
                 return _FLOOR_SECONDS
             if due_in > 0:
                 return min(_FLOOR_SECONDS, max(0.001, due_in / 1e6))
-            fired = await self._store.scheduled.fire(limit=_FIRE_STEP)
-            for queue_id, count in fired.queues.items():
-                self.fired += count
-                self._fired(queue_id, count)
-            if not fired.count:
+            appended = await self._store.scheduled.append_due(limit=_APPEND_STEP)
+            for queue_id, count in appended.queues.items():
+                self.appended += count
+                self._announce(queue_id, count)
+            if not appended.count:
                 return _BUSY_SECONDS  # another broker is at it
         return _FLOOR_SECONDS
 
     async def tick(self) -> float:
         """Push the ticks of schedules that are due; how many seconds to wait until there is another."""
-        while not self._stopping and self.recurring is not None:
-            due_in = await self.recurring.next_in()
+        while not self._stopping and self.schedules is not None:
+            due_in = await self.schedules.next_in()
             if due_in is None:
                 return _FLOOR_SECONDS
             if due_in > 0:
                 return min(_FLOOR_SECONDS, max(0.001, due_in / 1e6))
-            if not await self.recurring.fire():
+            if not await self.schedules.push_due():
                 return _TICK_SECONDS  # another broker is at it, or the queue of a schedule takes nothing now
         return _FLOOR_SECONDS
 

@@ -17,7 +17,7 @@ from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import check_name
 from fairlane.model.outcome import PushOutcome
-from fairlane.model.recurring import Advance, Definition, Schedule
+from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
 from fairlane.runtime.ticks import due, next_tick, ticks
 from fairlane.store.base import Store
 
@@ -29,9 +29,9 @@ _REFUSED_SECONDS = 5
 log = logging.getLogger(__name__)
 
 
-class Recurring:
-    """`admit` looks at messages as a push does; `pushed` is called when ticks were pushed, `wake` when there is
-    something new to wait for."""
+class Schedules:
+    """Schedules of all tenants; `admit` looks at messages as a push does; `pushed` is called when ticks were pushed,
+    `wake` when there is something new to wait for."""
 
     def __init__(
         self,
@@ -49,28 +49,28 @@ class Recurring:
         self._refused_until: dict[tuple[str, str], int] = {}
         self.ticks = 0
 
-    async def put(self, tenant: str, name: str, definition: Definition) -> Schedule:
-        """Make a schedule, or replace it. The same definition again changes nothing."""
+    async def put(self, tenant: str, name: str, options: ScheduleOptions) -> Schedule:
+        """Make a schedule, or replace it. The same one again changes nothing."""
         check_name("name", name)
-        check_payload(bytes(definition.check().data))
-        next_at = next_tick(definition, await self._store.now())
-        schedule = Schedule(tenant=tenant, name=name, definition=definition, revision=uuid7(), next_at=next_at)
-        kept = await self._store.recurring.put(schedule)
+        check_payload(bytes(options.check().data))
+        next_at = next_tick(options, await self._store.now())
+        schedule = Schedule(tenant=tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
+        kept = await self._store.schedules.put(schedule)
         self._wake()
         return kept
 
     async def get(self, tenant: str, name: str) -> Schedule:
-        found = await self._store.recurring.get(tenant, check_name("name", name))
+        found = await self._store.schedules.get(tenant, check_name("name", name))
         if found is None:
             raise NotFound(f"there is no schedule {name!r:.80}")
         return found
 
     async def list(self, tenant: str) -> List[Schedule]:
         """By name."""
-        return await self._store.recurring.list(tenant)
+        return await self._store.schedules.list(tenant)
 
     async def delete(self, tenant: str, name: str) -> bool:
-        return await self._store.recurring.delete(tenant, check_name("name", name))
+        return await self._store.schedules.delete(tenant, check_name("name", name))
 
     async def pause(self, tenant: str, name: str) -> Schedule:
         """Ticks of a paused schedule are neither pushed nor missed."""
@@ -80,12 +80,12 @@ class Recurring:
         found = await self.get(tenant, name)
         if found.next_at is not None:
             return found
-        resumed = await self._turn(found, next_tick(found.definition, await self._store.now()))
+        resumed = await self._turn(found, next_tick(found.options, await self._store.now()))
         self._wake()
         return resumed
 
     async def _turn(self, found: Schedule, next_at: int | None) -> Schedule:
-        turned = await self._store.recurring.turn(found.tenant, found.name, uuid7(), next_at)
+        turned = await self._store.schedules.turn(found.tenant, found.name, uuid7(), next_at)
         if turned is None:
             raise NotFound(f"there is no schedule {found.name!r:.80}")
         return turned
@@ -102,22 +102,22 @@ class Recurring:
     def next_ticks(self, schedule: Schedule, count: int) -> List[int]:
         if schedule.next_at is None:
             return []
-        return [schedule.next_at, *islice(ticks(schedule.definition, schedule.next_at), count - 1)]
+        return [schedule.next_at, *islice(ticks(schedule.options, schedule.next_at), count - 1)]
 
     async def next_in(self) -> int | None:
         """Microseconds until the next tick of any schedule, 0 or less if one is due."""
-        return await self._store.recurring.next_in()
+        return await self._store.schedules.next_in()
 
-    async def fire(self) -> int:
+    async def push_due(self) -> int:
         """Push the ticks that are due; how many. A schedule whose queue takes nothing now holds up no other."""
         now = await self._store.now()
         count = 0
-        for schedule in await self._store.recurring.due(limit=_SCHEDULES_MAX):
+        for schedule in await self._store.schedules.due(limit=_SCHEDULES_MAX):
             place = schedule.tenant, schedule.name
             if self._refused_until.get(place, 0) > now:
                 continue
             try:
-                count += await self._fire(schedule, now)
+                count += await self._push(schedule, now)
             except FairlaneError as error:
                 if isinstance(error, Unavailable) and not isinstance(error, LaneWaiting | LaneLocked):
                     raise
@@ -135,11 +135,11 @@ class Recurring:
             log.warning("schedule %r waits, for its message is refused: %s", place[1], error)
         self._refused_until[place] = now + _REFUSED_SECONDS * 1_000_000
 
-    async def _fire(self, schedule: Schedule, now: int) -> int:
+    async def _push(self, schedule: Schedule, now: int) -> int:
         """The ticks of one schedule and its step to the next, in one transaction: another broker that was quicker
         makes it a Conflict, and nothing happens twice."""
         assert schedule.next_at is not None
-        passed, next_at = due(schedule.definition, schedule.next_at, now, most=TICKS_MAX)
+        passed, next_at = due(schedule.options, schedule.next_at, now, most=TICKS_MAX)
         advance = Advance(
             tenant=schedule.tenant,
             name=schedule.name,
@@ -149,10 +149,10 @@ class Recurring:
         )
         pushes = [_item(schedule, at, f"{schedule.name}@{moment(at)}") for at in passed]
         if not pushes:
-            await self._store.recurring.advance(advance)
+            await self._store.schedules.advance(advance)
             return 0
         items = self._admit(schedule.tenant, pushes)
-        await self._transactor.transact(schedule.tenant, items, commit=partial(self._store.recurring.fire, advance))
+        await self._transactor.transact(schedule.tenant, items, commit=partial(self._store.schedules.transact, advance))
         return len(items)
 
 
@@ -162,15 +162,15 @@ def moment(at: int) -> str:
 
 
 def _item(schedule: Schedule, at: int, transaction_id: str) -> PushItem:
-    definition = schedule.definition
-    data = bytes(definition.data)
+    options = schedule.options
+    data = bytes(options.data)
     if data == b"null":
         data = msgspec.json.encode({"schedule": schedule.name, "tick": moment(at)})
     return PushItem(
-        queue=definition.queue,
+        queue=options.queue,
         payload=data,
-        partition=definition.partition,
+        partition=options.partition,
         transaction_id=transaction_id,
-        type=definition.type,
+        type=options.type,
         headers={"schedule": schedule.name, "tick": moment(at)},
     )

@@ -61,7 +61,7 @@ class FastClock:
         self._at, self._since, self._pace = at, time.monotonic_ns(), pace
 
 
-class Fired(NamedTuple):
+class Measured(NamedTuple):
     """How late consumers had the messages, in our time, and mean resident bytes in each quarter of the time in which
     they came."""
 
@@ -76,7 +76,7 @@ class Fired(NamedTuple):
         return self.quarters[3] / self.quarters[1]
 
 
-async def fire(url: str, *, messages: int, pace: float) -> Fired:
+async def measure(url: str, *, messages: int, pace: float) -> Measured:
     """Schedule `messages` that are due over an hour of a clock that runs `pace` times as fast, and read them as they
     come."""
     clock = FastClock()
@@ -96,7 +96,7 @@ async def fire(url: str, *, messages: int, pace: float) -> Fired:
         took = time.perf_counter() - begun
         size = max(1, len(resident) // 4)
         quarters = [statistics.mean(resident[number * size : (number + 1) * size]) for number in range(4)]
-        return Fired(scheduling, lateness, took, quarters)
+        return Measured(scheduling, lateness, took, quarters)
 
 
 async def _schedule(broker: Broker, messages: int, first_us: int) -> Rate:

@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 
 from fairlane.errors import Conflict
-from fairlane.model.recurring import Advance, Definition, Schedule
+from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
@@ -41,10 +41,10 @@ UPDATE fairlane.recurring r SET revision = $4, next_at = $5
 WHERE r.tenant = $1 AND r.name = $2 AND r.revision = $3 RETURNING r.name
 """
 
-_decode = msgspec.json.Decoder(Definition).decode
+_decode = msgspec.json.Decoder(ScheduleOptions).decode
 
 
-class Recurring:
+class Schedules:
     def __init__(self, database: Database, messages: Messages) -> None:
         self._database = database
         self._messages = messages
@@ -77,7 +77,7 @@ class Recurring:
     async def advance(self, step: Advance) -> bool:
         return bool(await self._database.write(ADVANCE, *_arguments(step)))
 
-    async def fire(
+    async def transact(
         self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
     ) -> tuple[List[Settled], List[PushResult]]:
         async def begin(connection: asyncpg.Connection[Any]) -> None:
@@ -89,7 +89,7 @@ class Recurring:
 
 
 def put_arguments(schedule: Schedule) -> tuple[object, ...]:
-    text = msgspec.json.encode(schedule.definition).decode()
+    text = msgspec.json.encode(schedule.options).decode()
     return schedule.tenant, schedule.name, text, schedule.revision, schedule.next_at
 
 
@@ -98,11 +98,11 @@ def _arguments(step: Advance) -> tuple[object, ...]:
 
 
 def _schedule(row: Sequence[Any]) -> Schedule:
-    tenant, name, definition, revision, next_at, paused_at = row
+    tenant, name, options, revision, next_at, paused_at = row
     return Schedule(
         tenant=tenant,
         name=name,
-        definition=_decode(definition),
+        options=_decode(options),
         revision=revision,
         next_at=next_at,
         paused_at=paused_at,

@@ -20,14 +20,14 @@ from tests.stateful.losses import Lost
 from tests.stateful.model import Message, Word
 
 
-class Bundles(Consuming):
+class Transactions(Consuming):
     def transact(self, batch: Batch, words: Sequence[Word], items: Sequence[PushItem]) -> None:
         """Acks and pushes in one transaction: applied or refused as a whole, as the model says."""
         for _ in self.calls():
             outcomes, blamed, known = list[Outcome](), -1, True
             with self.losing("messages", "transact") as lost:
                 try:
-                    outcomes = self.run(self._bundle(batch, words, items))
+                    outcomes = self.run(self._transact(batch, words, items))
                 except TransactionRefused as error:
                     blamed = error.index
                 except InvalidRequest:
@@ -44,16 +44,16 @@ class Bundles(Consuming):
             self.drop_leases(batch)
             self.remember(str(outcome.transaction_id) for outcome in outcomes if isinstance(outcome, PushOutcome))
 
-    async def _bundle(self, batch: Batch, words: Sequence[Word], items: Sequence[PushItem]) -> list[Outcome]:
+    async def _transact(self, batch: Batch, words: Sequence[Word], items: Sequence[PushItem]) -> list[Outcome]:
         deliveries = {(delivery.partition, delivery.position): delivery for delivery in batch.deliveries}
-        async with self.broker.transaction() as bundle:
+        async with self.broker.transaction() as transaction:
             for word in words:
                 delivery = deliveries[word.partition, word.position or 0]
-                bundle.ack(delivery, cast(AckStatus, word.status), error=word.error)
+                transaction.ack(delivery, cast(AckStatus, word.status), error=word.error)
             for item in items:
                 data, tx = msgspec.Raw(item.payload), item.transaction_id
-                bundle.push(item.queue, data, partition=item.partition, transaction_id=tx)
-        return bundle.outcomes
+                transaction.push(item.queue, data, partition=item.partition, transaction_id=tx)
+        return transaction.outcomes
 
     def _apply(
         self,
@@ -66,7 +66,7 @@ class Bundles(Consuming):
         """The steps for which it must be refused; none if it is to be as the outcomes say, where they are known."""
         if words and batch.life != self.lives[batch.queue]:
             return list(range(len(words)))
-        answers = self.models[batch.queue].ack(batch.group, words, self.now, bundle=True)
+        answers = self.models[batch.queue].ack(batch.group, words, self.now, transaction=True)
         pushed = [outcome for outcome in outcomes if isinstance(outcome, PushOutcome)]
         ids = [(o.message_id or "", o.transaction_id) for o in pushed] or [_sent_as(item, lost) for item in items]
         expected = dict[int, tuple[str, str, int]]()
@@ -81,7 +81,7 @@ class Bundles(Consuming):
         if outcomes and not refused:
             told = [answer_of(o) for o in outcomes if isinstance(o, AckOutcome)]
             again = copy.deepcopy(self.models[batch.queue]) if lost.happened else None
-            assert told == answers or (again and told == again.ack(batch.group, words, self.now, bundle=True))
+            assert told == answers or (again and told == again.ack(batch.group, words, self.now, transaction=True))
             assert [as_told(outcome) for outcome in pushed] == [expected[at] for at in range(len(items))]
         return refused
 
