@@ -95,7 +95,7 @@ async def test_what_frames_a_body_is_bounded(beginning: bytes, part: bytes) -> N
             await asyncio.sleep(0)
         assert answer.done(), "it goes on reading"
         assert answer.result() == b"HTTP/1.1 400 Bad Request\r\n"
-        assert server.budget.held == 0
+        assert server.budget.used == 0
         writer.transport.abort()
 
 
@@ -105,7 +105,7 @@ async def test_a_body_of_many_small_chunks_is_held_once() -> None:
         post = CHUNKED.replace(b"/ ", b"/wait ") + b"14\r\naaaaaaaaaaaaaaaaaaaa\r\n" * 5000 + b"0\r\n\r\n"
         answer = asyncio.create_task(talk(port, post))
         await asyncio.wait_for(service.waiting.wait(), 5)
-        assert server.budget.held == size
+        assert server.budget.used == size
         service.release.set()
         assert b"a" * size in await answer
 
@@ -116,9 +116,9 @@ async def test_a_body_that_stopped_behind_a_waiting_request_is_let_go_of_in_time
         writer.write(get("/wait", more=""))
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n" + b"x" * 500)
         async with asyncio.timeout(5):
-            while server.budget.held != 500:  # noqa: ASYNC110
+            while server.budget.used != 500:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            while server.budget.held:  # noqa: ASYNC110
+            while server.budget.used:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         service.release.set()
         answers = await asyncio.wait_for(reader.read(), 5)
@@ -127,11 +127,11 @@ async def test_a_body_that_stopped_behind_a_waiting_request_is_let_go_of_in_time
 
 
 async def test_a_large_body_is_not_held_behind_a_waiting_request() -> None:
-    async with serving(Limits(behind_bytes_max=1000)) as (server, service, port):
+    async with serving(Limits(pipelined_bytes_max=1000)) as (server, service, port):
         behind = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n" + b"x" * 1001
         answer = asyncio.create_task(talk(port, get("/wait", more="") + behind))
         await service.waiting.wait()
-        assert server.budget.held == 0
+        assert server.budget.used == 0
         service.release.set()
         answers = await answer
         assert answers.index(b"HTTP/1.1 200 ") < answers.index(b"HTTP/1.1 429 ")
@@ -142,14 +142,14 @@ async def test_answers_that_nobody_reads_are_held_in_the_same_budget_as_requests
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
         writer.write(get("/large", more=""))
         assert await reader.read(1) == b"H"
-        assert server.budget.held > 20_000_000
+        assert server.budget.used > 20_000_000
         refused = await talk(port, b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 20000000\r\n\r\n")
         assert refused.startswith(b"HTTP/1.1 429 ")
         small = await talk(port, b"POST /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi")
         assert small.startswith(b"HTTP/1.1 200 ")
         writer.transport.abort()
         async with asyncio.timeout(5):
-            while server.budget.held:  # noqa: ASYNC110
+            while server.budget.used:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
@@ -190,7 +190,7 @@ async def test_nothing_is_left_of_a_client_that_hung_up(how: str) -> None:
                 writer.transport.abort()
                 while known() is not None:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
-        assert server.budget.held == 0
+        assert server.budget.used == 0
         assert not server.connections
 
 

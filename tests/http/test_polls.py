@@ -101,15 +101,15 @@ async def test_a_pop_takes_what_fits_into_the_bytes_that_the_broker_may_hold(pla
         taken = await wire.pop(queue)
         assert 1 <= len(taken) <= 3
         await wire.ack(taken)
-        budget.held += limits.inflight_bytes_max
+        budget.used += limits.inflight_bytes_max
         answer = await wire.get("/api/v1/pop/queue", queue)
         answer.refused(429, "overloaded")
         assert answer.headers["Retry-After"] == "1"
         (await wire.get("/api/v1/resources/queues")).refused(429, "overloaded")
         assert (await wire.get("/livez")).status == 200
-        budget.held -= limits.inflight_bytes_max
+        budget.used -= limits.inflight_bytes_max
         while more := await wire.pop(queue):
             await wire.ack(more)
             taken += more
         assert len(taken) == 6
-        assert budget.held == 0
+        assert budget.used == 0

@@ -34,7 +34,7 @@ async def test_without_pressure_a_pop_may_take_as_much_as_ever() -> None:
 
 async def test_a_pop_takes_what_fits() -> None:
     budget = Budget(8 * MESSAGE_BYTES_MAX)
-    budget.held = MESSAGE_BYTES_MAX
+    budget.used = MESSAGE_BYTES_MAX
     room = AnswerRoom(budget)
     free = 5 * MESSAGE_BYTES_MAX  # a quarter is left to bodies
     assert await room.claim(QUEUE, claims(2)) == (free, free // 2)
@@ -42,7 +42,7 @@ async def test_a_pop_takes_what_fits() -> None:
 
 async def test_without_room_a_pop_is_refused() -> None:
     budget = Budget(8 * MESSAGE_BYTES_MAX)
-    budget.held = 6 * MESSAGE_BYTES_MAX
+    budget.used = 6 * MESSAGE_BYTES_MAX
     with pytest.raises(Overloaded):
         await AnswerRoom(budget).claim(QUEUE, claims())
 

@@ -55,9 +55,9 @@ class Schedules:
         check_payload(bytes(options.check().data))
         next_at = next_tick(options, await self._store.now())
         schedule = Schedule(tenant=tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
-        kept = await self._store.schedules.put(schedule)
+        saved = await self._store.schedules.put(schedule)
         self._wake()
-        return kept
+        return saved
 
     async def get(self, tenant: str, name: str) -> Schedule:
         found = await self._store.schedules.get(tenant, check_name("name", name))

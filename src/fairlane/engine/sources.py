@@ -48,10 +48,10 @@ class Sources:
         check_name("name", name)
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
         if token is not None:
-            kept = await self._store.sources.keep(tenant, name, token, seconds=seconds)
-            if kept is None:
+            renewed = await self._store.sources.keep(tenant, name, token, seconds=seconds)
+            if renewed is None:
                 raise LeaseLost(f"the lease of source {name!r:.80} ended")
-            return kept
+            return renewed
         taken = await self._store.sources.lease(tenant, name, seconds=seconds)
         if taken is None:
             raise Conflict(f"source {name!r:.80} is being read by another poller; its lease ends if it dies")

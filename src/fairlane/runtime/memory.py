@@ -27,22 +27,22 @@ def return_large_blocks() -> None:
 
 
 class Budget:
-    """Bytes that are held for clients: bodies of requests that are received or answered, and answers that wait to be
+    """A budget of bytes for clients: bodies of requests that are received or answered, and answers that wait to be
     read. Bodies that are large leave an eighth of it to small ones, and answers leave a quarter to all bodies: who does
     not read what it asked for, or does not finish what it sends, stops no push of others."""
 
-    __slots__ = ("bytes_max", "held")
+    __slots__ = ("bytes_max", "used")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self.held = 0
+        self.used = 0
 
     def takes(self, more: int, size: int) -> bool:
         """Whether `more` bytes of a body that has `size` in all, as far as is known, fit in."""
         most = self.bytes_max if size <= _SMALL_BYTES_MAX else self.bytes_max * 7 // 8
-        return self.held + more <= most
+        return self.used + more <= most
 
     @property
     def room(self) -> int:
         """For answers."""
-        return self.bytes_max * 3 // 4 - self.held
+        return self.bytes_max * 3 // 4 - self.used

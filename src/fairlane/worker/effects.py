@@ -25,16 +25,16 @@ class Effects:
         return await self._there(lambda: self._client.effect(key, partition))
 
     async def keep(self, key: str, partition: PartitionId, value: bytes) -> bytes:
-        kept = await self._there(lambda: self._client.keep_effect(key, partition, value))
-        assert kept is not None
-        return kept
+        saved = await self._there(lambda: self._client.keep_effect(key, partition, value))
+        assert saved is not None
+        return saved
 
     async def _there(self, ask: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_patiently(ask), self._loop))
 
 
 async def _patiently(ask: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
-    """An effect that is not kept is had again, so that a moment's outage is worth waiting for."""
+    """An effect that is not saved is had again, so that a moment's outage is worth waiting for."""
     failures = 0
     while True:
         try:

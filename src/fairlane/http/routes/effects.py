@@ -53,10 +53,10 @@ async def keep(app: App, request: Request) -> Response:
     key = check_name("key", request.params["key"])
     body = decode(request.body, EffectBody)
     check_json("value", body.value, bytes_max=RESULT_BYTES_MAX)
-    kept = await app.engine.store.effects.keep(
+    saved = await app.engine.store.effects.keep(
         app.tenant, key, PartitionId.parse(body.partition_id), bytes(body.value), seconds=body.seconds
     )
-    return json_response(EffectAnswer(key=key, value=msgspec.Raw(kept)))
+    return json_response(EffectAnswer(key=key, value=msgspec.Raw(saved)))
 
 
 ROUTES = [

@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         self._working = False
         self._body_bytes_max = 0
         self._body_began = 0.0
-        self._held_bytes = 0
+        self._used_bytes = 0
         self._unread_bytes = 0
         self._unsent: list[bytes] = []
         self._take_backs: list[Callable[[], None]] = []
@@ -68,8 +68,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._budget.held -= self._held_bytes + self._unread_bytes
-        self._held_bytes = self._unread_bytes = 0
+        self._budget.used -= self._used_bytes + self._unread_bytes
+        self._used_bytes = self._unread_bytes = 0
         self._closing = True
         if self._full is not None:
             self.resume_writing()
@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """The client read what it was sent, or never will."""
-        self._budget.held -= self._unread_bytes
+        self._budget.used -= self._unread_bytes
         self._unread_bytes = 0
         full, self._full = self._full, None
         if full is not None and not full.done():
@@ -120,20 +120,20 @@ class Connection(asyncio.Protocol):
             raise Refused(admitted, linger=True)
         self._body_bytes_max = min(admitted, self._limits.body_bytes_max)
         self._check_room(request, length or 0, length or 0)
-        self._held_bytes += came
-        self._budget.held += came
+        self._used_bytes += came
+        self._budget.used += came
 
     def grow(self, request: Request, size: int, more: int) -> None:
         self._check_room(request, size, more)
-        self._held_bytes += more
-        self._budget.held += more
+        self._used_bytes += more
+        self._budget.used += more
 
     def _check_room(self, request: Request, size: int, more: int) -> None:
         """Refused if a body of `size` bytes, of which `more` are new, may not be held."""
         if size > self._body_bytes_max:
             raise Refused(self._server.door.too_large(request, self._body_bytes_max), linger=True)
-        behind = size > self._limits.behind_bytes_max and (self._working or self._waiting)
-        if behind or not self._budget.takes(more, size):
+        pipelined = size > self._limits.pipelined_bytes_max and (self._working or self._waiting)
+        if pipelined or not self._budget.takes(more, size):
             raise Refused(overloaded(), linger=True)
 
     def may_continue(self) -> None:
@@ -169,9 +169,9 @@ class Connection(asyncio.Protocol):
                 finally:
                     server.active -= 1
                     self._working = False
-                    held = min(len(request.body), self._held_bytes)
-                    self._held_bytes -= held
-                    self._budget.held -= held
+                    freed = min(len(request.body), self._used_bytes)
+                    self._used_bytes -= freed
+                    self._budget.used -= freed
             close = response.close or not request.keep_alive or server.draining
             pieces = serialise(response, head_only=request.method == "HEAD", close=close)
             self._unsent += pieces
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
                 self._transport.write(b"".join(pieces))
             if self._full is not None:
                 self._unread_bytes += size
-                self._budget.held += size
+                self._budget.used += size
 
     def _take_back(self) -> None:
         """Nobody is there any more for the answers that wait."""
@@ -237,9 +237,9 @@ class Connection(asyncio.Protocol):
         """Answer what cannot be served, after the answers that are due, and hang up; what came of a body is let go of
         at once."""
         if self._parser is not None:
-            held = min(self._parser.body_bytes, self._held_bytes) if self._parser.in_body else 0
-            self._held_bytes -= held
-            self._budget.held -= held
+            freed = min(self._parser.body_bytes, self._used_bytes) if self._parser.in_body else 0
+            self._used_bytes -= freed
+            self._budget.used -= freed
             self._parser.close()
         self._refusal = refusal
         if self._task is None:

@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of the bodies of all requests that are being received or answered, and of all answers that wait to be read; past
     it a body is refused unread."""
     pipelined_max: int = 16
-    behind_bytes_max: int = 64 * 1024
+    pipelined_bytes_max: int = 64 * 1024
     """Of a body whose request waits for an earlier one of its connection: that may be a poll, and last."""
 
 

@@ -15,8 +15,8 @@ class Effects:
         return bytes(found[0][0]) if found else None
 
     async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
-        """Keep an effect, unless there is one under this key; the one that is kept. Those whose time is over go, some
+        """Keep an effect, unless there is one under this key; the one that is there. Those whose time is over go, some
         with each call."""
         await self._port.write("effects.forget")
-        [[kept]] = await self._port.write("effects.keep", tenant=tenant, key=key, value=effect, seconds=seconds)
-        return bytes(kept)
+        [[found]] = await self._port.write("effects.keep", tenant=tenant, key=key, value=effect, seconds=seconds)
+        return bytes(found)

@@ -35,9 +35,9 @@ from fairlane.store.operations import (
     LaneClaim,
     NewOperation,
 )
-from fairlane.store.postgres.applying import Applying
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages, by_shard
+from fairlane.store.postgres.operation_apply import OperationApplier
 from fairlane.store.statements import load
 from fairlane.store.values import Full, Gone, Locked
 
@@ -92,7 +92,7 @@ async def enqueue_shard(
     return results
 
 
-class Operations(Applying):
+class Operations(OperationApplier):
     def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
         super().__init__(database, messages)
         self._shards = shards

@@ -55,7 +55,7 @@ class Streams:
         self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
     ) -> list[StateRow]:
         if where.idle_group and await self._database.read(
-            SQL["held"], *partition, where.idle_group, self._database.time()
+            SQL["leased"], *partition, where.idle_group, self._database.time()
         ):
             return []
         found = (where.keys, where.prefix, where.ripe_until, where.after, limit)
@@ -85,7 +85,7 @@ class Streams:
     async def _check_idle(self, connection: asyncpg.Connection[Any], change: StateChange) -> None:
         lane = (*change.partition, change.idle_group)
         await connection.execute(SQL["lock_lane"], *lane)
-        if await connection.fetch(SQL["held"], *lane, self._database.time()):
+        if await connection.fetch(SQL["leased"], *lane, self._database.time()):
             raise TransactionRefused(NOT_IDLE, index=0)
         there = await connection.fetchval(SQL["keys_there"], *change.partition, change.query_id, change.deleted)
         if there < len(change.deleted):

@@ -27,7 +27,7 @@ WHERE s.shard = $1 AND s.partition_id = $2 AND s.query_id = $3
   AND ($6::double precision IS NULL OR s.window_end <= $6)
 ORDER BY s.key LIMIT $8;
 
--- name: held
+-- name: leased
 -- Whether a consumer of a group holds a partition.
 SELECT 1 FROM fairlane.partitions p
 JOIN fairlane.groups g ON g.queue_id = p.queue_id AND g.name = $3

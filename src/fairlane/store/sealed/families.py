@@ -284,5 +284,5 @@ class SealedEffects(Over):
 
     async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
         sealed = await self._blob(partition, effect, f"effect {key}")
-        kept = await self._family.keep(tenant, key, partition, sealed, seconds=seconds)
-        return await self._clear(partition, kept, f"effect {key}")
+        saved = await self._family.keep(tenant, key, partition, sealed, seconds=seconds)
+        return await self._clear(partition, saved, f"effect {key}")

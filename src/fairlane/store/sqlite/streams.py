@@ -50,7 +50,7 @@ class Streams:
         }
 
         def work(db: apsw.Connection, now: int) -> list[StateRow]:
-            if where.idle_group and value(db, SQL["held"], partition.id, where.idle_group, now):
+            if where.idle_group and value(db, SQL["leased"], partition.id, where.idle_group, now):
                 return []
             found: list[Any] = db.execute(SQL["state"], values).fetchall()
             return [StateRow(*row) for row in found]
@@ -92,7 +92,7 @@ def _register(db: apsw.Connection, now: int, tenant: str, query: StreamQuery, re
 
 def _check_idle(db: apsw.Connection, now: int, change: StateChange) -> None:
     where = (change.partition.id, change.query_id.bytes)
-    if value(db, SQL["held"], change.partition.id, change.idle_group, now):
+    if value(db, SQL["leased"], change.partition.id, change.idle_group, now):
         raise TransactionRefused(NOT_IDLE, index=0)
     if not all(value(db, SQL["has_key"], *where, key) for key in change.deleted):
         raise TransactionRefused(NOT_THERE, index=0)

@@ -35,7 +35,7 @@ select exists (select 1 from stream_queries where id = ?)
 -- name: has_key
 select exists (select 1 from stream_state where partition_id = ? and query_id = ? and key = ?)
 
--- name: held
+-- name: leased
 select exists (
     select 1
     from partitions p

@@ -134,7 +134,7 @@ join tenants t on t.id = q.tenant_id;
 -- What every partition holds. `share`: of the messages of its queue, from 0 to 1. `bytes`: of stored messages, also of those that are
 -- deleted and still to be removed. `lag`: of the group that is furthest behind. `leases`: groups whose consumers read it now.
 create view partition_utilisation as
-with held as (
+with counted as (
     select p.id, p.queue_id, p.head - p.start - (select count(*) from skips s
         where s.partition_id = p.id and s.group_id = 0 and s.position >= p.start) as messages
     from partitions p
@@ -151,7 +151,7 @@ select
     strftime('%Y-%m-%dT%H:%M:%S', p.created_at / 1000000, 'unixepoch') || printf('.%06dZ', p.created_at % 1000000) as created_at,
     iif(p.head > 0, strftime('%Y-%m-%dT%H:%M:%S', p.last_at / 1000000, 'unixepoch') || printf('.%06dZ', p.last_at % 1000000), null) as last_push_at
 from partitions p
-join held h on h.id = p.id
+join counted h on h.id = p.id
 join queues q on q.id = p.queue_id
 join tenants t on t.id = q.tenant_id
 left join (

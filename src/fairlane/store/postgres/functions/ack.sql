@@ -48,7 +48,7 @@ DECLARE
     v_buried int;
     v_nack boolean;
     v_blocked boolean;
-    v_waiting boolean;
+    v_open_acks boolean;
     v_behind int[] := '{}';
     v_limit bigint;
     v_stop bigint;
@@ -60,7 +60,7 @@ DECLARE
 BEGIN
     v_limited := fairlane.limited_queues(p_shard, p_partitions);
     PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
-    SELECT bool_or(x.open_acks > 0) INTO v_waiting
+    SELECT bool_or(x.open_acks > 0) INTO v_open_acks
     FROM (SELECT DISTINCT id FROM unnest(p_partitions) id ORDER BY id) i CROSS JOIN LATERAL (
         SELECT p.open_acks FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
         FOR NO KEY UPDATE) x;
@@ -75,7 +75,7 @@ BEGIN
             WHERE p.shard = p_shard AND p.id = ANY (p_partitions) AND p.queue_id = v_limited[i]));
     END LOOP;
 
-    IF v_waiting THEN
+    IF v_open_acks THEN
         SELECT coalesce(array_agg(a.i::int), '{}') INTO v_behind
         FROM unnest(p_partitions, p_groups) WITH ORDINALITY a(id, grp, i)
         JOIN fairlane.operation_lanes l ON l.shard = p_shard AND l.partition_id = a.id AND l.group_id = a.grp

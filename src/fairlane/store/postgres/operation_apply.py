@@ -1,4 +1,4 @@
-"""Applying operations: their effect and their end are one transaction, fenced by the claim."""
+"""The application of operations: their effect and their end are one transaction, fenced by the claim."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.store.values import Settled, Stored
 SQL = load("fairlane.store.postgres", "operations.sql")
 
 
-class Applying:
+class OperationApplier:
     def __init__(self, database: Database, messages: Messages) -> None:
         self._database = database
         self._messages = messages
