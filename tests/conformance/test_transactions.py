@@ -128,7 +128,7 @@ async def test_a_duplicate_applies_nothing_until_it_is_left_out(harness: Harness
     assert isinstance(pushed[0], Stored)
 
 
-async def test_a_nack_or_burial_below_the_cursor_refuses_everything(harness: Harness) -> None:
+async def test_a_nack_or_dead_letter_below_the_cursor_refuses_everything(harness: Harness) -> None:
     taken, slices = await forward(harness, 4)
     await harness.ack(taken, 2)
     for late in (

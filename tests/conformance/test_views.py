@@ -42,7 +42,7 @@ async def test_messages_are_those_that_are_retained(harness: Harness) -> None:
     await harness.push(queue, [{"to": "a"}, 2, 3], ids=["a", "b", "c"])
     await harness.push(queue, ["other"], partition="p")
     lane = await harness.partition(queue)
-    assert await harness.store.contents.delete(lane.id, 1)
+    assert await harness.store.browse.delete(lane.id, 1)
     rows = await look(harness, queue, "messages", "partition position transaction_id")
     assert rows == [("Default", 0, "a"), ("Default", 2, "c"), ("p", 0, rows[2][2])]
     [data] = await harness.place.sql(
@@ -139,7 +139,7 @@ async def test_stuck_lanes_show_what_somebody_stopped(harness: Harness) -> None:
         await harness.group(queue)
     for queue in (blocked, parked):
         await harness.nack(await harness.pop(queue))
-    await harness.store.halts.pause(paused.id)
+    await harness.store.pauses.pause(paused.id)
     for queue, reason in ((blocked, "blocked"), (parked, "parked"), (paused, "paused")):
         assert await look(harness, queue, "stuck_lanes", "reason lag") == [(reason, 2)]
 

@@ -41,7 +41,7 @@ async def test_a_question_gets_its_answer_while_every_connection_waits(
         database = broker.store._database  # type: ignore[attr-defined]
         transaction = stranger.transaction()
         await transaction.start()
-        await stranger.execute("LOCK TABLE fairlane.switches")
+        await stranger.execute("LOCK TABLE fairlane.flags")
         waiting = [asyncio.create_task(broker.store.flags.on()) for _ in range(2)]
         while database.in_use() != (2, 2):  # noqa: ASYNC110
             await asyncio.sleep(0.01)

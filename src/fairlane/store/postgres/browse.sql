@@ -12,7 +12,7 @@ SELECT b.item, b.pos, b.at, b.head FROM fairlane.back($1, $2, $3, $4, $5, $6, $7
 SELECT fairlane.delete_message($1, $2, $3, $4, $5);
 
 -- name: dead_letter
-SELECT fairlane.bury_message($1, $2, $3, $4, $5, $6);
+SELECT fairlane.dead_letter_message($1, $2, $3, $4, $5, $6);
 
 -- name: lock_bundles
 -- Who appends what is due holds bundles before queues and partitions. $3: of this partition alone, 0 for all.

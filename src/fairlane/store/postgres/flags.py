@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fairlane.store.postgres.connection import Database
 
-ON = "SELECT s.name FROM fairlane.switches s WHERE s.enabled"
+ON = "SELECT s.name FROM fairlane.flags s WHERE s.enabled"
 TURN = """
-INSERT INTO fairlane.switches (name, enabled, changed_at) VALUES ($1, $2, coalesce($3, clock_timestamp()))
+INSERT INTO fairlane.flags (name, enabled, changed_at) VALUES ($1, $2, coalesce($3, clock_timestamp()))
 ON CONFLICT (name) DO UPDATE SET enabled = excluded.enabled, changed_at = excluded.changed_at
 """
 

@@ -113,7 +113,7 @@ CREATE TABLE fairlane.partitions (
     -- Operations are numbered under the partition's lock, so that their order is no clock's.
     open_operations int NOT NULL DEFAULT 0, open_acks int NOT NULL DEFAULT 0, next_operation bigint NOT NULL DEFAULT 0,
     -- A lane that becomes ready counts as if it had waited this much longer: its priority.
-    boost interval NOT NULL DEFAULT '0',
+    priority_lead interval NOT NULL DEFAULT '0',
     created_at timestamptz NOT NULL, last_at timestamptz NOT NULL,
     -- Set while an operator keeps it from being read.
     paused_at timestamptz,
@@ -479,8 +479,8 @@ CREATE TABLE fairlane.data_keys (
 -- All keys of a queue: for a replay, and to delete them with it.
 CREATE INDEX data_keys_queue ON fairlane.data_keys (queue_id);
 
--- What operators switched on or off for all brokers.
-CREATE TABLE fairlane.switches (
+-- Flags: what operators turned on or off for all brokers.
+CREATE TABLE fairlane.flags (
     name text PRIMARY KEY,
     enabled boolean NOT NULL, changed_at timestamptz NOT NULL
 );

@@ -1,7 +1,7 @@
 -- name: lane
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
-    p.queue_id, p.name, p.boost, 0 as open_acks, c.claimed,
+    p.queue_id, p.name, p.priority_lead, 0 as open_acks, c.claimed,
     p.start, q.options
 from cursors c
 cross join partitions p

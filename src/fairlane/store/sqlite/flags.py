@@ -7,8 +7,8 @@ import apsw
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.rows import rows
 
-ON = "select name from switches where enabled"
-TURN = "insert or replace into switches (name, enabled, changed_at) values (?, ?, ?)"
+ON = "select name from flags where enabled"
+TURN = "insert or replace into flags (name, enabled, changed_at) values (?, ?, ?)"
 
 
 class Flags:

@@ -51,7 +51,7 @@ select id, start, head, last_at from partitions where queue_id = ? and id = ?
 
 -- name: insert_cursor
 insert or ignore into cursors (partition_id, group_id, committed, ready_at, failing)
-values (?1, ?2, ?3, ?4 - (select boost from partitions where id = ?1), exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
+values (?1, ?2, ?3, ?4 - (select priority_lead from partitions where id = ?1), exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
 
 -- name: lanes
 select p.id, p.name, p.start, p.head, c.committed, coalesce(c.ready_at, iif(c.claimed > 0, (select min(at) from (
@@ -105,7 +105,7 @@ where g.id = ?2 and c.partition_id = ?3
 
 -- name: seek_cursor
 update cursors
-set committed = ?1, claimed = 0, ready_at = ?2 - (select boost from partitions where id = ?3), lease = null, lease_start = null, lease_end = null, leased_at = null,
+set committed = ?1, claimed = 0, ready_at = ?2 - (select priority_lead from partitions where id = ?3), lease = null, lease_start = null, lease_end = null, leased_at = null,
     last_lease = null, probe_until = 0,
     failing = exists (select 1 from skips where partition_id = ?3 and position >= ?1 and group_id = 0)
 where partition_id = ?3 and group_id = ?4

@@ -74,7 +74,7 @@ class _HandingOut:
             while wants and self._serve(lane, wants[0], due):
                 wants.popleft()
             self._write(lane)
-            lane.ready_at = self._now - lane.boost if lane.front < lane.head else None
+            lane.ready_at = self._now - lane.priority_lead if lane.front < lane.head else None
             if plain:  # nothing was finished, so the cursor stays
                 key = (lane.partition_id, lane.group_id)
                 self._db.execute(SQL["save_front"], (*key, lane.front, lane.ready_at))

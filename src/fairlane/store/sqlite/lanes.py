@@ -44,7 +44,7 @@ class LaneRow(msgspec.Struct):
     head: int
     queue_id: int
     name: str
-    boost: int
+    priority_lead: int
     open_acks: int = 0
     """Whether acks of it are operations."""
 
@@ -54,7 +54,7 @@ class LaneRow(msgspec.Struct):
 
     def offer(self, now: int) -> None:
         """Claimable at once, before lanes of lower priority, if there is anything to read."""
-        self.free(now - self.boost)
+        self.free(now - self.priority_lead)
 
     def free(self, at: int) -> None:
         """Claimable from `at` on, if there is anything to read."""

@@ -35,7 +35,7 @@ where partitions.id = v.column6
 insert or ignore into traced (trace_id, partition_id, position) values (?, ?, ?)
 
 -- name: wake
-update cursors set ready_at = ?1 - (select p.boost from partitions p where p.id = cursors.partition_id)
+update cursors set ready_at = ?1 - (select p.priority_lead from partitions p where p.id = cursors.partition_id)
 where partition_id in (select value from json_each(?2)) and ready_at is null
 
 -- name: known_keys
@@ -87,7 +87,7 @@ where g.id = ? and q.id = ?
 -- name: ready_lanes
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
-    p.queue_id, p.name, p.boost
+    p.queue_id, p.name, p.priority_lead
 from cursors c cross join partitions p
 where c.group_id = ? and c.ready_at <= ? and p.id = c.partition_id
 order by c.ready_at, c.partition_id
@@ -96,7 +96,7 @@ limit ?
 -- name: lane
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
-    p.queue_id, p.name, p.boost,
+    p.queue_id, p.name, p.priority_lead,
     exists (select 1 from operation_lanes l where l.partition_id = c.partition_id and l.group_id = c.group_id), q.options
 from cursors c
 cross join partitions p

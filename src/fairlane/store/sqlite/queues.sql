@@ -133,10 +133,10 @@ delete from partitions where id = ?
 select id from partitions where queue_id = ? and name = ?
 
 -- name: priority_lead
-select boost from partitions where id = ?
+select priority_lead from partitions where id = ?
 
 -- name: set_priority
-update partitions set boost = ? where id = ?
+update partitions set priority_lead = ? where id = ?
 
 -- name: move_ready
 update cursors set ready_at = ready_at + ?1 where partition_id = ?2 and lease is null and ready_at <= ?3

@@ -85,7 +85,7 @@ create table partitions (
     -- partition, so that their order is no clock's.
     open_operations integer not null default 0, next_operation integer not null default 0,
     -- A lane that becomes ready counts as if it had waited this much longer, in microseconds: its priority.
-    boost integer not null default 0,
+    priority_lead integer not null default 0,
     created_at integer not null, last_at integer not null default 0,
     -- Set while an operator keeps it from being read.
     paused_at integer,
@@ -433,8 +433,8 @@ create table data_keys (
 -- All keys of a queue: for a replay, and to delete them with it.
 create index data_keys_queue on data_keys (queue_id);
 
--- What operators switched on or off.
-create table switches (
+-- Flags: what operators turned on or off for all brokers.
+create table flags (
     name text primary key,
     enabled integer not null, changed_at integer not null
 ) without rowid, strict;

@@ -1,5 +1,5 @@
 -- Settles one lane per element, sorted by (partition, group): finishes what lies from p_first to below p_upto and what p_ahead names,
--- then applies the nack and buries. What is finished ahead of the cursor has a row in `skips` until the cursor has passed it.
+-- then applies the nack and the dead letters. What is finished ahead of the cursor has a row in `skips` until the cursor has passed it.
 -- A lane whose acks wait as operations changes nothing: this one comes behind them (b).
 -- The token is compared in the statement that moves the cursor. Without p_fenced the ack has no lease.
 -- Whoever moves a cursor holds its partition's row: a lane may be declared empty only against a head that stands still.
@@ -15,9 +15,9 @@ CREATE OR REPLACE FUNCTION fairlane.ack(
     p_charge boolean[],
     p_delay_ms bigint[],       -- -1: the queue's backoff
     p_errors text[],
-    p_bury_lane int[],         -- messages to dead-letter: index of the lane, position, error
-    p_bury_at bigint[],
-    p_bury_error text[],
+    p_dead_lane int[],         -- messages to dead-letter: index of the lane, position, error
+    p_dead_at bigint[],
+    p_dead_error text[],
     p_ahead_lane int[],        -- ranges behind p_upto
     p_ahead_first bigint[],
     p_ahead_upto bigint[],
@@ -45,7 +45,7 @@ DECLARE
     v_attempts int;
     v_ready timestamptz;
     v_dead boolean;
-    v_buried int;
+    v_dead_letters int;
     v_nack boolean;
     v_blocked boolean;
     v_open_acks boolean;
@@ -85,7 +85,7 @@ BEGIN
 
     FOR i IN 1 .. cardinality(p_partitions) LOOP
         CONTINUE WHEN i = ANY (v_behind);
-        SELECT k.*, p.head, p.queue_id, p.boost INTO c
+        SELECT k.*, p.head, p.queue_id, p.priority_lead INTO c
         FROM (SELECT x.* FROM fairlane.cursors x
               WHERE x.shard = p_shard AND x.partition_id = p_partitions[i] AND x.group_id = p_groups[i]
               ORDER BY x.epoch DESC LIMIT 1 FOR UPDATE) k
@@ -102,7 +102,7 @@ BEGIN
         v_live := c.lease IS NOT NULL AND c.ready_at > t;
         IF p_fenced[i] AND NOT (v_live AND c.lease = p_tokens[i]) THEN
             RETURN QUERY SELECT i, 'l'::"char", c.committed, c.committed, false, false,
-                                c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND NOT i = ANY (p_bury_lane)
+                                c.last_lease IS NOT DISTINCT FROM p_tokens[i] AND p_nack[i] < 0 AND NOT i = ANY (p_dead_lane)
                                 AND NOT EXISTS (
                                     SELECT 1 FROM fairlane.spans(i, p_first, p_upto, p_ahead_lane, p_ahead_first, p_ahead_upto) r
                                     WHERE fairlane.some_open(p_shard, c.partition_id, c.group_id, greatest(r.first, c.committed), r.upto)),
@@ -110,13 +110,13 @@ BEGIN
             CONTINUE;
         END IF;
         IF p_fenced[i] AND p_nack[i] < 0 AND NOT c.failing AND p_upto[i] > c.committed AND p_upto[i] <= c.lease_end
-           AND p_first[i] <= c.committed AND NOT i = ANY (p_bury_lane) AND NOT i = ANY (p_ahead_lane) THEN
+           AND p_first[i] <= c.committed AND NOT i = ANY (p_dead_lane) AND NOT i = ANY (p_ahead_lane) THEN
             -- As nearly always: a live lease, its messages in their order, and nothing failed.
             UPDATE fairlane.cursors k
             SET committed = p_upto[i], epoch = k.epoch + 1,
                 lease = CASE WHEN p_upto[i] >= c.lease_end THEN NULL ELSE k.lease END,
                 last_lease = CASE WHEN p_upto[i] >= c.lease_end THEN k.lease ELSE k.last_lease END,
-                ready_at = CASE WHEN p_upto[i] < c.lease_end THEN k.ready_at WHEN p_upto[i] < c.head THEN t - c.boost END
+                ready_at = CASE WHEN p_upto[i] < c.lease_end THEN k.ready_at WHEN p_upto[i] < c.head THEN t - c.priority_lead END
             WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id AND k.epoch = c.epoch;
             v_done[i] := true;
             v_from[i] := c.committed;
@@ -136,12 +136,12 @@ BEGIN
         v_again_lane := v_again_lane || array_fill(i, ARRAY[cardinality(v_finished)]);
         v_again_at := v_again_at || v_finished;
         v_upto := CASE WHEN p_first[i] <= c.committed THEN greatest(c.committed, least(p_upto[i], v_stop)) ELSE c.committed END;
-        v_buried := 0;
-        FOR b IN 1 .. cardinality(p_bury_lane) LOOP
-            CONTINUE WHEN p_bury_lane[b] <> i OR p_bury_at[b] < c.committed OR p_bury_at[b] >= v_stop
-                          OR fairlane.next_skip(p_shard, c.partition_id, c.group_id, p_bury_at[b]) = p_bury_at[b];
-            PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_bury_at[b], p_bury_error[b], t, 1);
-            v_buried := v_buried + 1;
+        v_dead_letters := 0;
+        FOR b IN 1 .. cardinality(p_dead_lane) LOOP
+            CONTINUE WHEN p_dead_lane[b] <> i OR p_dead_at[b] < c.committed OR p_dead_at[b] >= v_stop
+                          OR fairlane.next_skip(p_shard, c.partition_id, c.group_id, p_dead_at[b]) = p_dead_at[b];
+            PERFORM fairlane.dead_letter(p_shard, c.queue_id, c.partition_id, c.group_id, p_dead_at[b], p_dead_error[b], t, 1);
+            v_dead_letters := v_dead_letters + 1;
         END LOOP;
         IF p_first[i] > c.committed OR i = ANY (p_ahead_lane) THEN
             WITH done AS (
@@ -175,9 +175,9 @@ BEGIN
                 v_dead := false;
                 v_blocked := true;
             ELSIF v_dead THEN
-                PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_nack[i], p_errors[i], t);
+                PERFORM fairlane.dead_letter(p_shard, c.queue_id, c.partition_id, c.group_id, p_nack[i], p_errors[i], t);
                 v_upto := p_nack[i] + 1;
-                v_buried := v_buried + 1;
+                v_dead_letters := v_dead_letters + 1;
             ELSE
                 v_sleep := least((o ->> 'retry_delay_ms')::bigint * 2 ^ least(v_attempts - 1, 40),
                                  nullif((o ->> 'retry_delay_max_ms')::bigint, 0))::bigint;
@@ -199,13 +199,13 @@ BEGIN
         -- A lease goes on while part of its batch is open; a sleep goes on while the cursor does not move.
         v_ready := CASE WHEN v_blocked THEN fairlane.never()
                         WHEN v_nack AND v_sleep > 0 THEN CASE WHEN v_upto < c.head THEN t + make_interval(secs => v_sleep / 1000.0) END
-                        WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t - c.boost END
+                        WHEN v_nack THEN CASE WHEN v_upto < c.head THEN t - c.priority_lead END
                         WHEN v_live AND v_upto < c.lease_end THEN c.ready_at
                         WHEN v_upto >= c.head THEN NULL
                         WHEN v_upto = c.committed THEN c.ready_at
-                        ELSE t - c.boost END;
+                        ELSE t - c.priority_lead END;
         UPDATE fairlane.cursors k
-        SET committed = v_upto, dead = k.dead + v_buried, ready_at = v_ready,
+        SET committed = v_upto, dead = k.dead + v_dead_letters, ready_at = v_ready,
             parked = k.parked OR v_blocked AND o ->> 'on_exhausted' = 'park',
             lease = CASE WHEN v_nack OR v_upto >= c.lease_end THEN NULL ELSE c.lease END,
             last_lease = CASE WHEN v_live AND (v_nack OR v_upto >= c.lease_end) THEN c.lease ELSE c.last_lease END,

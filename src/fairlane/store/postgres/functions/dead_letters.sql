@@ -7,7 +7,7 @@ $$;
 
 -- Keeps a message that is given up on, whole. A message that failed, was sought back to and failed again replaces its letter.
 -- Without p_error the error of its last failure is kept.
-CREATE OR REPLACE FUNCTION fairlane.bury(
+CREATE OR REPLACE FUNCTION fairlane.dead_letter(
     p_shard int, p_queue bigint, p_partition bigint, p_group bigint, p_position bigint, p_error text, p_now timestamptz,
     p_charge int DEFAULT 0  -- 1: this delivery failed too, and was not counted yet; NULL: it may never have been delivered
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -42,7 +42,7 @@ BEGIN
 END $$;
 
 -- Dead-letters a message for one group wherever its cursor stands before it: d dead, f finished, g gone.
-CREATE OR REPLACE FUNCTION fairlane.bury_message(
+CREATE OR REPLACE FUNCTION fairlane.dead_letter_message(
     p_shard int, p_partition bigint, p_group bigint, p_position bigint, p_error text, p_now timestamptz
 ) RETURNS "char"
 LANGUAGE plpgsql AS $$
@@ -67,7 +67,7 @@ BEGIN
                                      ARRAY['b'], ARRAY[p_position], ARRAY[p_position + 1], ARRAY[-1]::bigint[], ARRAY[p_error],
                                      '{}', '{}', '{}', t) s);
     END IF;
-    PERFORM fairlane.bury(p_shard, v_queue, p_partition, p_group, p_position, p_error, t);
+    PERFORM fairlane.dead_letter(p_shard, v_queue, p_partition, p_group, p_position, p_error, t);
     UPDATE fairlane.cursors k SET dead = k.dead + 1
     WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.group_id = p_group;
     INSERT INTO fairlane.skips (shard, partition_id, position, group_id, created_at)

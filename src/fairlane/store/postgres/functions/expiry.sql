@@ -43,7 +43,7 @@ BEGIN
         upto := least(upto, p_first + 1000);
         FOR i IN p_first .. upto - 1 LOOP
             IF fairlane.next_skip(p_shard, p_partition, p_group, i) IS DISTINCT FROM i THEN
-                PERFORM fairlane.bury(p_shard, p_queue, p_partition, p_group, i, 'expired', t, NULL);
+                PERFORM fairlane.dead_letter(p_shard, p_queue, p_partition, p_group, i, 'expired', t, NULL);
                 dead := dead + 1;
             END IF;
         END LOOP;

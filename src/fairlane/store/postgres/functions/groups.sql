@@ -25,7 +25,7 @@ BEGIN
                              ELSE fairlane.position_at(p_shard, v_ids[i], p_from) END;
     END LOOP;
     INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed, ready_at, failing)
-    SELECT p_shard, p.id, p_group, x.at, CASE WHEN x.at < p.head THEN t - p.boost END,
+    SELECT p_shard, p.id, p_group, x.at, CASE WHEN x.at < p.head THEN t - p.priority_lead END,
            EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= x.at
                    AND s.group_id = 0)
     FROM unnest(v_ids, v_at) i(id, at)
@@ -74,8 +74,8 @@ BEGIN
     SET committed = x.at, claimed = 0, lease = NULL, lease_end = x.at, last_lease = NULL, probe_until = 0,
         failing = EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = x.id
                           AND s.position >= x.at AND s.group_id = 0),
-        ready_at = CASE WHEN x.at < x.head THEN t - x.boost END
-    FROM (SELECT p.id, p.head, p.boost,
+        ready_at = CASE WHEN x.at < x.head THEN t - x.priority_lead END
+    FROM (SELECT p.id, p.head, p.priority_lead,
                  CASE p_to WHEN 'beginning' THEN p.start WHEN 'end' THEN p.head
                            ELSE greatest(p.start, least(p.head, i.at)) END AS at
           FROM unnest(v_ids, v_at) i(id, at) JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id) x

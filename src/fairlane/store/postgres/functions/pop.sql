@@ -215,7 +215,7 @@ BEGIN
                     v_park := v_park OR o ->> 'on_exhausted' = 'park';
                     EXIT;
                 END IF;
-                PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, v_first, NULL, t);
+                PERFORM fairlane.dead_letter(p_shard, p_queue, c.partition_id, p_group, v_first, NULL, t);
                 v_first := v_first + 1;
                 v_dead := v_dead + 1;
                 v_died := v_died + 1;
@@ -348,8 +348,8 @@ BEGIN
             SET committed = l_upto[i], lease = NULL, dead = k.dead + l_dead[i], expired = k.expired + l_dropped[i],
                 probe_until = l_probe[i], epoch = k.epoch + 1,
                 failing = l_failing[i] AND fairlane.obstacles(p_shard, l_partition[i], p_group, l_upto[i]),
-                ready_at = CASE WHEN l_partition[i] = ANY (v_held) AND p.head <= l_upto[i] THEN NULL ELSE t - p.boost END
-            FROM (SELECT x.head, x.boost FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = l_partition[i]
+                ready_at = CASE WHEN l_partition[i] = ANY (v_held) AND p.head <= l_upto[i] THEN NULL ELSE t - p.priority_lead END
+            FROM (SELECT x.head, x.priority_lead FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = l_partition[i]
                   ORDER BY x.epoch DESC LIMIT 1) p
             WHERE k.shard = p_shard AND k.partition_id = l_partition[i] AND k.group_id = p_group AND k.epoch = l_epoch[i];
         ELSE

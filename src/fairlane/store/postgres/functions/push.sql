@@ -50,8 +50,8 @@ DECLARE
     v_asleep bigint[];
     v_asleep_groups bigint[];
     v_asleep_epochs bigint[];
-    v_asleep_boosts interval[];
-    v_boosts interval[];
+    v_asleep_leads interval[];
+    v_leads interval[];
     v_doubted bigint[];
     v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
     v_depth bigint[];
@@ -68,8 +68,8 @@ BEGIN
         v_capacity := v_depth;
     END IF;
     SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms),
-           array_agg(x.open_operations), array_agg(x.doubted_until_ms), array_agg(x.boost), array_agg(x.epoch)
-    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted, v_boosts, v_epochs
+           array_agg(x.open_operations), array_agg(x.doubted_until_ms), array_agg(x.priority_lead), array_agg(x.epoch)
+    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted, v_leads, v_epochs
     FROM unnest(p_ids) i(id) CROSS JOIN LATERAL (
         SELECT p.* FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
         FOR NO KEY UPDATE) x;
@@ -187,9 +187,9 @@ BEGIN
 
     -- Lanes that slept wake up. Nobody else lets one sleep or wakes it while we hold its partition, so that what is looked up here
     -- is there still; should it not be, the lane is woken whatever its epoch.
-    SELECT array_agg(x.partition_id), array_agg(x.group_id), array_agg(x.epoch), array_agg(i.boost)
-    INTO v_asleep, v_asleep_groups, v_asleep_epochs, v_asleep_boosts
-    FROM unnest(p_ids, p_queues, v_skip, v_boosts) i(id, queue, skip, boost)
+    SELECT array_agg(x.partition_id), array_agg(x.group_id), array_agg(x.epoch), array_agg(i.priority_lead)
+    INTO v_asleep, v_asleep_groups, v_asleep_epochs, v_asleep_leads
+    FROM unnest(p_ids, p_queues, v_skip, v_leads) i(id, queue, skip, priority_lead)
     JOIN fairlane.groups g ON g.queue_id = i.queue
     CROSS JOIN LATERAL (
         SELECT c.* FROM fairlane.cursors c WHERE c.shard = p_shard AND c.partition_id = i.id AND c.group_id = g.id
@@ -197,11 +197,11 @@ BEGIN
     WHERE NOT i.skip AND x.ready_at IS NULL;
     IF v_asleep IS NOT NULL THEN
         FOR i IN 1 .. cardinality(v_asleep) LOOP
-            UPDATE fairlane.cursors c SET ready_at = t - v_asleep_boosts[i], epoch = c.epoch + 1
+            UPDATE fairlane.cursors c SET ready_at = t - v_asleep_leads[i], epoch = c.epoch + 1
             WHERE c.shard = p_shard AND c.partition_id = v_asleep[i] AND c.group_id = v_asleep_groups[i]
               AND c.epoch = v_asleep_epochs[i] AND c.ready_at IS NULL;
             CONTINUE WHEN FOUND;
-            UPDATE fairlane.cursors c SET ready_at = t - v_asleep_boosts[i], epoch = c.epoch + 1
+            UPDATE fairlane.cursors c SET ready_at = t - v_asleep_leads[i], epoch = c.epoch + 1
             WHERE c.shard = p_shard AND c.partition_id = v_asleep[i] AND c.group_id = v_asleep_groups[i] AND c.ready_at IS NULL;
         END LOOP;
     END IF;

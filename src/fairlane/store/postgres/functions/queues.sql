@@ -72,9 +72,9 @@ LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 DECLARE
     v_before interval;
 BEGIN
-    SELECT p.boost INTO v_before FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition FOR NO KEY UPDATE;
+    SELECT p.priority_lead INTO v_before FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition FOR NO KEY UPDATE;
     IF v_before IS DISTINCT FROM p_lead AND v_before IS NOT NULL THEN
-        UPDATE fairlane.partitions p SET boost = p_lead WHERE p.shard = p_shard AND p.id = p_partition;
+        UPDATE fairlane.partitions p SET priority_lead = p_lead WHERE p.shard = p_shard AND p.id = p_partition;
         PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition ORDER BY k.group_id FOR UPDATE;
         UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_lead
         WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.lease IS NULL

@@ -1,5 +1,5 @@
 -- Settles messages of unordered lanes, each for itself. Lanes may come several times, under different tokens. An item is a range of
--- positions and what is said of it: d done, n failed, r to be retried without a charge, b to be buried; all but d are of one position.
+-- positions and what is said of it: d done, n failed, r to be retried without a charge, b to be dead-lettered; all but d are of one position.
 -- `finished`: positions that were so before, `lost`: those that the token does not hold (any more), `died`: those dead-lettered.
 -- Whoever changes a lane holds its cursor. `ready_at` is not touched: it is about what was never handed out.
 CREATE OR REPLACE FUNCTION fairlane.settle(
@@ -183,7 +183,7 @@ BEGIN
                 history = CASE WHEN f.attempts > 0 THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE f.history END;
         END IF;
         IF p_item_kind[i] = 'b' OR p_item_kind[i] = 'n' AND v_attempts > (c.o ->> 'retry_limit')::int THEN
-            PERFORM fairlane.bury(p_shard, c.queue_id, c.partition_id, c.group_id, p_first[i], p_errors[i], t,
+            PERFORM fairlane.dead_letter(p_shard, c.queue_id, c.partition_id, c.group_id, p_first[i], p_errors[i], t,
                                   (p_item_kind[i] = 'b')::int);
             f_lane := f_lane || v_lane;
             f_first := f_first || p_first[i];

@@ -81,7 +81,7 @@ BEGIN
             END IF;
             CONTINUE WHEN NOT FOUND;
             v_got := true;
-            SELECT x.head, x.start, x.name, x.message_bytes_max, x.paused_at, x.boost INTO p FROM fairlane.partitions x
+            SELECT x.head, x.start, x.name, x.message_bytes_max, x.paused_at, x.priority_lead INTO p FROM fairlane.partitions x
             WHERE x.shard = p_shard AND x.id = c.partition_id;
             IF c.parked OR p.paused_at IS NOT NULL THEN
                 UPDATE fairlane.cursors k SET ready_at = fairlane.never()
@@ -125,7 +125,7 @@ BEGIN
                             CONTINUE;
                         END IF;
                         IF s.attempts > v_retries THEN
-                            PERFORM fairlane.bury(p_shard, p_queue, c.partition_id, p_group, s.position, NULL, t);
+                            PERFORM fairlane.dead_letter(p_shard, p_queue, c.partition_id, p_group, s.position, NULL, t);
                             v_dead := v_dead + 1;
                             v_died := v_died + 1;
                             f_first := f_first || s.position;
@@ -208,7 +208,7 @@ BEGIN
                 v_bytes := p_bytes_max;
                 v_has := false;
             END LOOP;
-            v_ready := t - p.boost;
+            v_ready := t - p.priority_lead;
             IF v_front >= p.head THEN
                 -- Only who holds the partition may declare a lane empty; otherwise it stays ready and is looked at again.
                 v_head := NULL;
@@ -216,7 +216,7 @@ BEGIN
                     SELECT x.head INTO v_head FROM fairlane.partitions x
                     WHERE x.shard = p_shard AND x.id = c.partition_id FOR NO KEY UPDATE SKIP LOCKED;
                 END IF;
-                v_ready := CASE WHEN c.ready_at IS NULL OR v_head <= v_front THEN NULL ELSE t - p.boost END;
+                v_ready := CASE WHEN c.ready_at IS NULL OR v_head <= v_front THEN NULL ELSE t - p.priority_lead END;
                 v_empty := v_empty + (v_ready IS NULL AND c.ready_at IS NOT NULL)::int;
             END IF;
             IF f_first <> '{}' AND v_limited THEN
