@@ -49,6 +49,8 @@ CREATE TABLE fairlane.queues (
 ) WITH (fillfactor = 50);
 -- Retention: the queues with rules.
 CREATE INDEX queues_ruled ON fairlane.queues (id) WHERE ruled;
+-- Acks: whether any queue is limited.
+CREATE INDEX queues_limited ON fairlane.queues (id) WHERE (options ->> 'max_size')::bigint > 0;
 
 -- Groups of consumers: each reads all of its queue.
 CREATE TABLE fairlane.groups (

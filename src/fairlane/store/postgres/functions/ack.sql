@@ -27,16 +27,27 @@ CREATE OR REPLACE FUNCTION fairlane.ack(
     p_now timestamptz
 ) RETURNS TABLE (lane int, state "char", before bigint, after bigint, dead boolean, released boolean, repeated boolean, "limit" bigint,
                  finished bigint[])
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
+    i int;
     o jsonb;
     v_queue bigint;
-    v_from bigint[] := array_fill(0::bigint, ARRAY[cardinality(p_partitions)]);
-    v_done boolean[] := array_fill(false, ARRAY[cardinality(p_partitions)]);
+    v_queues bigint[];
+    v_heads bigint[];
+    v_leads interval[];
+    v_epochs bigint[];
+    v_leases uuid[];
+    v_ends bigint[];
+    v_from bigint[];
+    v_plain boolean[];         -- as nearly always: a live lease, its messages in their order, and nothing failed
+    v_done boolean[];
+    v_changed bigint;
     v_limited bigint[];
-    v_now_limited bigint[];
+    v_there bigint[];          -- queues that nobody deleted
+    v_stale boolean;
     v_before bigint[] := '{}';
     c record;
     v_upto bigint;
@@ -60,12 +71,14 @@ DECLARE
 BEGIN
     v_limited := fairlane.limited_queues(p_shard, p_partitions);
     PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
-    SELECT bool_or(x.open_acks > 0) INTO v_open_acks
-    FROM (SELECT DISTINCT id FROM unnest(p_partitions) id ORDER BY id) i CROSS JOIN LATERAL (
-        SELECT p.open_acks FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
-        FOR NO KEY UPDATE) x;
-    v_now_limited := fairlane.limited_queues(p_shard, p_partitions);
-    IF NOT v_now_limited <@ v_limited THEN
+    SELECT bool_or(x.open_acks > 0), array_agg(x.queue_id), array_agg(x.head), array_agg(x.priority_lead)
+    INTO v_open_acks, v_queues, v_heads, v_leads
+    FROM unnest(p_partitions) i(id) LEFT JOIN LATERAL (
+        SELECT p.* FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
+        FOR NO KEY UPDATE) x ON true;
+    SELECT array_agg(q.id), bool_or((q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (v_limited)) INTO v_there, v_stale
+    FROM fairlane.queues q WHERE q.id = ANY (v_queues);
+    IF v_stale THEN
         RAISE EXCEPTION 'a queue got a max_size meanwhile' USING ERRCODE = 'serialization_failure';
     END IF;
     t := coalesce(p_now, clock_timestamp());
@@ -83,8 +96,37 @@ BEGIN
         RETURN QUERY SELECT i, 'b'::"char", 0::bigint, 0::bigint, false, false, false, 0::bigint, '{}'::bigint[] FROM unnest(v_behind) i;
     END IF;
 
-    FOR i IN 1 .. cardinality(p_partitions) LOOP
-        CONTINUE WHEN i = ANY (v_behind);
+    SELECT array_agg(x.epoch), array_agg(x.lease), array_agg(x.lease_end), array_agg(coalesce(x.committed, 0)),
+           array_agg(coalesce(a.fenced AND a.nack < 0 AND x.lease = a.token AND x.ready_at > t AND NOT x.failing
+                              AND a.upto > x.committed AND a.upto <= x.lease_end AND a.first <= x.committed
+                              AND a.queue = ANY (v_there) AND NOT a.i::int = ANY (p_dead_lane || p_ahead_lane || v_behind), false))
+    INTO v_epochs, v_leases, v_ends, v_from, v_plain
+    FROM unnest(p_partitions, p_groups, p_fenced, p_tokens, p_nack, p_upto, p_first, v_queues)
+         WITH ORDINALITY a(id, grp, fenced, token, nack, upto, first, queue, i)
+    LEFT JOIN LATERAL (
+        SELECT k.* FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = a.id AND k.group_id = a.grp
+        ORDER BY k.epoch DESC LIMIT 1 FOR UPDATE) x ON true;
+    v_done := v_plain;
+    IF true = ANY (v_plain) THEN
+        UPDATE fairlane.cursors k
+        SET committed = a.upto, epoch = k.epoch + 1,
+            lease = CASE WHEN a.upto < k.lease_end THEN k.lease END,
+            last_lease = CASE WHEN a.upto < k.lease_end THEN k.last_lease ELSE k.lease END,
+            ready_at = CASE WHEN a.upto < k.lease_end THEN k.ready_at WHEN a.upto < a.head THEN t - a.priority_lead END
+        FROM unnest(array_fill(p_shard, ARRAY[cardinality(p_groups)]), p_partitions, p_groups, v_epochs, p_upto, v_heads, v_leads, v_plain)
+             a(shard, id, grp, epoch, upto, head, priority_lead, plain)
+        WHERE k.shard = a.shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch AND a.plain;
+        GET DIAGNOSTICS v_changed = ROW_COUNT;
+        IF v_changed < cardinality(array_positions(v_plain, true)) THEN
+            RAISE EXCEPTION 'a lane changed while it was held' USING ERRCODE = 'serialization_failure';
+        END IF;
+        RETURN QUERY SELECT a.i::int, 'o'::"char", a.committed, a.upto, false, a.upto >= a.lease_end, false, a.lease_end, '{}'::bigint[]
+                     FROM unnest(v_from, p_upto, v_ends, v_plain) WITH ORDINALITY a(committed, upto, lease_end, plain, i) WHERE a.plain;
+    END IF;
+
+    FOR i IN
+        SELECT a.i::int FROM unnest(v_plain) WITH ORDINALITY a(plain, i) WHERE NOT a.plain AND NOT a.i::int = ANY (v_behind) ORDER BY a.i
+    LOOP
         SELECT k.*, p.head, p.queue_id, p.priority_lead INTO c
         FROM (SELECT x.* FROM fairlane.cursors x
               WHERE x.shard = p_shard AND x.partition_id = p_partitions[i] AND x.group_id = p_groups[i]
@@ -107,20 +149,6 @@ BEGIN
                                     SELECT 1 FROM fairlane.spans(i, p_first, p_upto, p_ahead_lane, p_ahead_first, p_ahead_upto) r
                                     WHERE fairlane.some_open(p_shard, c.partition_id, c.group_id, greatest(r.first, c.committed), r.upto)),
                                 0::bigint, '{}'::bigint[];
-            CONTINUE;
-        END IF;
-        IF p_fenced[i] AND p_nack[i] < 0 AND NOT c.failing AND p_upto[i] > c.committed AND p_upto[i] <= c.lease_end
-           AND p_first[i] <= c.committed AND NOT i = ANY (p_dead_lane) AND NOT i = ANY (p_ahead_lane) THEN
-            -- As nearly always: a live lease, its messages in their order, and nothing failed.
-            UPDATE fairlane.cursors k
-            SET committed = p_upto[i], epoch = k.epoch + 1,
-                lease = CASE WHEN p_upto[i] >= c.lease_end THEN NULL ELSE k.lease END,
-                last_lease = CASE WHEN p_upto[i] >= c.lease_end THEN k.lease ELSE k.last_lease END,
-                ready_at = CASE WHEN p_upto[i] < c.lease_end THEN k.ready_at WHEN p_upto[i] < c.head THEN t - c.priority_lead END
-            WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id AND k.epoch = c.epoch;
-            v_done[i] := true;
-            v_from[i] := c.committed;
-            RETURN QUERY SELECT i, 'o'::"char", c.committed, p_upto[i], false, p_upto[i] >= c.lease_end, false, c.lease_end, '{}'::bigint[];
             CONTINUE;
         END IF;
         -- What was given to the last holder, and to nobody else, may be finished; without a lease too.
@@ -220,17 +248,19 @@ BEGIN
                             v_live AND (v_nack OR v_upto >= c.lease_end), false, v_limit, v_finished;
     END LOOP;
 
-    INSERT INTO fairlane.results AS r (shard, partition_id, group_id, position, result, created_at)
-    SELECT p_shard, p_partitions[x.lane], p_groups[x.lane], x.at, x.result, t
-    FROM unnest(p_result_lane, p_result_at, p_results) x(lane, at, result)
-    WHERE v_done[x.lane] AND x.at >= v_from[x.lane]
-      AND NOT EXISTS (SELECT 1 FROM unnest(v_again_lane, v_again_at) a(lane, at) WHERE a.lane = x.lane AND a.at = x.at)
-      AND (EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
-                   AND k.group_id = p_groups[x.lane] AND k.committed > x.at)
-           OR EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = p_partitions[x.lane]
-                      AND s.position = x.at AND s.group_id = p_groups[x.lane]))
-    ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
-    SET result = excluded.result, created_at = excluded.created_at;
+    IF cardinality(p_result_lane) > 0 THEN
+        INSERT INTO fairlane.results AS r (shard, partition_id, group_id, position, result, created_at)
+        SELECT p_shard, p_partitions[x.lane], p_groups[x.lane], x.at, x.result, t
+        FROM unnest(p_result_lane, p_result_at, p_results) x(lane, at, result)
+        WHERE v_done[x.lane] AND x.at >= v_from[x.lane]
+          AND NOT EXISTS (SELECT 1 FROM unnest(v_again_lane, v_again_at) a(lane, at) WHERE a.lane = x.lane AND a.at = x.at)
+          AND (EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partitions[x.lane]
+                       AND k.group_id = p_groups[x.lane] AND k.committed > x.at)
+               OR EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = p_partitions[x.lane]
+                          AND s.position = x.at AND s.group_id = p_groups[x.lane]))
+        ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+        SET result = excluded.result, created_at = excluded.created_at;
+    END IF;
 
     FOR i IN 1 .. cardinality(v_limited) LOOP
         v_upto := fairlane.finished(p_shard, ARRAY(

@@ -101,3 +101,50 @@ LANGUAGE sql STABLE AS $$
       AND (p_replayed IS NULL OR (d.replayed_at IS NOT NULL) = p_replayed)
       AND (p_error IS NULL OR strpos(d.error, p_error) > 0);
 $$;
+
+-- Where a lane that has failures goes on from p_first: past what was finished ahead and past messages whose attempts are used up, which
+-- become dead letters; `stuck` if the queue lets such a message block the lane. Up to `stop` nothing stands in the way.
+CREATE OR REPLACE FUNCTION fairlane.past_failures(
+    p_shard int, p_queue bigint, p_partition bigint, p_group bigint, p_committed bigint, p_first bigint, p_head bigint,
+    o jsonb, t timestamptz,
+    OUT first bigint, OUT attempts int, OUT dead int, OUT stuck boolean, OUT failing boolean, OUT stop bigint
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_first bigint := p_first;
+    v_attempts int;
+    v_skip bigint;
+BEGIN
+    dead := 0;
+    stuck := false;
+    LOOP
+        v_skip := fairlane.past_skips(p_shard, p_partition, p_group, v_first);
+        IF v_skip > v_first THEN
+            DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition
+                                              AND f.group_id = p_group AND f.position >= v_first AND f.position < v_skip;
+            v_first := v_skip;
+        END IF;
+        SELECT f.attempts INTO v_attempts FROM fairlane.failures f
+        WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = p_group AND f.position = v_first;
+        v_attempts := coalesce(v_attempts, 0);
+        EXIT WHEN v_attempts <= (o ->> 'retry_limit')::int;
+        stuck := o ->> 'on_exhausted' IN ('block', 'park');
+        EXIT WHEN stuck;
+        PERFORM fairlane.dead_letter(p_shard, p_queue, p_partition, p_group, v_first, NULL, t);
+        v_first := v_first + 1;
+        dead := dead + 1;
+    END LOOP;
+    IF v_first > p_committed THEN
+        DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
+                                       AND x.position < v_first AND x.group_id = p_group;
+    END IF;
+    first := v_first;
+    attempts := v_attempts;
+    -- A batch ends before a message whose attempts are used up: it falls when the cursor has reached it.
+    SELECT count(*) > 0, least(min(f.position) FILTER (WHERE f.attempts > (o ->> 'retry_limit')::int), p_head)
+    INTO failing, stop FROM fairlane.failures f
+    WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = p_group AND f.position >= v_first;
+    v_skip := fairlane.next_skip(p_shard, p_partition, p_group, v_first);
+    failing := failing OR v_skip IS NOT NULL;
+    stop := least(stop, v_skip);
+END $$;

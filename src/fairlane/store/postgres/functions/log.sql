@@ -58,14 +58,19 @@ $$;
 
 -- The queues with a max_size among those of some partitions, by id.
 CREATE OR REPLACE FUNCTION fairlane.limited_queues(p_shard int, p_partitions bigint[]) RETURNS bigint[]
-LANGUAGE sql AS $$
-    SELECT coalesce(array_agg(q.id ORDER BY q.id), '{}')
-    FROM fairlane.queues q
-    WHERE (q.options ->> 'max_size')::bigint > 0
-      AND q.id IN (SELECT p.queue_id FROM unnest(p_partitions) i(id) CROSS JOIN LATERAL (
-                       SELECT x.queue_id FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = i.id
-                       ORDER BY x.epoch DESC LIMIT 1) p);
-$$;
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM fairlane.queues q WHERE (q.options ->> 'max_size')::bigint > 0) THEN
+        RETURN '{}';
+    END IF;
+    RETURN (
+        SELECT coalesce(array_agg(q.id ORDER BY q.id), '{}')
+        FROM fairlane.queues q
+        WHERE (q.options ->> 'max_size')::bigint > 0
+          AND q.id IN (SELECT p.queue_id FROM unnest(p_partitions) i(id) CROSS JOIN LATERAL (
+                           SELECT x.queue_id FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = i.id
+                           ORDER BY x.epoch DESC LIMIT 1) p));
+END $$;
 
 -- Of some lanes those that somebody else holds a row of: the partition's, that of its queue if it is limited, or the cursor of the group;
 -- without a group (0) the cursors that a push would wake. Waits for nothing, and holds what is free only until it returns.
@@ -188,4 +193,24 @@ BEGIN
     END LOOP;
     UPDATE fairlane.queues q SET depth = q.depth - (fairlane.finished(p_shard, ARRAY[p_partition]) - v_before)
     WHERE q.id = p_queue AND (q.options ->> 'max_size')::bigint > 0;
+END $$;
+
+-- The newest message of a lane before p_stop that was neither taken out nor finished, at p_committed or behind it. What the lane leaves
+-- behind for it needs no records any more.
+CREATE OR REPLACE FUNCTION fairlane.newest(
+    p_shard int, p_partition bigint, p_group bigint, p_committed bigint, p_stop bigint, p_failing boolean
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_first bigint := greatest(p_committed, p_stop - 1);
+BEGIN
+    IF p_failing THEN
+        WHILE v_first > p_committed AND fairlane.next_skip(p_shard, p_partition, p_group, v_first) = v_first LOOP
+            v_first := v_first - 1;
+        END LOOP;
+        DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition
+                                          AND f.group_id = p_group AND f.position < v_first;
+        DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
+                                       AND x.position < v_first AND x.group_id = p_group;
+    END IF;
+    RETURN v_first;
 END $$;

@@ -2,7 +2,8 @@
 -- p_lanes[i] lanes under the token p_tokens[i]. One row per segment of each claimed lane, then one row with claim 0:
 -- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read yet, `attempts` how many messages expired,
 -- `seg_first` how many leases had run out, `checksum` how many messages were dead-lettered,
--- `at` when the next lane is due if not all claims were satisfied and somebody waits, `seen` the smallest ready_at that a next call needs to look at.
+-- `at` when the next lane is due if not all claims were satisfied and somebody waits, `seen` the smallest ready_at that a next call needs
+-- to look at.
 -- Times and ends of segments are given as PostgreSQL sends them: the caller decodes them when it needs them, and mostly it does not.
 --
 -- A claim of 0 messages is not satisfied by any lane: such a call only lets messages expire, in lanes that nobody asked for as long
@@ -29,7 +30,8 @@ CREATE OR REPLACE FUNCTION fairlane.pop(
     p_now timestamptz
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
                  lease_ends_at bytea, seg_first bigint, at bytea, checksum bigint, ends bytea, body bytea, seen timestamptz)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
@@ -42,6 +44,7 @@ DECLARE
     v_window interval;
     v_life interval;
     v_timed boolean;
+    v_plain boolean;
     v_paused boolean;
     v_lanes refcursor;
     c record;
@@ -54,7 +57,7 @@ DECLARE
     v_look int;
     v_until timestamptz;
     v_later timestamptz;
-    v_expired record;
+    r record;
     v_dropped bigint;
     v_gone bigint := 0;
     v_more boolean := false;
@@ -62,12 +65,12 @@ DECLARE
     v_first bigint;
     v_upto bigint;
     v_stop bigint;
-    v_skip bigint;
     v_probe bigint;
     v_failing boolean;
     v_attempts int;
     v_dead int;
     l_claim int[] := '{}';         -- lanes taken
+    l_token uuid[] := '{}';
     l_partition bigint[] := '{}';
     l_name text[] := '{}';
     l_first bigint[] := '{}';
@@ -83,14 +86,16 @@ DECLARE
     d_failing boolean[] := '{}';
     d_park boolean[] := '{}';
     d_dead int[] := '{}'; d_dropped bigint[] := '{}'; d_epoch bigint[] := '{}';
-    e_partition bigint[] := '{}';  -- lanes with nothing to read, now that we looked
-    e_first bigint[] := '{}';
-    e_dead int[] := '{}'; e_dropped bigint[] := '{}'; e_epoch bigint[] := '{}';
+    d_empty boolean[] := '{}';     -- or have nothing to read, now that we looked
+    v_put_off int := 0;
+    v_shards int[];
+    v_groups bigint[];
     v_paused_lanes bigint[] := '{}';     -- lanes put off because their partition is paused
     v_held bigint[] := '{}';
     v_moved bigint[] := '{}';
     v_before bigint;
-    v_saved int := 0;
+    v_saved bigint := 0;
+    v_changed bigint;
     v_lost bigint := 0;
     v_died bigint := 0;
 BEGIN
@@ -121,184 +126,181 @@ BEGIN
     v_until := CASE WHEN p_batch[1] = 0 THEN t - v_life ELSE t END;
     -- Some of the lanes may have to be put off. What is looked at is locked meanwhile, so that it must not be many.
     v_look := CASE WHEN coalesce(v_delay, v_window) IS NULL THEN v_want ELSE greatest(v_want, 8) END;
+    -- Each row comes with them: a plan made for a small table would walk all lanes of a shard or a group known beforehand.
+    v_shards := array_fill(p_shard, ARRAY[v_look]);
+    v_groups := array_fill(p_group, ARRAY[v_look]);
 
-    IF p_partition = 0 THEN
-        -- Lanes are picked before their partitions are looked at, or a plan might read and sort them all.
-        OPEN v_lanes FOR
-        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
-               p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
+    -- As nearly always: each claim takes one lane, and no lane needs a look at more than its cursor and its head.
+    v_plain := p_partition = 0 AND NOT v_conflating AND NOT v_timed AND p_batch[1] > 0
+               AND 1 = ALL (p_lanes) AND p_batch[1] = ALL (p_batch);
+    IF v_plain THEN
+        SELECT coalesce(bool_and(k.committed >= k.probe_until AND (k.lease IS NULL OR p_forgiving) AND NOT (k.failing OR k.parked)
+                                 AND p.paused_at IS NULL AND p.head > k.committed
+                                 AND least(p.head - k.committed, p_batch[1]) * p.message_bytes_max <= p_bytes_max), true) AS plain,
+               min(k.ready_at) AS seen, count(*)::int AS n, coalesce(array_agg(k.partition_id), '{}') AS partitions,
+               array_agg(p.name) AS names, array_agg(k.committed) AS firsts, array_agg(least(p.head, k.committed + p_batch[1])) AS uptos,
+               array_agg(k.probe_until) AS probes, array_agg(k.epoch) AS epochs INTO r
         FROM (SELECT * FROM fairlane.cursors c
-              WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= v_until AND c.ready_at >= p_from
-              ORDER BY c.ready_at LIMIT v_look FOR UPDATE SKIP LOCKED) k
+              WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
+              ORDER BY c.ready_at LIMIT v_want FOR UPDATE SKIP LOCKED) k
         CROSS JOIN LATERAL (
             SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
-            ORDER BY x.epoch DESC LIMIT 1) p
-        ORDER BY k.ready_at, k.partition_id;
-    ELSE
-        OPEN v_lanes FOR
-        SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
-               p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
-        FROM (SELECT * FROM fairlane.cursors c
-              WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.group_id = p_group
-              ORDER BY c.epoch DESC LIMIT 1 FOR UPDATE SKIP LOCKED) k
-        CROSS JOIN LATERAL (
-            SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
-            ORDER BY x.epoch DESC LIMIT 1) p
-        WHERE k.ready_at <= t;
+            ORDER BY x.epoch DESC LIMIT 1) p;
+        v_plain := r.plain;
     END IF;
-    LOOP
-        FETCH v_lanes INTO c;
-        EXIT WHEN NOT FOUND OR v_claim > cardinality(p_tokens);
-        v_seen := coalesce(v_seen, c.ready_at);
-        v_first := c.committed;
-        v_probe := c.probe_until;
-        v_failing := c.failing;
-        v_attempts := 0;
-        v_dead := 0;
-        v_dropped := 0;
-        v_later := NULL;
-        v_park := c.parked;
-        IF c.lease IS NOT NULL AND NOT p_forgiving THEN
-            -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
-            v_probe := greatest(v_probe, c.lease_end);
-            v_failing := true;
-            v_lost := v_lost + 1;
-            INSERT INTO fairlane.failures AS f
-                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
-            VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t)
-            ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
-            SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
-                history = fairlane.earlier(f.history, f.error, f.failed_at);
+    IF v_plain THEN
+        v_seen := r.seen;
+        v_claim := r.n + 1;
+        l_claim := ARRAY(SELECT generate_series(1, r.n));
+        l_token := p_tokens[: r.n];
+        l_partition := r.partitions;
+        l_name := r.names;
+        l_first := r.firsts;
+        l_upto := r.uptos;
+        l_attempts := array_fill(0, ARRAY[r.n]);
+        l_probe := r.probes;
+        l_failing := array_fill(false, ARRAY[r.n]);
+        l_dead := l_attempts; l_dropped := array_fill(0::bigint, ARRAY[r.n]); l_epoch := r.epochs;
+        v_moved := CASE WHEN p_auto_ack THEN l_partition ELSE '{}' END;
+    ELSE
+        IF p_partition = 0 THEN
+            -- Lanes are picked before their partitions are looked at, or a plan might read and sort them all.
+            OPEN v_lanes FOR
+            SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
+                   p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
+            FROM (SELECT * FROM fairlane.cursors c
+                  WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= v_until AND c.ready_at >= p_from
+                  ORDER BY c.ready_at LIMIT v_look FOR UPDATE SKIP LOCKED) k
+            CROSS JOIN LATERAL (
+                SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
+                ORDER BY x.epoch DESC LIMIT 1) p
+            ORDER BY k.ready_at, k.partition_id;
+        ELSE
+            OPEN v_lanes FOR
+            SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
+                   p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
+            FROM (SELECT * FROM fairlane.cursors c
+                  WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.group_id = p_group
+                  ORDER BY c.epoch DESC LIMIT 1 FOR UPDATE SKIP LOCKED) k
+            CROSS JOIN LATERAL (
+                SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
+                ORDER BY x.epoch DESC LIMIT 1) p
+            WHERE k.ready_at <= t;
         END IF;
-        IF v_conflating AND v_batch > 0 AND v_first < c.head - 1 AND NOT c.parked AND c.paused_at IS NULL THEN
-            -- Only the newest message counts that can be delivered.
-            v_stop := CASE WHEN c.last_at + v_delay > t
-                           THEN fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond')
-                           ELSE c.head END;
-            v_first := greatest(v_first, v_stop - 1);
-            IF v_failing THEN
-                WHILE v_first > c.committed AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_first) = v_first LOOP
-                    v_first := v_first - 1;
-                END LOOP;
-                DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
-                                                  AND f.group_id = p_group AND f.position < v_first;
-                DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
-                                               AND x.position < v_first AND x.group_id = p_group;
+        LOOP
+            FETCH v_lanes INTO c;
+            EXIT WHEN NOT FOUND OR v_claim > cardinality(p_tokens);
+            v_seen := coalesce(v_seen, c.ready_at);
+            v_first := c.committed;
+            v_probe := c.probe_until;
+            v_failing := c.failing;
+            v_attempts := 0;
+            v_dead := 0;
+            v_dropped := 0;
+            v_later := NULL;
+            v_park := c.parked;
+            IF c.lease IS NOT NULL AND NOT p_forgiving THEN
+                -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
+                v_probe := greatest(v_probe, c.lease_end);
+                v_failing := true;
+                v_lost := v_lost + 1;
+                INSERT INTO fairlane.failures AS f
+                       (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
+                VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t)
+                ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+                SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
+                    history = fairlane.earlier(f.history, f.error, f.failed_at);
             END IF;
-        END IF;
-        v_stop := c.head;
-        IF v_life IS NOT NULL AND v_first < c.head THEN
-            SELECT * INTO v_expired
-            FROM fairlane.expire(p_shard, p_queue, c.partition_id, p_group, v_first, o, t);
-            v_first := v_expired.upto;
-            v_dead := v_expired.dead;
-            v_died := v_died + v_dead;
-            v_dropped := v_expired.dropped;
-            v_gone := v_gone + v_dead + v_dropped;
-            v_more := v_more OR v_expired.more;
-            v_later := CASE WHEN v_expired.more THEN t END;
-        END IF;
-        IF v_failing AND v_later IS NULL THEN
-            LOOP
-                v_skip := fairlane.past_skips(p_shard, c.partition_id, p_group, v_first);
-                IF v_skip > v_first THEN
-                    DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
-                                                      AND f.group_id = p_group AND f.position >= v_first AND f.position < v_skip;
-                    v_first := v_skip;
-                END IF;
-                SELECT f.attempts INTO v_attempts FROM fairlane.failures f
-                WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.position = v_first;
-                v_attempts := coalesce(v_attempts, 0);
-                EXIT WHEN v_attempts <= (o ->> 'retry_limit')::int;
-                IF o ->> 'on_exhausted' IN ('block', 'park') THEN
+            IF v_conflating AND v_batch > 0 AND v_first < c.head - 1 AND NOT c.parked AND c.paused_at IS NULL THEN
+                -- Only the newest message counts that can be delivered.
+                v_stop := CASE WHEN c.last_at + v_delay > t
+                               THEN fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond')
+                               ELSE c.head END;
+                v_first := fairlane.newest(p_shard, c.partition_id, p_group, v_first, v_stop, v_failing);
+            END IF;
+            v_stop := c.head;
+            IF v_life IS NOT NULL AND v_first < c.head THEN
+                SELECT * INTO r FROM fairlane.expire(p_shard, p_queue, c.partition_id, p_group, v_first, o, t);
+                v_first := r.upto;
+                v_dead := r.dead;
+                v_died := v_died + v_dead;
+                v_dropped := r.dropped;
+                v_gone := v_gone + v_dead + v_dropped;
+                v_more := v_more OR r.more;
+                v_later := CASE WHEN r.more THEN t END;
+            END IF;
+            IF v_failing AND v_later IS NULL THEN
+                SELECT * INTO r FROM fairlane.past_failures(p_shard, p_queue, c.partition_id, p_group, c.committed, v_first, c.head, o, t);
+                v_first := r.first;
+                v_attempts := r.attempts;
+                v_dead := v_dead + r.dead;
+                v_died := v_died + r.dead;
+                v_later := CASE WHEN r.stuck THEN fairlane.never() END;
+                v_park := v_park OR r.stuck AND o ->> 'on_exhausted' = 'park';
+                v_failing := r.failing;
+                v_stop := r.stop;
+            END IF;
+            IF p_auto_ack OR v_first > c.committed THEN
+                v_moved := v_moved || c.partition_id;
+            END IF;
+            IF c.head <= v_first THEN
+                v_later := t;
+                v_probe := 0;
+                v_failing := true;  -- as far as something still stands in its way
+            ELSIF v_timed OR v_park OR v_later IS NOT NULL OR c.paused_at IS NOT NULL THEN
+                IF v_park OR c.paused_at IS NOT NULL THEN
                     v_later := fairlane.never();
-                    v_park := v_park OR o ->> 'on_exhausted' = 'park';
-                    EXIT;
                 END IF;
-                PERFORM fairlane.dead_letter(p_shard, p_queue, c.partition_id, p_group, v_first, NULL, t);
-                v_first := v_first + 1;
-                v_dead := v_dead + 1;
-                v_died := v_died + 1;
-            END LOOP;
-            IF v_first > c.committed THEN
-                DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
-                                               AND x.position < v_first AND x.group_id = p_group;
-            END IF;
-            -- A batch ends before a message whose attempts are used up: it falls when the cursor has reached it.
-            SELECT count(*) > 0, least(min(f.position) FILTER (WHERE f.attempts > (o ->> 'retry_limit')::int), c.head)
-            INTO v_failing, v_stop FROM fairlane.failures f
-            WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group AND f.position >= v_first;
-            v_skip := fairlane.next_skip(p_shard, c.partition_id, p_group, v_first);
-            v_failing := v_failing OR v_skip IS NOT NULL;
-            v_stop := least(v_stop, v_skip);
-        END IF;
-        IF p_auto_ack OR v_first > c.committed THEN
-            v_moved := v_moved || c.partition_id;
-        END IF;
-        IF c.head <= v_first THEN
-            e_partition := e_partition || c.partition_id;
-            e_first := e_first || v_first;
-            e_dead := e_dead || v_dead;
-            e_dropped := e_dropped || v_dropped;
-            e_epoch := e_epoch || c.epoch;
-            CONTINUE;
-        END IF;
-        IF v_timed OR v_park OR v_later IS NOT NULL OR c.paused_at IS NOT NULL THEN
-            IF v_park OR c.paused_at IS NOT NULL THEN
-                v_later := fairlane.never();
-            END IF;
-            v_paused_lanes := CASE WHEN c.paused_at IS NULL THEN v_paused_lanes ELSE v_paused_lanes || c.partition_id END;
-            IF c.last_at + v_window > t THEN
-                v_later := greatest(v_later, c.last_at + v_window);
-            END IF;
-            IF c.last_at + v_delay > t THEN
-                v_stop := least(v_stop, fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond'));
-                IF v_stop <= v_first THEN
-                    v_later := greatest(v_later, fairlane.due_at(p_shard, c.partition_id, v_first, v_delay));
+                v_paused_lanes := CASE WHEN c.paused_at IS NULL THEN v_paused_lanes ELSE v_paused_lanes || c.partition_id END;
+                IF c.last_at + v_window > t THEN
+                    v_later := greatest(v_later, c.last_at + v_window);
                 END IF;
-            END IF;
-            IF v_batch = 0 THEN
-                v_later := coalesce(v_later, t);
+                IF c.last_at + v_delay > t THEN
+                    v_stop := least(v_stop, fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond'));
+                    IF v_stop <= v_first THEN
+                        v_later := greatest(v_later, fairlane.due_at(p_shard, c.partition_id, v_first, v_delay));
+                    END IF;
+                END IF;
+                v_later := CASE WHEN v_batch = 0 THEN coalesce(v_later, t) ELSE v_later END;
             END IF;
             IF v_later IS NOT NULL THEN
                 d_partition := d_partition || c.partition_id;
+                d_empty := d_empty || (c.head <= v_first);
                 d_at := d_at || v_later;
                 d_first := d_first || v_first;
                 d_probe := d_probe || v_probe;
                 d_park := d_park || v_park;
                 d_failing := d_failing || v_failing;
-                d_dead := d_dead || v_dead;
-                d_dropped := d_dropped || v_dropped;
-                d_epoch := d_epoch || c.epoch;
+                d_dead := d_dead || v_dead; d_dropped := d_dropped || v_dropped; d_epoch := d_epoch || c.epoch;
+                v_put_off := v_put_off + (c.head > v_first)::int;
                 CONTINUE;
             END IF;
-        END IF;
-        v_upto := CASE WHEN v_conflating OR v_first < v_probe THEN v_first + 1 ELSE least(v_stop, v_first + v_batch) END;
-        IF (v_upto - v_first) * c.message_bytes_max > v_bytes THEN
-            v_upto := fairlane.fitting(p_shard, c.partition_id, v_first, v_upto, v_bytes);
-        END IF;
-        l_claim := l_claim || v_claim;
-        l_partition := l_partition || c.partition_id;
-        l_name := l_name || c.name;
-        l_first := l_first || v_first;
-        l_upto := l_upto || v_upto;
-        l_attempts := l_attempts || v_attempts;
-        l_probe := l_probe || v_probe;
-        l_failing := l_failing || v_failing;
-        l_dead := l_dead || v_dead;
-        l_dropped := l_dropped || v_dropped;
-        l_epoch := l_epoch || c.epoch;
-        v_batch := v_batch - (v_upto - v_first)::int;
-        v_bytes := v_bytes - (v_upto - v_first) * c.message_bytes_max;
-        v_left := v_left - 1;
-        IF v_batch <= 0 OR v_left <= 0 OR v_bytes <= 0 THEN
-            v_claim := v_claim + 1;
-            v_batch := p_batch[v_claim];
-            v_left := p_lanes[v_claim];
-            v_bytes := p_bytes_max;
-        END IF;
-    END LOOP;
-    CLOSE v_lanes;
+            v_upto := CASE WHEN v_conflating OR v_first < v_probe THEN v_first + 1 ELSE least(v_stop, v_first + v_batch) END;
+            IF (v_upto - v_first) * c.message_bytes_max > v_bytes THEN
+                v_upto := fairlane.fitting(p_shard, c.partition_id, v_first, v_upto, v_bytes);
+            END IF;
+            l_claim := l_claim || v_claim;
+            l_token := l_token || p_tokens[v_claim];
+            l_partition := l_partition || c.partition_id;
+            l_name := l_name || c.name;
+            l_first := l_first || v_first;
+            l_upto := l_upto || v_upto;
+            l_attempts := l_attempts || v_attempts;
+            l_probe := l_probe || v_probe;
+            l_failing := l_failing || v_failing;
+            l_dead := l_dead || v_dead; l_dropped := l_dropped || v_dropped; l_epoch := l_epoch || c.epoch;
+            v_batch := v_batch - (v_upto - v_first)::int;
+            v_bytes := v_bytes - (v_upto - v_first) * c.message_bytes_max;
+            v_left := v_left - 1;
+            IF v_batch <= 0 OR v_left <= 0 OR v_bytes <= 0 THEN
+                v_claim := v_claim + 1;
+                v_batch := p_batch[v_claim];
+                v_left := p_lanes[v_claim];
+                v_bytes := p_bytes_max;
+            END IF;
+        END LOOP;
+        CLOSE v_lanes;
+    END IF;
 
     IF v_moved <> '{}' THEN
         IF v_limited THEN
@@ -308,64 +310,64 @@ BEGIN
         END IF;
     END IF;
 
-    IF e_partition <> '{}' OR (p_auto_ack AND l_partition <> '{}') THEN
+    IF true = ANY (d_empty) OR (p_auto_ack AND l_partition <> '{}') THEN
         -- Only who holds the partition may declare a lane empty; the others stay ready and are looked at again.
         SELECT coalesce(array_agg(x.id), '{}') INTO v_held
-        FROM (SELECT id FROM unnest(CASE WHEN p_auto_ack THEN l_partition || e_partition ELSE e_partition END) id ORDER BY id) i
+        FROM (SELECT id FROM unnest(CASE WHEN p_auto_ack THEN l_partition || d_partition ELSE d_partition END) id ORDER BY id) i
         CROSS JOIN LATERAL (
             SELECT p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
             FOR NO KEY UPDATE SKIP LOCKED) x;
     END IF;
-    FOR i IN 1 .. cardinality(e_partition) LOOP
-        UPDATE fairlane.cursors k
-        SET committed = e_first[i], lease = NULL, failing = fairlane.obstacles(p_shard, e_partition[i], p_group, e_first[i]),
-            probe_until = 0, dead = k.dead + e_dead[i], expired = k.expired + e_dropped[i], epoch = k.epoch + 1,
-            ready_at = CASE WHEN e_partition[i] = ANY (v_held) AND e_first[i] >= (
-                                SELECT x.head FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = e_partition[i]
-                                ORDER BY x.epoch DESC LIMIT 1)
-                            THEN NULL ELSE t END
-        WHERE k.shard = p_shard AND k.partition_id = e_partition[i] AND k.group_id = p_group AND k.epoch = e_epoch[i];
-        v_saved := v_saved + FOUND::int;
-    END LOOP;
     -- Who takes a delay, a window or a pause back wakes the lanes, holding their cursors: it may have done so after we read what we
     -- go by, and before the cursors were ours.
-    IF d_partition <> '{}' AND (o IS DISTINCT FROM (SELECT q.options FROM fairlane.queues q WHERE q.id = p_queue)
+    IF v_put_off > 0 AND (o IS DISTINCT FROM (SELECT q.options FROM fairlane.queues q WHERE q.id = p_queue)
                                 OR EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_paused_lanes)
                                            AND x.paused_at IS NULL)) THEN
         RAISE EXCEPTION 'lanes are put off for what does not hold any more' USING ERRCODE = 'serialization_failure';
     END IF;
-    FOR i IN 1 .. cardinality(d_partition) LOOP
+    IF d_partition <> '{}' THEN
         UPDATE fairlane.cursors k
-        SET committed = d_first[i], lease = NULL, ready_at = d_at[i], probe_until = d_probe[i],
-            failing = d_failing[i] AND fairlane.obstacles(p_shard, d_partition[i], p_group, d_first[i]),
-            dead = k.dead + d_dead[i], expired = k.expired + d_dropped[i], parked = d_park[i], epoch = k.epoch + 1
-        WHERE k.shard = p_shard AND k.partition_id = d_partition[i] AND k.group_id = p_group AND k.epoch = d_epoch[i];
-        v_saved := v_saved + FOUND::int;
-    END LOOP;
-    FOR i IN 1 .. cardinality(l_partition) LOOP
-        IF p_auto_ack THEN
-            UPDATE fairlane.cursors k
-            SET committed = l_upto[i], lease = NULL, dead = k.dead + l_dead[i], expired = k.expired + l_dropped[i],
-                probe_until = l_probe[i], epoch = k.epoch + 1,
-                failing = l_failing[i] AND fairlane.obstacles(p_shard, l_partition[i], p_group, l_upto[i]),
-                ready_at = CASE WHEN l_partition[i] = ANY (v_held) AND p.head <= l_upto[i] THEN NULL ELSE t - p.priority_lead END
-            FROM (SELECT x.head, x.priority_lead FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = l_partition[i]
-                  ORDER BY x.epoch DESC LIMIT 1) p
-            WHERE k.shard = p_shard AND k.partition_id = l_partition[i] AND k.group_id = p_group AND k.epoch = l_epoch[i];
-        ELSE
-            UPDATE fairlane.cursors k
-            SET committed = l_first[i], lease = p_tokens[l_claim[i]], lease_start = l_first[i], lease_end = l_upto[i], leased_at = t,
-                probe_until = l_probe[i], failing = l_failing[i], dead = k.dead + l_dead[i], expired = k.expired + l_dropped[i],
-                ready_at = t_end, epoch = k.epoch + 1
-            WHERE k.shard = p_shard AND k.partition_id = l_partition[i] AND k.group_id = p_group AND k.epoch = l_epoch[i];
-        END IF;
-        v_saved := v_saved + FOUND::int;
-        IF p_auto_ack AND l_failing[i] THEN
+        SET committed = a.first, lease = NULL, ready_at = a.ready_at, probe_until = a.probe, failing = a.still, dead = k.dead + a.dead,
+            expired = k.expired + a.dropped, parked = a.park, epoch = k.epoch + 1
+        FROM (SELECT d.*, d.failing AND fairlane.obstacles(p_shard, d.id, p_group, d.first) AS still,
+                     CASE WHEN d.empty AND d.id = ANY (v_held) AND d.first >= x.head THEN NULL ELSE d.at END AS ready_at
+              FROM unnest(v_shards, v_groups, d_partition, d_epoch, d_empty, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped)
+                   d(shard, grp, id, epoch, empty, at, first, probe, failing, park, dead, dropped)
+              CROSS JOIN LATERAL (SELECT p.head FROM fairlane.partitions p WHERE p.shard = d.shard AND p.id = d.id
+                                  ORDER BY p.epoch DESC LIMIT 1) x) a
+        WHERE k.shard = a.shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
+        GET DIAGNOSTICS v_changed = ROW_COUNT;
+        v_saved := v_saved + v_changed;
+    END IF;
+    IF l_partition <> '{}' AND NOT p_auto_ack THEN
+        UPDATE fairlane.cursors k
+        SET committed = a.first, lease = a.token, lease_start = a.first, lease_end = a.upto, leased_at = t, probe_until = a.probe,
+            failing = a.failing, dead = k.dead + a.dead, expired = k.expired + a.dropped, ready_at = t_end, epoch = k.epoch + 1
+        FROM unnest(v_shards, v_groups, l_partition, l_epoch, l_token, l_first, l_upto, l_probe,
+                    l_failing, l_dead, l_dropped) a(shard, grp, id, epoch, token, first, upto, probe, failing, dead, dropped)
+        WHERE k.shard = a.shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
+        GET DIAGNOSTICS v_changed = ROW_COUNT;
+        v_saved := v_saved + v_changed;
+    ELSIF l_partition <> '{}' THEN
+        UPDATE fairlane.cursors k
+        SET committed = a.upto, lease = NULL, dead = k.dead + a.dead, expired = k.expired + a.dropped, probe_until = a.probe,
+            epoch = k.epoch + 1, failing = a.still, ready_at = CASE WHEN a.empty THEN NULL ELSE t - a.priority_lead END
+        FROM (SELECT l.*, l.failing AND fairlane.obstacles(p_shard, l.id, p_group, l.upto) AS still,
+                     l.id = ANY (v_held) AND x.head <= l.upto AS empty, x.priority_lead
+              FROM unnest(v_shards, v_groups, l_partition, l_epoch, l_upto, l_probe, l_failing, l_dead,
+                          l_dropped) l(shard, grp, id, epoch, upto, probe, failing, dead, dropped)
+              CROSS JOIN LATERAL (SELECT p.head, p.priority_lead FROM fairlane.partitions p WHERE p.shard = l.shard AND p.id = l.id
+                                  ORDER BY p.epoch DESC LIMIT 1) x) a
+        WHERE k.shard = a.shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
+        GET DIAGNOSTICS v_changed = ROW_COUNT;
+        v_saved := v_saved + v_changed;
+        IF true = ANY (l_failing) THEN
             DELETE FROM fairlane.failures f
-            WHERE f.shard = p_shard AND f.partition_id = l_partition[i] AND f.group_id = p_group AND f.position < l_upto[i];
+            USING unnest(l_partition, l_upto, l_failing) l(id, upto, failing)
+            WHERE l.failing AND f.shard = p_shard AND f.partition_id = l.id AND f.group_id = p_group AND f.position < l.upto;
         END IF;
-    END LOOP;
-    IF v_saved <> cardinality(e_partition) + cardinality(d_partition) + cardinality(l_partition) THEN
+    END IF;
+    IF v_saved <> cardinality(d_partition) + cardinality(l_partition) THEN
         RAISE EXCEPTION 'a lane changed while it was held' USING ERRCODE = 'serialization_failure';
     END IF;
     IF v_limited AND v_moved <> '{}' THEN
@@ -389,11 +391,11 @@ BEGIN
         SELECT k.ready_at INTO t_next FROM fairlane.cursors k
         WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never()
         ORDER BY k.ready_at LIMIT 1;
-        IF v_more OR cardinality(d_partition) >= v_look THEN
+        IF v_more OR v_put_off >= v_look THEN
             t_next := t;
         END IF;
     END IF;
-    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, (cardinality(e_partition) + cardinality(d_partition))::bigint,
+    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, cardinality(d_partition)::bigint,
                         v_gone::int, NULL::bytea, v_lost, timestamptz_send(t_next), v_died, NULL::bytea, NULL::bytea,
                         coalesce(v_seen, t);
 END $$;

@@ -7,8 +7,10 @@
 -- Every step is a statement of its own, so that it sees what was committed while the step before waited for a lock:
 -- a push that waited for the ack which drained its lane must see the drained cursor, or the lane would sleep for ever.
 --
--- Rows of partitions and cursors are found and changed one by one, by their newest epoch: of a join, a plan may read every version of
--- every row there is, which is little most of the time and very much while a transaction elsewhere stays open.
+-- A step handles all partitions in one statement. Rows of partitions and cursors are found by their newest epoch, and changed by the
+-- epoch that was found: a plan that reads every version of a row would be slow while a transaction elsewhere stays open. So only loops
+-- over an index are left to the planner, and the shard comes with each row: known beforehand, a plan made for a small table would walk
+-- all of its partitions.
 CREATE OR REPLACE FUNCTION fairlane.push(
     p_shard int,
     p_limited bigint[],            -- queues that the caller knows to have a max_size
@@ -33,7 +35,8 @@ CREATE OR REPLACE FUNCTION fairlane.push(
     p_now timestamptz
 ) RETURNS TABLE (kind "char", slice int, item int, pos bigint, at timestamptz, depth bigint, capacity bigint,
                  head bytea, message_id text, transaction_id text)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
@@ -50,7 +53,9 @@ DECLARE
     v_asleep bigint[];
     v_asleep_groups bigint[];
     v_asleep_epochs bigint[];
-    v_asleep_leads interval[];
+    v_asleep_ready timestamptz[];
+    v_changed bigint;
+    i int;
     v_leads interval[];
     v_doubted bigint[];
     v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
@@ -100,22 +105,22 @@ BEGIN
         END LOOP;
     END IF;
 
-    FOR i IN 1 .. cardinality(p_ids) LOOP
-        CONTINUE WHEN v_skip[i];
-        IF p_id_newest[i] > v_at_ms[i] OR p_id_oldest[i] < v_at_ms[i] - 60000 THEN
-            v_texts := true;
-            IF p_message_ids = '{}' THEN
-                RETURN QUERY SELECT 'k'::"char", 0, 0, 0::bigint, t, NULL::bigint, NULL::bigint, NULL::bytea,
-                                    NULL::text, NULL::text;
-                RETURN;
-            END IF;
-        END IF;
-        CONTINUE WHEN p_id_newest[i] < 0;  -- these are looked up all together
-        -- Ids that cannot be duplicates need no look either, unless ids of their time were pushed in doubt: a call that was
-        -- given up on and repeated may come only now.
-        CONTINUE WHEN p_window[i] = 0
-                   OR (p_given_oldest[i] = v_none OR p_given_oldest[i] > v_newest[i] AND NOT v_texts)
-                      AND p_id_oldest[i] > v_doubted[i];
+    -- Ids that are not as old as now are found by their texts. Of the others, those that cannot be duplicates need no look, unless ids of
+    -- their time were pushed in doubt: a call that was given up on and repeated may come only now.
+    SELECT coalesce(bool_or(s.newest > s.at_ms OR s.oldest < s.at_ms - 60000), false) INTO v_texts
+    FROM unnest(v_skip, p_id_newest, p_id_oldest, v_at_ms) s(skip, newest, oldest, at_ms) WHERE NOT s.skip;
+    IF v_texts AND p_message_ids = '{}' THEN
+        RETURN QUERY SELECT 'k'::"char", 0, 0, 0::bigint, t, NULL::bigint, NULL::bigint, NULL::bytea, NULL::text, NULL::text;
+        RETURN;
+    END IF;
+    FOR i IN
+        SELECT s.i::int
+        FROM unnest(v_skip, p_id_newest, p_id_oldest, p_given_oldest, p_window, v_newest, v_doubted)
+             WITH ORDINALITY s(skip, newest, oldest, given, seconds, known, doubted, i)
+        WHERE NOT s.skip AND s.newest >= 0 AND s.seconds > 0  -- ids that are no UUIDv7 are looked up all together
+          AND ((s.given <> v_none AND (s.given <= s.known OR v_texts)) OR s.oldest <= s.doubted)
+        ORDER BY s.i
+    LOOP
         lo := coalesce(p_upto[i - 1], 0) + 1;
         FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
                                                 v_newest[i], v_keyed[i], t, p_window[i]) f
@@ -186,9 +191,9 @@ BEGIN
     END IF;
 
     -- Lanes that slept wake up. Nobody else lets one sleep or wakes it while we hold its partition, so that what is looked up here
-    -- is there still; should it not be, the lane is woken whatever its epoch.
-    SELECT array_agg(x.partition_id), array_agg(x.group_id), array_agg(x.epoch), array_agg(i.priority_lead)
-    INTO v_asleep, v_asleep_groups, v_asleep_epochs, v_asleep_leads
+    -- is there still.
+    SELECT array_agg(x.partition_id), array_agg(x.group_id), array_agg(x.epoch), array_agg(t - i.priority_lead)
+    INTO v_asleep, v_asleep_groups, v_asleep_epochs, v_asleep_ready
     FROM unnest(p_ids, p_queues, v_skip, v_leads) i(id, queue, skip, priority_lead)
     JOIN fairlane.groups g ON g.queue_id = i.queue
     CROSS JOIN LATERAL (
@@ -196,31 +201,30 @@ BEGIN
         ORDER BY c.epoch DESC LIMIT 1) x
     WHERE NOT i.skip AND x.ready_at IS NULL;
     IF v_asleep IS NOT NULL THEN
-        FOR i IN 1 .. cardinality(v_asleep) LOOP
-            UPDATE fairlane.cursors c SET ready_at = t - v_asleep_leads[i], epoch = c.epoch + 1
-            WHERE c.shard = p_shard AND c.partition_id = v_asleep[i] AND c.group_id = v_asleep_groups[i]
-              AND c.epoch = v_asleep_epochs[i] AND c.ready_at IS NULL;
-            CONTINUE WHEN FOUND;
-            UPDATE fairlane.cursors c SET ready_at = t - v_asleep_leads[i], epoch = c.epoch + 1
-            WHERE c.shard = p_shard AND c.partition_id = v_asleep[i] AND c.group_id = v_asleep_groups[i] AND c.ready_at IS NULL;
-        END LOOP;
+        UPDATE fairlane.cursors c SET ready_at = a.ready_at, epoch = c.epoch + 1
+        FROM unnest(array_fill(p_shard, ARRAY[cardinality(v_asleep)]), v_asleep, v_asleep_groups, v_asleep_epochs, v_asleep_ready)
+             a(shard, id, grp, epoch, ready_at)
+        WHERE c.shard = a.shard AND c.partition_id = a.id AND c.group_id = a.grp AND c.epoch = a.epoch AND c.ready_at IS NULL;
+        GET DIAGNOSTICS v_changed = ROW_COUNT;
+        IF v_changed < cardinality(v_asleep) THEN
+            RAISE EXCEPTION 'a lane changed while its partition was held' USING ERRCODE = 'serialization_failure';
+        END IF;
     END IF;
 
-    FOR i IN 1 .. cardinality(p_ids) LOOP
-        CONTINUE WHEN v_skip[i];
-        UPDATE fairlane.partitions p
-        SET head = p.head + p_upto[i] - coalesce(p_upto[i - 1], 0), pushes = p.pushes + 1, last_at = greatest(p.last_at, t),
-            newest_id_ms = greatest(p.newest_id_ms, p_id_newest[i]),
-            keyed_until_ms = CASE WHEN p_id_newest[i] > v_at_ms[i] THEN greatest(p.keyed_until_ms, p_id_newest[i]) ELSE p.keyed_until_ms END,
-            doubted_until_ms = CASE WHEN p_given_oldest[i] <> v_none
-                                    THEN greatest(p.doubted_until_ms, least(p_id_newest[i], t_ms + 60000))
-                                    ELSE p.doubted_until_ms END,
-            message_bytes_max = greatest(p.message_bytes_max, p_bytes_max[i])
-        WHERE p.shard = p_shard AND p.id = p_ids[i] AND p.epoch = v_epochs[i];
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'partition % changed while it was held', p_ids[i] USING ERRCODE = 'serialization_failure';
-        END IF;
-    END LOOP;
+    UPDATE fairlane.partitions p
+    SET head = p.head + u.upto - u.low, pushes = p.pushes + 1, last_at = greatest(p.last_at, t),
+        newest_id_ms = greatest(p.newest_id_ms, u.newest),
+        keyed_until_ms = CASE WHEN u.newest > u.at_ms THEN greatest(p.keyed_until_ms, u.newest) ELSE p.keyed_until_ms END,
+        doubted_until_ms = CASE WHEN u.given <> v_none THEN greatest(p.doubted_until_ms, least(u.newest, t_ms + 60000))
+                                ELSE p.doubted_until_ms END,
+        message_bytes_max = greatest(p.message_bytes_max, u.bytes_max)
+    FROM unnest(array_fill(p_shard, ARRAY[cardinality(p_ids)]), p_ids, v_epochs, v_skip, p_upto, 0 || p_upto, p_id_newest, v_at_ms,
+                p_given_oldest, p_bytes_max) u(shard, id, epoch, skip, upto, low, newest, at_ms, given, bytes_max)
+    WHERE p.shard = u.shard AND p.id = u.id AND p.epoch = u.epoch AND NOT u.skip;
+    GET DIAGNOSTICS v_changed = ROW_COUNT;
+    IF v_changed < cardinality(array_positions(v_skip, false)) THEN
+        RAISE EXCEPTION 'a partition changed while it was held' USING ERRCODE = 'serialization_failure';
+    END IF;
 
     IF v_retained THEN
         -- A lane that was empty has a first message now, whose age retention waits for.
