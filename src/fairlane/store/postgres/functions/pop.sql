@@ -69,8 +69,7 @@ DECLARE
     v_failing boolean;
     v_attempts int;
     v_dead int;
-    l_claim int[] := '{}';         -- lanes taken
-    l_token uuid[] := '{}';
+    l_claim int[] := '{}'; l_token uuid[] := '{}';  -- lanes taken
     l_partition bigint[] := '{}';
     l_name text[] := '{}';
     l_first bigint[] := '{}';
@@ -88,8 +87,7 @@ DECLARE
     d_dead int[] := '{}'; d_dropped bigint[] := '{}'; d_epoch bigint[] := '{}';
     d_empty boolean[] := '{}';     -- or have nothing to read, now that we looked
     v_put_off int := 0;
-    v_shards int[];
-    v_groups bigint[];
+    v_shards int[]; v_groups bigint[];
     v_paused_lanes bigint[] := '{}';     -- lanes put off because their partition is paused
     v_held bigint[] := '{}';
     v_moved bigint[] := '{}';
