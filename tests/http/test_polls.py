@@ -32,7 +32,7 @@ async def hang_on(wire: Wire, queue: str) -> asyncio.StreamWriter:
 
 def waiting(wire: Wire) -> int:
     assert wire.app is not None
-    return wire.app.engine.waiters._waiting
+    return wire.app.engine.waiters._polls
 
 
 async def test_polls_beyond_the_limit_are_told_to_come_again(narrow: Wire) -> None:

@@ -70,7 +70,7 @@ async def test_a_poll_behind_a_pooler_is_woken_by_another_broker(brokers: list[B
     one, other = brokers
     await one.configure("wakes")
     poll = asyncio.create_task(other.pop("wakes", wait=20))
-    while not other.engine.waiters._waiting:  # noqa: ASYNC110  # it tells nobody
+    while not other.engine.waiters._polls:  # noqa: ASYNC110  # it tells nobody
         await asyncio.sleep(0.01)
     await one.push("wakes", 1)
     assert [delivery.json() for delivery in await poll] == [1]
