@@ -160,15 +160,8 @@ class Harness:
         return partition
 
     async def neighbours(self, queue: Queue, count: int) -> list[Partition]:
-        """Partitions in one shard, in the order of birth: across shards readiness has no order."""
-        homes: dict[int, list[Partition]] = {}
-        for number in itertools.count():
-            partition = await self.partition(queue, f"lane {number}")
-            home = homes.setdefault(partition.id.shard, [])
-            home.append(partition)
-            if len(home) == count:
-                return home
-        raise AssertionError
+        """Partitions in the order of birth."""
+        return [await self.partition(queue, f"lane {number}") for number in range(count)]
 
     async def group(self, queue: Queue, name: str = QUEUE_MODE, subscription: Subscription | None = None) -> Group:
         group = await self.store.groups.subscribe(queue.id, name, subscription or Subscription())

@@ -139,11 +139,12 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
 ) -> None:
     """One has its first locks when the other comes, and neither waits for what the other needs to go on."""
     before = len(harness.place.deadlocks())
-    other, queue = await harness.queue("other"), await harness.queue()
+    others = [await harness.queue("other") for _ in range(8)]
+    queue = await harness.queue()
     group = await harness.group(queue)
-    gates = await harness.store.queues.born(other.id, [f"gate {n}" for n in range(64)])
     lane = await harness.partition(queue)
-    gate = next(one for one in gates if one.id.shard == lane.id.shard)
+    gates = [(other, await harness.partition(other, "gate")) for other in others]
+    other, gate = next((other, gate) for other, gate in gates if gate.id.shard == lane.id.shard)
     await harness.push(queue, ["there"])
     await schedule(harness, other, ["due"], seconds=1, lane=gate.name)
     await schedule(harness, queue, ["due"], seconds=1, lane=lane.name)

@@ -123,7 +123,7 @@ class Consuming(Driver):
             lane.rest(self.now)
 
     def _order(self, queue: str, group: str, seen: Sequence[str], only: str | None) -> Order:
-        """Longest ready first; the answer decides among lanes that became ready together, and among shards.
+        """Longest ready first; the answer decides among lanes that became ready together.
 
         A lane that gave up its last message has no part in the answer, but shows that the pop passed by.
         """
@@ -135,7 +135,7 @@ class Consuming(Driver):
                     order.setdefault(state.name, -1)
         return lambda ready: sorted(
             (name for name in ready if only in (None, name)),
-            key=lambda name: (ready[name] if self.place.ordered else 0, order.get(name, len(seen))),
+            key=lambda name: (ready[name], order.get(name, len(seen))),
         )
 
     def supply(self, queue: str, group: str) -> None:

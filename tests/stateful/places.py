@@ -107,12 +107,10 @@ class Home:
 
 
 class Place:
-    """One example's, in a home that others use after it. `ordered`: a pop finds the lane that is ready longest,
-    and not only that of some shard."""
+    """One example's, in a home that others use after it."""
 
-    def __init__(self, home: Home, *, ordered: bool = True) -> None:
+    def __init__(self, home: Home) -> None:
         self.home = home
-        self.ordered = ordered
 
     def leave(self) -> None:
         for queue in self.home.run(self.home.broker.queues()):

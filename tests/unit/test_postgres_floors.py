@@ -31,7 +31,7 @@ async def broker(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bro
     monkeypatch.setattr(pop, "_FULL_SCAN_SECONDS_MAX", BOUND_SECONDS)
     seen = pop.Floors.seen
 
-    def saw(floors: pop.Floors, key: tuple[int, int], began: int, at: int, _: float) -> None:
+    def saw(floors: pop.Floors, key: int, began: int, at: int, _: float) -> None:
         seen(floors, key, at, at, 0.001)
         if began == MINUS_INFINITY:
             seen(floors, key, began, at, BOUND_SECONDS)

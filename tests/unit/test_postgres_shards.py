@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from fairlane.broker import Broker
+from fairlane.delivery import Delivery
 from fairlane.engine.draft import PushRequest
 from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
@@ -19,6 +20,7 @@ from tests.lost_answers import APPLIED, AWAY
 from tests.postgres import PostgresServer
 
 QUEUE = "orders"
+QUEUES = [f"orders {n}" for n in range(8)]
 LANES = 16
 
 
@@ -50,17 +52,49 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def items(**options: Any) -> list[PushItem]:
-    return [PushItem(queue=QUEUE, payload=b"%d" % n, partition=f"p{n}", **options) for n in range(LANES)]
+    """For all shards: a queue is in one."""
+    return [PushItem(queue=QUEUES[n % 8], payload=b"%d" % n, partition=f"p{n}", **options) for n in range(LANES)]
+
+
+async def popped(broker: Broker, **options: Any) -> list[Delivery]:
+    return [one for queue in QUEUES for one in await broker.pop(queue, batch=100, partitions=100, **options)]
+
+
+async def half_paused(broker: Broker) -> Callable[[], Awaitable[None]]:
+    """Lanes of a queue of which half are paused, so that a pop for more looks again; what resumes them."""
+    await broker.push_many([PushItem(queue=QUEUE, payload=b"%d" % n, partition=f"p{n}") for n in range(LANES)])
+    queue = await broker.store.queues.ensure(DEFAULT_TENANT, QUEUE)
+    partitions = await broker.store.queues.born(queue.id, [f"p{n}" for n in range(0, LANES, 2)])
+    for partition in partitions:
+        await broker.store.pauses.pause(queue.id, partition=partition.id)
+
+    async def resume() -> None:
+        for partition in partitions:
+            await broker.store.pauses.resume(queue.id, partition=partition.id)
+
+    return resume
+
+
+async def test_a_queue_is_in_one_shard_and_queues_are_in_all(broker: Broker) -> None:
+    await broker.push_many(items())
+    shards = set()
+    for queue in await broker.queues():
+        states = await broker.store.queues.partitions(queue.id)
+        assert len(states) == 2
+        assert len({state.id.shard for state in states}) == 1
+        shards.add(states[0].id.shard)
+    assert len(shards) == 4
 
 
 @pytest.mark.parametrize("auto_ack", [True, False])
-async def test_what_one_shard_gave_is_delivered_when_the_next_is_away(
+async def test_what_one_call_gave_is_delivered_when_the_next_is_away(
     broker: Broker, fails: Any, auto_ack: bool
 ) -> None:
-    await broker.push_many(items())
+    resume = await half_paused(broker)
     fails("pop", None, AWAY)
     first = await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=auto_ack)
     assert 0 < len(first) < LANES
+    await resume()
     rest = await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=auto_ack)
     assert sorted(one.json() for one in (*first, *rest)) == list(range(LANES))
     fails("pop", AWAY)
@@ -68,20 +102,21 @@ async def test_what_one_shard_gave_is_delivered_when_the_next_is_away(
         await broker.pop(QUEUE)
 
 
-async def test_what_was_finished_at_delivery_is_delivered_though_the_next_shard_says_nothing(
+async def test_what_was_finished_at_delivery_is_delivered_though_the_next_call_says_nothing(
     broker: Broker, fails: Any
 ) -> None:
-    await broker.push_many(items())
+    await half_paused(broker)
     fails("pop", None, APPLIED)
     assert len(await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=True)) > 0
 
 
-async def test_what_shards_leased_is_given_back_when_one_of_them_says_nothing(broker: Broker, fails: Any) -> None:
-    await broker.push_many(items())
+async def test_what_a_pop_leased_is_given_back_when_its_next_call_says_nothing(broker: Broker, fails: Any) -> None:
+    resume = await half_paused(broker)
     fails("pop", None, APPLIED)
     with pytest.raises(OutcomeUnknown):
         await broker.pop(QUEUE, batch=100, partitions=100)
     await until(lambda: not broker.engine._popper._tasks)
+    await resume()
     again = await broker.pop(QUEUE, batch=100, partitions=100)
     assert sorted((one.json(), one.attempts) for one in again) == [(n, 0) for n in range(LANES)]
 
@@ -91,7 +126,8 @@ async def test_acks_that_one_shard_may_have_applied_are_not_said_to_be_refused(
     broker: Broker, fails: Any, faults: tuple[FairlaneError | None]
 ) -> None:
     await broker.push_many(items())
-    batch = await broker.pop(QUEUE, batch=100, partitions=100)
+    batch = await popped(broker)
+    assert len(batch) == LANES
     fails("ack", *faults)
     with pytest.raises(OutcomeUnknown):
         await broker.ack(batch)
@@ -102,11 +138,12 @@ async def test_acks_that_one_shard_may_have_applied_are_not_said_to_be_refused(
 async def test_what_some_shards_enqueued_is_enqueued_once_when_it_is_tried_again(
     broker: Broker, fails: Any, fault: FairlaneError
 ) -> None:
-    await broker.configure(QUEUE)
+    for queue in QUEUES:
+        await broker.configure(queue)
     fails("schedule", None, fault)
     outcomes = await broker.push_many(items(delay_ms=60_000))
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * LANES
-    assert len(await broker.scheduled(QUEUE)) == LANES
+    assert sum([len(await broker.scheduled(queue)) for queue in QUEUES]) == LANES
     await broker.engine.operation_drain.stop()
     fails("enqueue", None, fault)
     [kept] = await broker.engine._pusher.enqueue([PushRequest(DEFAULT_TENANT, items())])

@@ -9,17 +9,11 @@ from typing import Any
 import asyncpg
 
 from fairlane.store import schema
+from fairlane.store.postgres.shards import VALUES
 from fairlane.store.statements import read
 
 _PACKAGE = "fairlane.store.postgres"
 _LOCK = 0x6661_6972  # any number that no other program uses for an advisory lock: "fair"
-
-# 32 values that Citus spreads over 32 physical shards, one each; 0 first, so that a single shard is 0.
-_SHARDS = (
-    *(0, 8, 1, 31, 24, 10, 48, 5, 50, 4, 17, 16, 85, 36, 37, 3),
-    *(52, 62, 136, 28, 6, 21, 39, 13, 2, 27, 58, 41, 9, 22, 11, 18),
-)
-SHARDS_MAX = len(_SHARDS)
 _APPLIED = "INSERT INTO fairlane.migrations (version, name, hash, applied_at) VALUES ($1, $2, $3, clock_timestamp())"
 
 
@@ -38,7 +32,7 @@ async def migrate(connection: asyncpg.Connection[Any], *, shards: int) -> list[i
             await connection.execute(known.text)
             await connection.execute(_APPLIED, known.version, "schema", known.hash)
             await connection.execute(
-                "INSERT INTO fairlane.shards (shard) SELECT unnest($1::int[])", list(_SHARDS[:shards])
+                "INSERT INTO fairlane.shards (shard) SELECT unnest($1::int[])", list(VALUES[:shards])
             )
         # As a document: the table of an unreleased version may have no hash.
         applied = await connection.fetch(

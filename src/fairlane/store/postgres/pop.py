@@ -1,8 +1,7 @@
-"""Claims as the arrays that `fairlane.pop` takes, over the shards in turn, and its rows as lanes."""
+"""Claims as the arrays that `fairlane.pop` takes, and its rows as lanes."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from uuid import UUID
@@ -14,6 +13,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.segment import Segment
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
 from fairlane.store.postgres.sent import SentArray, sent_time
+from fairlane.store.postgres.shards import shard_of
 from fairlane.store.values import Claim, Lane, PopCall, PopResult
 
 _ROUNDS_MAX = 8
@@ -31,7 +31,7 @@ _NEW = 0.25
 
 
 class _Floor:
-    """Of one group in one shard."""
+    """Of one group."""
 
     __slots__ = ("at", "full_at", "full_took", "scans", "took")
 
@@ -57,20 +57,20 @@ class Floors:
     is nothing."""
 
     def __init__(self) -> None:
-        self._floors: dict[tuple[int, int], _Floor] = {}
+        self._floors: dict[int, _Floor] = {}
 
-    def begin(self, key: tuple[int, int]) -> int:
+    def begin(self, key: int) -> int:
         floor = self._floors.get(key)
         if floor is None:
             return MINUS_INFINITY
         floor.scans += 1
         return floor.at if floor.scans % _SAMPLE == 0 or time.monotonic() < floor.full_at else MINUS_INFINITY
 
-    def again(self, key: tuple[int, int], began: int) -> bool:
+    def again(self, key: int, began: int) -> bool:
         """Whether a scan that began there and found too little is worth one of everything."""
         return began != MINUS_INFINITY and self._floors[key].saves < _SLOWEST_AGAIN
 
-    def seen(self, key: tuple[int, int], began: int, at: int, took: float) -> None:
+    def seen(self, key: int, began: int, at: int, took: float) -> None:
         if len(self._floors) > 10_000:
             self._floors.clear()
         floor = self._floors.setdefault(key, _Floor())
@@ -104,42 +104,30 @@ class Popper:
 
     async def _fill(self, call: PopCall, result: PopResult) -> None:
         left = {index: (claim.batch, claim.partitions) for index, claim in enumerate(call.claims)}
-        for shard in self._route(call):
-            end = await self._pop_shard(shard, call, left, result)
-            for _ in range(_ROUNDS_MAX):
-                if result.gone or not left:
-                    return
-                if end["upto"] == 0:
-                    break
-                end = await self._pop_shard(shard, call, left, result)
-            if end["at"] is not None:
-                at = sent_time(end["at"])
-                result.next_at = at if result.next_at is None else min(result.next_at, at)
+        end = await self._pop_some(call, left, result)
+        for _ in range(_ROUNDS_MAX):
+            if result.gone or not left:
+                return
+            if end["upto"] == 0:
+                break
+            end = await self._pop_some(call, left, result)
+        if end["at"] is not None:
+            result.next_at = sent_time(end["at"])
 
     async def expire(self, queue_id: int, group_id: int) -> int:
         """A claim of no messages: what it meets expires or is left."""
         claim = Claim(UUID(int=0), batch=0, partitions=_EXPIRE_LANES)
         call = PopCall(queue_id=queue_id, group_id=group_id, claims=[claim])
-        expired = 0
-        for shard in self._shards:
-            end = await self._pop_shard(shard, call, {0: (0, _EXPIRE_LANES)}, PopResult([[]]))
-            expired += end["attempts"]
+        expired: int = (await self._pop_some(call, {0: (0, _EXPIRE_LANES)}, PopResult([[]])))["attempts"]
         return expired
 
-    def _route(self, call: PopCall) -> list[int]:
-        """Shards in turn from a random start, so that none is always asked last."""
-        if call.partition is not None:
-            return [call.partition.shard]
-        start = random.randrange(len(self._shards)) if len(self._shards) > 1 else 0  # noqa: S311
-        return self._shards[start:] + self._shards[:start]
-
-    async def _pop_shard(
-        self, shard: int, call: PopCall, left: dict[int, tuple[int, int]], result: PopResult, *, whole: bool = False
+    async def _pop_some(
+        self, call: PopCall, left: dict[int, tuple[int, int]], result: PopResult, *, whole: bool = False
     ) -> asyncpg.Record:
-        """Fill what is left of the claims from one shard; the closing row of the answer. `whole`: by a scan of
-        everything."""
+        """Fill what is left of the claims; the closing row of the answer. `whole`: by a scan of everything."""
         indexes = list(left)
-        key = (call.group_id, shard)
+        shard = shard_of(self._shards, call.queue_id)
+        key = call.group_id
         floor = MINUS_INFINITY if whole else self._floors.begin(key)
         began = time.monotonic()
         rows = await self._database.write(
@@ -180,7 +168,7 @@ class Popper:
             if min(left[index]) <= 0 or (call.partition is not None and result.lanes[index]):
                 del left[index]
         if left and scans and self._floors.again(key, floor):
-            return await self._pop_shard(shard, call, left, result, whole=True)
+            return await self._pop_some(call, left, result, whole=True)
         return end
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from builtins import list as List  # the family has a verb of that name
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -23,9 +22,9 @@ from fairlane.model.queue import (
     eases,
     labels_of,
     turns,
-    without_priority,
 )
 from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.shards import shard_of
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "queues.sql")
@@ -223,8 +222,7 @@ class Queues:
     async def born_all(self, wanted: Mapping[int, Collection[str]], *, make: bool = True) -> List[Partition]:
         by_shard: dict[int, set[tuple[int, str]]] = defaultdict(set)
         for queue_id, names in wanted.items():
-            for name in names:
-                by_shard[self._shard_of(queue_id, name)].add((queue_id, name))
+            by_shard[shard_of(self._shards, queue_id)].update((queue_id, name) for name in names)
         found: List[Partition] = []
         for shard in sorted(by_shard):
             pairs = sorted(by_shard[shard])
@@ -234,11 +232,6 @@ class Queues:
                 Partition(PartitionId(shard, row["id"]), row["queue_id"], row["name"], row["unordered"]) for row in rows
             ]
         return found
-
-    def _shard_of(self, queue_id: int, name: str) -> int:
-        # Lanes of one partition that differ in priority are neighbours, so that one claim sees them all.
-        digest = hashlib.blake2b(f"{queue_id}/{without_priority(name)}".encode(), digest_size=8).digest()
-        return self._shards[int.from_bytes(digest, "big") % len(self._shards)]
 
     async def set_priority(self, partition: PartitionId, priority: int) -> bool:
         seconds = priority * PRIORITY_SECONDS
@@ -250,7 +243,7 @@ class Queues:
         return Partition(id, rows[0]["queue_id"], rows[0]["name"], rows[0]["unordered"]) if rows else None
 
     async def named(self, queue_id: int, name: str) -> Partition | None:
-        shard = self._shard_of(queue_id, name)
+        shard = shard_of(self._shards, queue_id)
         rows = await self._database.read(SQL["named"], shard, queue_id, name)
         return Partition(PartitionId(shard, rows[0]["id"]), queue_id, name, rows[0]["unordered"]) if rows else None
 

@@ -24,7 +24,7 @@ from fairlane.store.postgres.flags import Flags
 from fairlane.store.postgres.groups import Groups
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
-from fairlane.store.postgres.migrate import SHARDS_MAX, migrate
+from fairlane.store.postgres.migrate import migrate
 from fairlane.store.postgres.operations import Operations
 from fairlane.store.postgres.pauses import Pauses
 from fairlane.store.postgres.port import Port
@@ -33,6 +33,7 @@ from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.scheduled import ScheduledMessages
 from fairlane.store.postgres.schedules import Schedules
+from fairlane.store.postgres.shards import SHARDS_MAX
 from fairlane.store.postgres.specs import Specs
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
