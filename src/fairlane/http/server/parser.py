@@ -17,6 +17,7 @@ _KNOWN_BYTES_MAX = 1024
 _FRAMING_BYTES_MAX = 16 * 1024
 """Of sizes of chunks, their extensions and trailers, beside half of what the chunks hold: so a chunk has about twelve
 bytes or more, for each costs as much as a header does."""
+_LENGTH_DIGITS_MAX = 20
 _ONCE = (b"host", b"content-length", b"authorization")
 
 Refusal = tuple[Response, bool]
@@ -225,7 +226,7 @@ def body_length(headers: dict[bytes, bytes], version: str) -> int | None:
     """The length of the body that follows; None if its chunks will tell. Refused if it cannot be told for sure."""
     if b"transfer-encoding" not in headers:
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit():
+        if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX:
             raise Refused(bad_request("content-length is not a number"))
         return int(length)
     if version == "1.0":
