@@ -38,9 +38,9 @@ class Database:
         clock = clock or SteadyClock(least=last_at)
         return cls(Writer(db, clock), readers, lock, clock)
 
-    async def write(self, work: Work[T]) -> T:
+    def write(self, work: Work[T]) -> asyncio.Future[T]:
         """Run `work` in the writer's next transaction."""
-        return await self._writer.run(work)
+        return self._writer.run(work)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot that holds every commit reported so far."""

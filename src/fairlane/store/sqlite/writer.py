@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -24,15 +24,9 @@ SAVE_CLOCK: Final = "insert or replace into meta (key, value) values ('clock', ?
 _log = logging.getLogger(__name__)
 
 
-class _Job(NamedTuple):
-    work: Work[Any]
-    future: asyncio.Future[Any]
-
-
-class _Done(NamedTuple):
-    future: asyncio.Future[Any]
-    result: Any
-    error: BaseException | None
+_Job = tuple[Work[Any], asyncio.Future[Any]]
+_Done = tuple[asyncio.Future[Any], Any, BaseException | None]
+"""Whose it is, its result, its error."""
 
 
 class Writer:
@@ -51,12 +45,13 @@ class Writer:
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         threading.Thread(target=self._run, name="fairlane-writer", daemon=True).start()
 
-    async def run(self, work: Work[T]) -> T:
+    def run(self, work: Work[T]) -> asyncio.Future[T]:
         """The result of `work`, durable. Cancelling the caller does not undo it."""
-        self.check()
+        if self._closing or self._lost is not None:
+            self.check()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future))
-        return await future
+        self._jobs.put((work, future))
+        return future
 
     def check(self) -> None:
         """Raise what every call gets from now on, if anything."""
@@ -77,7 +72,8 @@ class Writer:
         while not stop:
             jobs, stop = self._take()
             self.busy = True
-            self._deliver(self._turn(jobs))
+            if jobs:
+                self._call(_deliver, self._turn(jobs))
             self.busy = False
         try:
             self._shut()
@@ -97,27 +93,28 @@ class Writer:
 
     def _turn(self, jobs: list[_Job]) -> list[_Done]:
         """All jobs in one transaction; when one of them fails, each in its own, so that it fails alone."""
-        if not jobs:
-            return []
         try:
             return self._commit(jobs)
         except Exception as error:
             if len(jobs) == 1:
-                return [_Done(jobs[0].future, None, error)]
+                return [(jobs[0][1], None, error)]
         return [done for job in jobs for done in self._turn([job])]
 
     def _commit(self, jobs: list[_Job]) -> list[_Done]:
         """Raises what a job raised, after a rollback. A failed commit is every job's own failure."""
         db, clock = self._db, self._clock
+        if self._lost is not None:
+            return _all_failed(jobs, StoreUnavailable(self._lost))
         try:
-            self._begin()
-        except (apsw.Error, StoreUnavailable) as error:
+            db.execute("begin immediate")
+        except apsw.Error as error:
             return _all_failed(jobs, error)
         try:
             before = db.total_changes()
-            done = [_Done(job.future, job.work(db, clock()), None) for job in jobs]
-            if db.total_changes() != before:
-                self._save_clock(clock())
+            done: list[_Done] = [(future, work(db, clock()), None) for work, future in jobs]
+            if db.total_changes() != before and (now := clock()) - self._clock_saved_at >= CLOCK_EVERY_US:
+                db.execute(SAVE_CLOCK, (now,))
+                self._clock_saved_at = now
         except apsw.Error as error:
             self._roll_back()
             raise translate(error) from error
@@ -129,16 +126,6 @@ class Writer:
         except apsw.Error as error:
             return self._commit_failed(jobs, error)
         return done
-
-    def _begin(self) -> None:
-        if self._lost is not None:
-            raise StoreUnavailable(self._lost)
-        self._db.execute("begin immediate")
-
-    def _save_clock(self, now: int) -> None:
-        if now - self._clock_saved_at >= CLOCK_EVERY_US:
-            self._db.execute(SAVE_CLOCK, (now,))
-            self._clock_saved_at = now
 
     def _commit_failed(self, jobs: list[_Job], error: apsw.Error) -> list[_Done]:
         if isinstance(error, apsw.IOError):
@@ -158,10 +145,6 @@ class Writer:
     def _lose(self, why: str) -> None:
         _log.critical("the store stops: %s", why)
         self._lost = why
-
-    def _deliver(self, done: list[_Done]) -> None:
-        if done:
-            self._call(_settle, done)
 
     def _call(self, function: Callable[..., None], *values: Any) -> None:
         try:
@@ -188,10 +171,10 @@ class Writer:
 
 def _all_failed(jobs: list[_Job], error: Exception, *, commit: bool = False) -> list[_Done]:
     """Each caller gets an exception of its own: one object raised twice would mix the tracebacks."""
-    return [_Done(job.future, None, translate(error, commit=commit)) for job in jobs]
+    return [(future, None, translate(error, commit=commit)) for _, future in jobs]
 
 
-def _settle(done: list[_Done]) -> None:
+def _deliver(done: list[_Done]) -> None:
     for future, result, error in done:
         if future.done():  # its caller was cancelled
             continue
