@@ -140,7 +140,7 @@ async def test_what_some_shards_enqueued_is_enqueued_once_when_it_is_tried_again
 ) -> None:
     for queue in QUEUES:
         await broker.configure(queue)
-    fails("schedule", None, fault)
+    fails("add_scheduled", None, fault)
     outcomes = await broker.push_many(items(delay_ms=60_000))
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * LANES
     assert sum([len(await broker.scheduled(queue)) for queue in QUEUES]) == LANES

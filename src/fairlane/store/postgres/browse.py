@@ -97,7 +97,7 @@ class Browse:
 
         async def work(connection: asyncpg.Connection[Any]) -> int:
             for shard in shards:
-                await connection.fetch(SQL["lock_bundles"], shard, queue_id, only)
+                await connection.fetch(SQL["lock_scheduled"], shard, queue_id, only)
             limit = await connection.fetchval(GROUPS["lock_queue"], queue_id)
             if limit is None:
                 raise NotFound(f"queue {queue_id} is not there (any more)")

@@ -205,7 +205,7 @@ class Queues:
         async def work(connection: asyncpg.Connection[Any]) -> bool:
             rows = await connection.fetch(SQL["to_purge_partitions"], shard, queue_id, _PURGE_PARTITIONS)
             ids = [row["id"] for row in rows]
-            for lock in ("lock_bundles", "lock_to_purge", "lock_cursors"):
+            for lock in ("lock_scheduled", "lock_to_purge", "lock_cursors"):
                 await connection.fetch(SQL[lock], shard, ids)
             for table in _TABLES:
                 await connection.execute(SQL[f"purge_{table}"], shard, ids)

@@ -42,9 +42,9 @@ SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = ANY (
 SELECT k.partition_id FROM fairlane.cursors k
 WHERE k.shard = $1 AND k.partition_id = ANY ($2) ORDER BY k.partition_id, k.group_id FOR UPDATE;
 
--- name: lock_bundles
+-- name: lock_scheduled
 -- Who appends what is due holds bundles before queues and partitions.
-SELECT b.id FROM fairlane.bundles b WHERE b.shard = $1 AND b.partition_id = ANY ($2) ORDER BY b.id FOR UPDATE;
+SELECT b.id FROM fairlane.scheduled_bundles b WHERE b.shard = $1 AND b.partition_id = ANY ($2) ORDER BY b.id FOR UPDATE;
 
 -- name: unfinished
 SELECT fairlane.unfinished($1, $2);

@@ -126,21 +126,21 @@ class ScheduledMessages:
                 locked |= found
 
     async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
-        return await self._unschedule(partition, transaction_id, False, None, 0) is not None
+        return await self._change(partition, transaction_id, False, None, 0) is not None
 
     async def reschedule(
         self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
     ) -> int | None:
-        return await self._unschedule(partition, transaction_id, True, due_at, delay_ms)
+        return await self._change(partition, transaction_id, True, due_at, delay_ms)
 
-    async def _unschedule(
+    async def _change(
         self, partition: PartitionId, transaction_id: str, move: bool, due_at: int | None, delay_ms: int
     ) -> int | None:
         key, id_ms = id_facts(transaction_id)
         keys = [key, id_key(transaction_id, salt=1)]
         id_ms = NO_ID_TIME if id_ms is None else id_ms
         rows = await self._database.write(
-            SQL["unschedule"],
+            SQL["change"],
             *(*partition, keys, id_ms, encode(transaction_id), move, due_at, delay_ms, UUID(uuid7())),
             self._database.time(),
         )
@@ -170,7 +170,8 @@ class ScheduledMessages:
 def _arguments(
     shard: int, parts: Sequence[ScheduledSlice], now: int | None
 ) -> tuple[tuple[object, ...], list[list[int]]]:
-    """Of `fairlane.schedule`; and for each part which of its messages stands where: those of a bundle go together."""
+    """Arguments of `fairlane.add_scheduled`, and for each part which of its messages stands where: those of a bundle go
+    together."""
     cut = [list(bundles_of(part)) for part in parts]
     orders = [[index for bundle in bundles for index in bundle.items] for bundles in cut]
     upto: list[int] = []
@@ -251,7 +252,7 @@ def _results(
 
 
 def _progress(opened: Sequence[Opened[UUID]], appending: Appending) -> tuple[object, ...]:
-    """What `fairlane.proceed` takes."""
+    """What `fairlane.proceed_scheduled` takes."""
     steps = progress_of(opened, appending.done, appending.postponed)
     left = [step for step in steps if not step.over]
     keys = [(step.bundle.partition_id, key, step.bundle.id) for step in steps for key in step.keys]

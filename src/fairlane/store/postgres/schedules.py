@@ -15,29 +15,29 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
 
-_COLUMNS = "SELECT r.tenant, r.name, r.definition, r.revision, r.next_at, r.paused_at FROM fairlane.recurring r "
+_COLUMNS = "SELECT r.tenant, r.name, r.options, r.revision, r.next_at, r.paused_at FROM fairlane.schedules r "
 GET = _COLUMNS + "WHERE r.tenant = $1 AND r.name = $2"
 LIST = _COLUMNS + "WHERE r.tenant = $1 ORDER BY r.name"
 DUE = _COLUMNS + "WHERE r.next_at <= coalesce($1, clock_timestamp()) ORDER BY r.next_at LIMIT $2"
 PUT = """
-INSERT INTO fairlane.recurring AS r (tenant, name, definition, revision, next_at) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (tenant, name) DO UPDATE SET definition = excluded.definition, revision = excluded.revision,
+INSERT INTO fairlane.schedules AS r (tenant, name, options, revision, next_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant, name) DO UPDATE SET options = excluded.options, revision = excluded.revision,
     next_at = CASE WHEN r.paused_at IS NULL THEN excluded.next_at END
-WHERE r.definition <> excluded.definition
+WHERE r.options <> excluded.options
 """
-DELETE = "DELETE FROM fairlane.recurring r WHERE r.tenant = $1 AND r.name = $2 RETURNING r.name"
+DELETE = "DELETE FROM fairlane.schedules r WHERE r.tenant = $1 AND r.name = $2 RETURNING r.name"
 TURN = """
-UPDATE fairlane.recurring r SET revision = $3, next_at = $4,
+UPDATE fairlane.schedules r SET revision = $3, next_at = $4,
     paused_at = CASE WHEN $4::timestamptz IS NULL THEN coalesce(r.paused_at, $5, clock_timestamp()) END
 WHERE r.tenant = $1 AND r.name = $2
-RETURNING r.tenant, r.name, r.definition, r.revision, r.next_at, r.paused_at
+RETURNING r.tenant, r.name, r.options, r.revision, r.next_at, r.paused_at
 """
 NEXT = """
-SELECT min(r.next_at), coalesce($1::timestamptz, clock_timestamp()) FROM fairlane.recurring r
+SELECT min(r.next_at), coalesce($1::timestamptz, clock_timestamp()) FROM fairlane.schedules r
 WHERE r.next_at IS NOT NULL
 """
 ADVANCE = """
-UPDATE fairlane.recurring r SET revision = $4, next_at = $5
+UPDATE fairlane.schedules r SET revision = $4, next_at = $5
 WHERE r.tenant = $1 AND r.name = $2 AND r.revision = $3 RETURNING r.name
 """
 

@@ -256,9 +256,8 @@ CREATE TABLE fairlane.results (
 
 -- Scheduled messages, and schedules.
 
--- Messages that wait for their time, as they were scheduled: those of one call and partition are a bundle, in the order in which
--- they are due. They get their positions when they are due; a row for each would cost ten times as much.
-CREATE TABLE fairlane.bundles (
+-- Scheduled messages: those of one call and partition are a bundle, in the order in which they are due. They get their positions when they are due; a row for each would cost ten times as much.
+CREATE TABLE fairlane.scheduled_bundles (
     shard int NOT NULL, id uuid NOT NULL,
     partition_id bigint NOT NULL, queue_id bigint NOT NULL, partition_name text COLLATE "C" NOT NULL,
     created_at timestamptz NOT NULL,
@@ -269,41 +268,41 @@ CREATE TABLE fairlane.bundles (
     n int NOT NULL,
     -- How many of them, from the first, were appended already.
     taken int NOT NULL DEFAULT 0,
-    -- Whether ids of it are in bundle_keys.
+    -- Whether ids of it are in scheduled_keys.
     keyed boolean NOT NULL,
     PRIMARY KEY (shard, id)
 ) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
         autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
--- due: what is due, oldest first.
-CREATE INDEX bundles_due ON fairlane.bundles (shard, next_at, id);
--- waiting: a message by its id, which says when it was scheduled; purging a partition.
-CREATE INDEX bundles_lane ON fairlane.bundles (shard, partition_id, created_at);
+-- due_scheduled: what is due, oldest first.
+CREATE INDEX scheduled_bundles_due ON fairlane.scheduled_bundles (shard, next_at, id);
+-- find_scheduled: a message by its id, which says when it was scheduled; purging a partition.
+CREATE INDEX scheduled_bundles_partition ON fairlane.scheduled_bundles (shard, partition_id, created_at);
 
 -- The messages of a bundle, apart from the row that changes when some of them are due. `due` is in microseconds since 1970.
-CREATE TABLE fairlane.bundle_messages (
+CREATE TABLE fairlane.scheduled_messages (
     shard int NOT NULL, id uuid NOT NULL,
     due bigint[] NOT NULL, ends int[] NOT NULL, keys bigint[] NOT NULL, body bytea STORAGE EXTERNAL NOT NULL,
     PRIMARY KEY (shard, id)
 );
 
 -- Ids that do not say when they were scheduled.
-CREATE TABLE fairlane.bundle_keys (
+CREATE TABLE fairlane.scheduled_keys (
     shard int NOT NULL, partition_id bigint NOT NULL, key bigint NOT NULL,
     bundle_id uuid NOT NULL,
     PRIMARY KEY (shard, partition_id, key)
 );
 
 -- Schedules: what is pushed at every tick.
-CREATE TABLE fairlane.recurring (
+CREATE TABLE fairlane.schedules (
     tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL,
-    definition text NOT NULL, revision text NOT NULL,
+    options text NOT NULL, revision text NOT NULL,
     -- NULL while it is paused.
     next_at timestamptz,
     paused_at timestamptz,
     PRIMARY KEY (tenant, name)
 );
 -- due and next_in: the first to tick.
-CREATE INDEX recurring_next ON fairlane.recurring (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX schedules_next ON fairlane.schedules (next_at) WHERE next_at IS NOT NULL;
 
 -- Operations: pushes and acks that were accepted and are not applied yet.
 

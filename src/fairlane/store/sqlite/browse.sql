@@ -66,17 +66,17 @@ where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (
 delete from failures
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_bundle_messages
-delete from bundle_messages
-where id in (select b.id from bundles b join partitions p on p.id = b.partition_id
+-- name: clear_scheduled_messages
+delete from scheduled_messages
+where id in (select b.id from scheduled_bundles b join partitions p on p.id = b.partition_id
              where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_bundle_keys
-delete from bundle_keys
+-- name: clear_scheduled_keys
+delete from scheduled_keys
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_bundles
-delete from bundles
+-- name: clear_scheduled_bundles
+delete from scheduled_bundles
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
 -- name: clear_claims

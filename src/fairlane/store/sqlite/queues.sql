@@ -89,16 +89,16 @@ delete from dead_letters where rowid in (select rowid from dead_letters where pa
 -- name: purge_results
 delete from results where rowid in (select rowid from results where partition_id = ? limit ?)
 
--- name: purge_bundle_messages
-delete from bundle_messages
-where id in (select m.id from bundles b join bundle_messages m on m.id = b.id where b.partition_id = ? limit ?)
+-- name: purge_scheduled_messages
+delete from scheduled_messages
+where id in (select m.id from scheduled_bundles b join scheduled_messages m on m.id = b.id where b.partition_id = ? limit ?)
 
--- name: purge_bundle_keys
-delete from bundle_keys
-where (partition_id, key) in (select partition_id, key from bundle_keys where partition_id = ? limit ?)
+-- name: purge_scheduled_keys
+delete from scheduled_keys
+where (partition_id, key) in (select partition_id, key from scheduled_keys where partition_id = ? limit ?)
 
--- name: purge_bundles
-delete from bundles where id in (select id from bundles where partition_id = ? limit ?)
+-- name: purge_scheduled_bundles
+delete from scheduled_bundles where id in (select id from scheduled_bundles where partition_id = ? limit ?)
 
 -- name: purge_skips
 delete from skips

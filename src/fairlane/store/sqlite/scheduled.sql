@@ -1,75 +1,75 @@
 -- name: last_bundle
-select coalesce(max(id), 0) from bundles
+select coalesce(max(id), 0) from scheduled_bundles
 
 -- name: insert_bundle
-insert into bundles (id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, taken, keyed)
+insert into scheduled_bundles (id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, taken, keyed)
 values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)
 
 -- name: insert_messages
-insert into bundle_messages (id, due, ends, keys, body) values (?, ?, ?, ?, ?)
+insert into scheduled_messages (id, due, ends, keys, body) values (?, ?, ?, ?, ?)
 
 -- name: insert_key
-insert into bundle_keys (partition_id, key, bundle_id) values (?, ?, ?)
+insert into scheduled_keys (partition_id, key, bundle_id) values (?, ?, ?)
 
 -- name: doubt
 update partitions set doubted_until = max(doubted_until, ?) where id = ?
 
 -- name: due
-select id, partition_id, queue_id, partition_name, n, taken, keyed, next_at from bundles
+select id, partition_id, queue_id, partition_name, n, taken, keyed, next_at from scheduled_bundles
 where next_at <= ?
 order by next_at, id
 limit ?
 
 -- name: messages
-select due, ends, keys from bundle_messages where id = ?
+select due, ends, keys from scheduled_messages where id = ?
 
 -- name: body
-select substr(body, ?2, ?3) from bundle_messages where id = ?1
+select substr(body, ?2, ?3) from scheduled_messages where id = ?1
 
 -- name: options
 select options from queues where id = ?
 
 -- name: proceed
-update bundles set taken = ?2, next_at = ?3 where id = ?1
+update scheduled_bundles set taken = ?2, next_at = ?3 where id = ?1
 
 -- name: change_bundle
-update bundles set n = ?2, next_at = ?3, last_at = ?4 where id = ?1
+update scheduled_bundles set n = ?2, next_at = ?3, last_at = ?4 where id = ?1
 
 -- name: change_messages
-update bundle_messages set due = ?2, ends = ?3, keys = ?4, body = ?5 where id = ?1
+update scheduled_messages set due = ?2, ends = ?3, keys = ?4, body = ?5 where id = ?1
 
 -- name: delete_bundle
-delete from bundles where id = ?
+delete from scheduled_bundles where id = ?
 
 -- name: delete_messages
-delete from bundle_messages where id = ?
+delete from scheduled_messages where id = ?
 
 -- name: delete_keys
-delete from bundle_keys where partition_id = ?1 and bundle_id = ?2 and key in (select value from json_each(?3))
+delete from scheduled_keys where partition_id = ?1 and bundle_id = ?2 and key in (select value from json_each(?3))
 
 -- name: keyed_bundle
 select b.id, b.created_at, b.taken, b.n, b.keyed, b.partition_id, b.queue_id, b.partition_name
-from bundle_keys k join bundles b on b.id = k.bundle_id
+from scheduled_keys k join scheduled_bundles b on b.id = k.bundle_id
 where k.partition_id = ?1 and k.key in (?2, ?3)
 
 -- name: bundles_of_time
-select id, created_at, taken, n, keyed, partition_id, queue_id, partition_name from bundles
+select id, created_at, taken, n, keyed, partition_id, queue_id, partition_name from scheduled_bundles
 where partition_id = ? and created_at between ? and ?
 
 -- name: list
 with found (bundle, i, due_at) as materialized (
     select b.id, j.key, j.value
-    from bundles b join bundle_messages m on m.id = b.id, json_each(m.due) j
+    from scheduled_bundles b join scheduled_messages m on m.id = b.id, json_each(m.due) j
     where b.queue_id = ?1 and b.last_at >= ?2 and j.key >= b.taken
       and (j.value > ?2 or j.value = ?2
            and cast(substr(m.body, iif(j.key = 0, 0, json_extract(m.ends, '$[' || (j.key - 1) || ']')) + 8, 36) as text) > ?3)
 )
 select b.partition_id, b.partition_name,
        substr(m.body, iif(f.i = 0, 0, json_extract(m.ends, '$[' || (f.i - 1) || ']')) + 1, 2200) as head, f.due_at
-from found f join bundles b on b.id = f.bundle join bundle_messages m on m.id = f.bundle
+from found f join scheduled_bundles b on b.id = f.bundle join scheduled_messages m on m.id = f.bundle
 where f.due_at <= coalesce((select due_at from found order by due_at limit 1 offset ?4 - 1), f.due_at)
 order by f.due_at, substr(head, 8, 36)
 limit ?4
 
 -- name: next
-select min(next_at) from bundles
+select min(next_at) from scheduled_bundles

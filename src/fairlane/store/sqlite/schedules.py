@@ -16,24 +16,24 @@ from fairlane.store.sqlite.messages import transact
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
 
-_COLUMNS = "tenant, name, definition, revision, next_at, paused_at"
-GET = f"select {_COLUMNS} from recurring where tenant = ? and name = ?"  # noqa: S608
-LIST = f"select {_COLUMNS} from recurring where tenant = ? order by name"  # noqa: S608
-DUE = f"select {_COLUMNS} from recurring where next_at <= ? order by next_at limit ?"  # noqa: S608
+_COLUMNS = "tenant, name, options, revision, next_at, paused_at"
+GET = f"select {_COLUMNS} from schedules where tenant = ? and name = ?"  # noqa: S608
+LIST = f"select {_COLUMNS} from schedules where tenant = ? order by name"  # noqa: S608
+DUE = f"select {_COLUMNS} from schedules where next_at <= ? order by next_at limit ?"  # noqa: S608
 PUT = """
-insert into recurring (tenant, name, definition, revision, next_at) values (?1, ?2, ?3, ?4, ?5)
-on conflict (tenant, name) do update set definition = excluded.definition, revision = excluded.revision,
+insert into schedules (tenant, name, options, revision, next_at) values (?1, ?2, ?3, ?4, ?5)
+on conflict (tenant, name) do update set options = excluded.options, revision = excluded.revision,
     next_at = iif(paused_at is null, excluded.next_at, null)
-where definition <> excluded.definition
+where options <> excluded.options
 """
-DELETE = "delete from recurring where tenant = ? and name = ? returning name"
+DELETE = "delete from schedules where tenant = ? and name = ? returning name"
 TURN = """
-update recurring set revision = ?3, next_at = ?4, paused_at = iif(?4 is null, coalesce(paused_at, ?5), null)
+update schedules set revision = ?3, next_at = ?4, paused_at = iif(?4 is null, coalesce(paused_at, ?5), null)
 where tenant = ?1 and name = ?2
 """
-NEXT = "select min(next_at) from recurring where next_at is not null"
+NEXT = "select min(next_at) from schedules where next_at is not null"
 ADVANCE = """
-update recurring set revision = ?4, next_at = ?5 where tenant = ?1 and name = ?2 and revision = ?3 returning name
+update schedules set revision = ?4, next_at = ?5 where tenant = ?1 and name = ?2 and revision = ?3 returning name
 """
 
 _decode = msgspec.json.Decoder(ScheduleOptions).decode

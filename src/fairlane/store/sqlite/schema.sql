@@ -217,9 +217,8 @@ create table results (
 
 -- Scheduled messages, and schedules.
 
--- Messages that wait for their time, as they were scheduled: those of one call and partition are a bundle, in the order in which
--- they are due. They get their positions when they are due; a row for each would cost ten times as much.
-create table bundles (
+-- Scheduled messages: those of one call and partition are a bundle, in the order in which they are due. They get their positions when they are due; a row for each would cost ten times as much.
+create table scheduled_bundles (
     id integer primary key,
     partition_id integer not null, queue_id integer not null, partition_name text not null, created_at integer not null,
     -- When its first message is due, or is tried again while its queue is full.
@@ -229,38 +228,38 @@ create table bundles (
     n integer not null,
     -- How many of them, from the first, were appended already.
     taken integer not null,
-    -- Whether ids of it are in `bundle_keys`.
+    -- Whether ids of it are in `scheduled_keys`.
     keyed integer not null
 ) strict;
 -- due: what is due, oldest first.
-create index bundles_due on bundles (next_at, id);
--- waiting: a message by its id, which says when it was scheduled; purging a partition.
-create index bundles_lane on bundles (partition_id, created_at);
+create index scheduled_bundles_due on scheduled_bundles (next_at, id);
+-- bundles_of_time: a message by its id, which says when it was scheduled; purging a partition.
+create index scheduled_bundles_partition on scheduled_bundles (partition_id, created_at);
 
 -- The messages of a bundle, apart from the row that changes when some of them are due.
-create table bundle_messages (
+create table scheduled_messages (
     id integer primary key,
     due text not null, ends text not null, keys text not null, body blob not null
 ) strict;
 
 -- Ids that do not say when they were scheduled.
-create table bundle_keys (
+create table scheduled_keys (
     partition_id integer not null, key integer not null,
     bundle_id integer not null,
     primary key (partition_id, key)
 ) without rowid, strict;
 
 -- Schedules: what is pushed at every tick.
-create table recurring (
+create table schedules (
     tenant text not null, name text not null,
-    definition text not null, revision text not null,
+    options text not null, revision text not null,
     -- Null while it is paused.
     next_at integer,
     paused_at integer,
     primary key (tenant, name)
 ) without rowid, strict;
 -- due and next_in: the first to tick.
-create index recurring_next on recurring (next_at) where next_at is not null;
+create index schedules_next on schedules (next_at) where next_at is not null;
 
 -- Operations: pushes and acks that were accepted and are not applied yet.
 

@@ -43,7 +43,7 @@ DECLARE
     v_delay interval;
     v_window interval;
     v_life interval;
-    v_timed boolean;
+    v_by_time boolean;
     v_plain boolean;
     v_paused boolean;
     v_lanes refcursor;
@@ -56,7 +56,7 @@ DECLARE
     v_want int := (SELECT sum(x) FROM unnest(p_lanes) x);
     v_look int;
     v_until timestamptz;
-    v_later timestamptz;
+    v_ready_at timestamptz;
     r record;
     v_dropped bigint;
     v_gone bigint := 0;
@@ -120,7 +120,7 @@ BEGIN
     v_delay := make_interval(secs => nullif((o ->> 'delay_seconds')::int, 0));
     v_window := make_interval(secs => nullif((o ->> 'window_seconds')::int, 0));
     v_life := make_interval(secs => least(nullif((o ->> 'ttl_seconds')::int, 0), nullif((o ->> 'max_wait_seconds')::int, 0)));
-    v_timed := v_delay IS NOT NULL OR v_window IS NOT NULL OR v_life IS NOT NULL;
+    v_by_time := v_delay IS NOT NULL OR v_window IS NOT NULL OR v_life IS NOT NULL;
     v_until := CASE WHEN p_batch[1] = 0 THEN t - v_life ELSE t END;
     -- Some of the lanes may have to be put off. What is looked at is locked meanwhile, so that it must not be many.
     v_look := CASE WHEN coalesce(v_delay, v_window) IS NULL THEN v_want ELSE greatest(v_want, 8) END;
@@ -129,7 +129,7 @@ BEGIN
     v_groups := array_fill(p_group, ARRAY[v_look]);
 
     -- As nearly always: each claim takes one lane, and no lane needs a look at more than its cursor and its head.
-    v_plain := p_partition = 0 AND NOT v_conflating AND NOT v_timed AND p_batch[1] > 0
+    v_plain := p_partition = 0 AND NOT v_conflating AND NOT v_by_time AND p_batch[1] > 0
                AND 1 = ALL (p_lanes) AND p_batch[1] = ALL (p_batch);
     IF v_plain THEN
         SELECT coalesce(bool_and(k.committed >= k.probe_until AND (k.lease IS NULL OR p_forgiving) AND NOT (k.failing OR k.parked)
@@ -195,7 +195,7 @@ BEGIN
             v_attempts := 0;
             v_dead := 0;
             v_dropped := 0;
-            v_later := NULL;
+            v_ready_at := NULL;
             v_park := c.parked;
             IF c.lease IS NOT NULL AND NOT p_forgiving THEN
                 -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
@@ -225,15 +225,15 @@ BEGIN
                 v_dropped := r.dropped;
                 v_gone := v_gone + v_dead + v_dropped;
                 v_more := v_more OR r.more;
-                v_later := CASE WHEN r.more THEN t END;
+                v_ready_at := CASE WHEN r.more THEN t END;
             END IF;
-            IF v_failing AND v_later IS NULL THEN
+            IF v_failing AND v_ready_at IS NULL THEN
                 SELECT * INTO r FROM fairlane.past_failures(p_shard, p_queue, c.partition_id, p_group, c.committed, v_first, c.head, o, t);
                 v_first := r.first;
                 v_attempts := r.attempts;
                 v_dead := v_dead + r.dead;
                 v_died := v_died + r.dead;
-                v_later := CASE WHEN r.stuck THEN fairlane.never() END;
+                v_ready_at := CASE WHEN r.stuck THEN fairlane.never() END;
                 v_park := v_park OR r.stuck AND o ->> 'on_exhausted' = 'park';
                 v_failing := r.failing;
                 v_stop := r.stop;
@@ -242,29 +242,29 @@ BEGIN
                 v_moved := v_moved || c.partition_id;
             END IF;
             IF c.head <= v_first THEN
-                v_later := t;
+                v_ready_at := t;
                 v_probe := 0;
                 v_failing := true;  -- as far as something still stands in its way
-            ELSIF v_timed OR v_park OR v_later IS NOT NULL OR c.paused_at IS NOT NULL THEN
+            ELSIF v_by_time OR v_park OR v_ready_at IS NOT NULL OR c.paused_at IS NOT NULL THEN
                 IF v_park OR c.paused_at IS NOT NULL THEN
-                    v_later := fairlane.never();
+                    v_ready_at := fairlane.never();
                 END IF;
                 v_paused_lanes := CASE WHEN c.paused_at IS NULL THEN v_paused_lanes ELSE v_paused_lanes || c.partition_id END;
                 IF c.last_at + v_window > t THEN
-                    v_later := greatest(v_later, c.last_at + v_window);
+                    v_ready_at := greatest(v_ready_at, c.last_at + v_window);
                 END IF;
                 IF c.last_at + v_delay > t THEN
                     v_stop := least(v_stop, fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond'));
                     IF v_stop <= v_first THEN
-                        v_later := greatest(v_later, fairlane.due_at(p_shard, c.partition_id, v_first, v_delay));
+                        v_ready_at := greatest(v_ready_at, fairlane.due_at(p_shard, c.partition_id, v_first, v_delay));
                     END IF;
                 END IF;
-                v_later := CASE WHEN v_batch = 0 THEN coalesce(v_later, t) ELSE v_later END;
+                v_ready_at := CASE WHEN v_batch = 0 THEN coalesce(v_ready_at, t) ELSE v_ready_at END;
             END IF;
-            IF v_later IS NOT NULL THEN
+            IF v_ready_at IS NOT NULL THEN
                 d_partition := d_partition || c.partition_id;
                 d_empty := d_empty || (c.head <= v_first);
-                d_at := d_at || v_later;
+                d_at := d_at || v_ready_at;
                 d_first := d_first || v_first;
                 d_probe := d_probe || v_probe;
                 d_park := d_park || v_park;

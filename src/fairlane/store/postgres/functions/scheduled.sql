@@ -3,30 +3,30 @@ CREATE OR REPLACE FUNCTION fairlane.at_us(p_us bigint) RETURNS timestamptz LANGU
     SELECT timestamptz 'epoch' + p_us * interval '1 microsecond';
 $$;
 
--- Where messages with one of these keys wait in a partition: a UUIDv7 that was at most a minute old when it was scheduled lies in a
--- bundle made in the minute after its time; all other ids lie in bundle_keys.
-CREATE OR REPLACE FUNCTION fairlane.waiting(p_shard int, p_partition bigint, p_keys bigint[], p_id_times bigint[])
+-- Scheduled messages of a partition with one of these keys: a UUIDv7 that was at most a minute old when it was scheduled lies in a
+-- bundle made in the minute after its time; all other ids lie in scheduled_keys.
+CREATE OR REPLACE FUNCTION fairlane.find_scheduled(p_shard int, p_partition bigint, p_keys bigint[], p_id_times bigint[])
 RETURNS TABLE (item int, bundle_id uuid, at int, due bigint, head bytea)
 LANGUAGE sql AS $$
     SELECT g.i::int, b.id, k.i::int, m.due[k.i], substring(m.body FROM coalesce(m.ends[k.i - 1], 0) + 1 FOR 2200)
     FROM unnest(p_keys, p_id_times) WITH ORDINALITY g(key, id_at, i)
     CROSS JOIN LATERAL (
-        SELECT x.bundle_id AS id FROM fairlane.bundle_keys x
+        SELECT x.bundle_id AS id FROM fairlane.scheduled_keys x
         WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.key = g.key
         UNION ALL
-        SELECT y.id FROM fairlane.bundles y
+        SELECT y.id FROM fairlane.scheduled_bundles y
         WHERE y.shard = p_shard AND y.partition_id = p_partition AND g.id_at >= 0
           AND y.created_at BETWEEN to_timestamp(g.id_at / 1000.0) AND to_timestamp(g.id_at / 1000.0) + interval '61 s') f
-    JOIN fairlane.bundles b ON b.shard = p_shard AND b.id = f.id
-    JOIN fairlane.bundle_messages m ON m.shard = p_shard AND m.id = f.id
+    JOIN fairlane.scheduled_bundles b ON b.shard = p_shard AND b.id = f.id
+    JOIN fairlane.scheduled_messages m ON m.shard = p_shard AND m.id = f.id
     CROSS JOIN LATERAL unnest(m.keys) WITH ORDINALITY k(key, i)
     WHERE k.key = g.key AND k.i > b.taken;
 $$;
 
--- Keeps messages of one shard until they are due. What has one value per message is flattened: slice i has the elements
--- p_upto[i - 1] + 1 to p_upto[i], in the order of its bundles, which p_bundle_* describe. One row per slice, or several d: k kept, by
+-- Schedules messages of one shard. What has one value per message is flattened: slice i has the elements
+-- p_upto[i - 1] + 1 to p_upto[i], in the order of its bundles, which p_bundle_* describe. One row per slice, or several d: k added, by
 -- the time `at`, d known already, g its partition is gone.
-CREATE OR REPLACE FUNCTION fairlane.schedule(
+CREATE OR REPLACE FUNCTION fairlane.add_scheduled(
     p_shard int,
     p_ids bigint[],
     p_queues bigint[],
@@ -100,7 +100,7 @@ BEGIN
             WHERE p_window[i] > 0 AND fairlane.is_known(p_shard, p_ids[i], f.pos)
             UNION ALL
             SELECT w.item, -1, w.due, w.head, NULL, NULL
-            FROM fairlane.waiting(p_shard, p_ids[i], p_keys[lo : hi], p_id_times[lo : hi]) w
+            FROM fairlane.find_scheduled(p_shard, p_ids[i], p_keys[lo : hi], p_id_times[lo : hi]) w
         LOOP
             CONTINUE WHEN NOT coalesce(p_given[lo + r.item - 1], false) AND p_id_times[lo + r.item - 1] > v.doubted_until_ms;
             v_skip[i] := true;
@@ -108,7 +108,7 @@ BEGIN
         END LOOP;
     END LOOP;
 
-    INSERT INTO fairlane.bundle_messages (shard, id, due, ends, keys, body)
+    INSERT INTO fairlane.scheduled_messages (shard, id, due, ends, keys, body)
     SELECT p_shard, b.id,
            CASE WHEN b.relative THEN ARRAY(SELECT t_us + x.at FROM unnest(p_due[b.f : b.f + b.n - 1]) WITH ORDINALITY x(at, o) ORDER BY x.o)
                 ELSE p_due[b.f : b.f + b.n - 1] END,
@@ -118,7 +118,7 @@ BEGIN
     WHERE NOT v_skip[b.s]
     ON CONFLICT (shard, id) DO NOTHING;  -- whoever was in doubt waits for the other, and finds its messages kept
 
-    INSERT INTO fairlane.bundles (shard, id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, keyed)
+    INSERT INTO fairlane.scheduled_bundles (shard, id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, keyed)
     SELECT p_shard, b.id, p_ids[b.s], p_queues[b.s], p_names[b.s], t,
            fairlane.at_us(p_due[b.f] + CASE WHEN b.relative THEN t_us ELSE 0 END),
            fairlane.at_us(p_due[b.f + b.n - 1] + CASE WHEN b.relative THEN t_us ELSE 0 END), b.n,
@@ -129,7 +129,7 @@ BEGIN
     ON CONFLICT (shard, id) DO NOTHING;
 
     IF v_stale THEN
-        INSERT INTO fairlane.bundle_keys (shard, partition_id, key, bundle_id)
+        INSERT INTO fairlane.scheduled_keys (shard, partition_id, key, bundle_id)
         SELECT p_shard, p_ids[b.s], p_keys[j], b.id
         FROM unnest(p_bundle_ids, p_bundle_slice, p_bundle_first, p_bundle_n) b(id, s, f, n)
         CROSS JOIN LATERAL generate_series(b.f, b.f + b.n - 1) j
@@ -143,7 +143,7 @@ END $$;
 
 -- Opens bundles of one shard with up to p_limit messages that are due, oldest first; others are kept out until the end of the
 -- transaction. A last row without an id has in `next_due` from when on there may be more.
-CREATE OR REPLACE FUNCTION fairlane.due(p_shard int, p_limit int, p_bytes int, p_now timestamptz)
+CREATE OR REPLACE FUNCTION fairlane.due_scheduled(p_shard int, p_limit int, p_bytes int, p_now timestamptz)
 RETURNS TABLE (id uuid, partition_id bigint, queue_id bigint, partition_name text, n int, taken int, due bigint[], next_due bigint,
                keys bigint[], ends int[], body bytea)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -160,14 +160,14 @@ DECLARE
     m record;
 BEGIN
     FOR b IN SELECT x.id, x.partition_id, x.queue_id, x.partition_name::text AS partition_name, x.n, x.taken, x.next_at
-             FROM fairlane.bundles x WHERE x.shard = p_shard AND x.next_at <= t
+             FROM fairlane.scheduled_bundles x WHERE x.shard = p_shard AND x.next_at <= t
              ORDER BY x.next_at, x.id LIMIT p_limit + 1 FOR UPDATE SKIP LOCKED
     LOOP
         IF v_count >= p_limit OR v_bytes >= p_bytes THEN
             v_cut := least(v_cut, (extract(epoch FROM b.next_at) * 1000000)::bigint);
             EXIT;
         END IF;
-        SELECT x.due, x.ends, x.keys INTO m FROM fairlane.bundle_messages x WHERE x.shard = p_shard AND x.id = b.id;
+        SELECT x.due, x.ends, x.keys INTO m FROM fairlane.scheduled_messages x WHERE x.shard = p_shard AND x.id = b.id;
         v_upto := b.taken;
         WHILE v_upto < b.n AND m.due[v_upto + 1] <= t_us AND v_upto - b.taken < p_limit - v_count LOOP
             v_upto := v_upto + 1;
@@ -180,7 +180,7 @@ BEGIN
                             m.due[v_upto + 1], m.keys[b.taken + 1 : v_upto],
                             ARRAY(SELECT e.at - v_low FROM unnest(m.ends[b.taken + 1 : v_upto]) WITH ORDINALITY e(at, i) ORDER BY e.i),
                             substring(x.body FROM v_low + 1 FOR m.ends[v_upto] - v_low)
-                     FROM fairlane.bundle_messages x WHERE x.shard = p_shard AND x.id = b.id;
+                     FROM fairlane.scheduled_messages x WHERE x.shard = p_shard AND x.id = b.id;
     END LOOP;
     IF v_cut IS NOT NULL THEN
         RETURN QUERY SELECT NULL::uuid, 0::bigint, 0::bigint, NULL::text, 0, 0, NULL::bigint[], v_cut, NULL::bigint[], NULL::int[], NULL::bytea;
@@ -188,7 +188,7 @@ BEGIN
 END $$;
 
 -- Takes one message, the p_at-th, out of a bundle that the caller holds.
-CREATE OR REPLACE FUNCTION fairlane.take_out(p_shard int, p_id uuid, p_at int) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION fairlane.take_out_scheduled(p_shard int, p_id uuid, p_at int) RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     b record;
@@ -196,26 +196,26 @@ DECLARE
     v_low int;
     v_due bigint[];
 BEGIN
-    SELECT x.partition_id, x.n, x.taken, x.keyed INTO b FROM fairlane.bundles x WHERE x.shard = p_shard AND x.id = p_id;
-    SELECT x.due, x.ends, x.keys, x.body INTO m FROM fairlane.bundle_messages x WHERE x.shard = p_shard AND x.id = p_id;
+    SELECT x.partition_id, x.n, x.taken, x.keyed INTO b FROM fairlane.scheduled_bundles x WHERE x.shard = p_shard AND x.id = p_id;
+    SELECT x.due, x.ends, x.keys, x.body INTO m FROM fairlane.scheduled_messages x WHERE x.shard = p_shard AND x.id = p_id;
     IF b.keyed THEN
-        DELETE FROM fairlane.bundle_keys k
+        DELETE FROM fairlane.scheduled_keys k
         WHERE k.shard = p_shard AND k.partition_id = b.partition_id AND k.key = m.keys[p_at] AND k.bundle_id = p_id;
     END IF;
     IF b.taken + 1 = b.n THEN
-        DELETE FROM fairlane.bundle_messages x WHERE x.shard = p_shard AND x.id = p_id;
-        DELETE FROM fairlane.bundles x WHERE x.shard = p_shard AND x.id = p_id;
+        DELETE FROM fairlane.scheduled_messages x WHERE x.shard = p_shard AND x.id = p_id;
+        DELETE FROM fairlane.scheduled_bundles x WHERE x.shard = p_shard AND x.id = p_id;
         RETURN;
     END IF;
     v_low := coalesce(m.ends[p_at - 1], 0);
     v_due := m.due[: p_at - 1] || m.due[p_at + 1 :];
-    UPDATE fairlane.bundle_messages x
+    UPDATE fairlane.scheduled_messages x
     SET due = v_due, keys = m.keys[: p_at - 1] || m.keys[p_at + 1 :],
         ends = m.ends[: p_at - 1] || ARRAY(SELECT e.at - (m.ends[p_at] - v_low) FROM unnest(m.ends[p_at + 1 :]) WITH ORDINALITY e(at, i)
                                            ORDER BY e.i),
         body = substring(m.body FROM 1 FOR v_low) || substring(m.body FROM m.ends[p_at] + 1)
     WHERE x.shard = p_shard AND x.id = p_id;
-    UPDATE fairlane.bundles x
+    UPDATE fairlane.scheduled_bundles x
     SET n = b.n - 1, last_at = fairlane.at_us(v_due[b.n - 1]),
         next_at = CASE WHEN p_at = b.taken + 1 THEN fairlane.at_us(v_due[p_at]) ELSE x.next_at END
     WHERE x.shard = p_shard AND x.id = p_id;
@@ -223,7 +223,7 @@ END $$;
 
 -- Cancels a message that waits, whose id stands in its stored form as p_quoted, or with p_move lets it be due at p_due, NULL p_delay_ms
 -- from now; it is then in a bundle p_new of its own. Its time, or the old one, in microseconds; NULL if it does not wait.
-CREATE OR REPLACE FUNCTION fairlane.unschedule(
+CREATE OR REPLACE FUNCTION fairlane.change_scheduled(
     p_shard int, p_partition bigint, p_keys bigint[], p_id_ms bigint, p_quoted bytea, p_move boolean, p_due bigint, p_delay_ms bigint,
     p_new uuid, p_now timestamptz
 ) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '5s' AS $$
@@ -236,51 +236,51 @@ DECLARE
     v_key bigint;
     v_message bytea;
 BEGIN
-    v_ids := ARRAY(SELECT x.bundle_id FROM fairlane.waiting(p_shard, p_partition, p_keys, array_fill(p_id_ms, ARRAY[cardinality(p_keys)])) x);
-    PERFORM 1 FROM fairlane.bundles x WHERE x.shard = p_shard AND x.id = ANY (v_ids) ORDER BY x.id FOR UPDATE;
+    v_ids := ARRAY(SELECT x.bundle_id FROM fairlane.find_scheduled(p_shard, p_partition, p_keys, array_fill(p_id_ms, ARRAY[cardinality(p_keys)])) x);
+    PERFORM 1 FROM fairlane.scheduled_bundles x WHERE x.shard = p_shard AND x.id = ANY (v_ids) ORDER BY x.id FOR UPDATE;
     -- Under the locks: it may have become due meanwhile.
     SELECT x.bundle_id, x.at, x.due INTO w
-    FROM fairlane.waiting(p_shard, p_partition, p_keys, array_fill(p_id_ms, ARRAY[cardinality(p_keys)])) x
+    FROM fairlane.find_scheduled(p_shard, p_partition, p_keys, array_fill(p_id_ms, ARRAY[cardinality(p_keys)])) x
     WHERE substring(x.head FROM 62 FOR length(p_quoted)) = p_quoted AND x.bundle_id = ANY (v_ids) LIMIT 1;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    SELECT x.queue_id, x.partition_name, x.created_at, x.keyed INTO b FROM fairlane.bundles x WHERE x.shard = p_shard AND x.id = w.bundle_id;
+    SELECT x.queue_id, x.partition_name, x.created_at, x.keyed INTO b FROM fairlane.scheduled_bundles x WHERE x.shard = p_shard AND x.id = w.bundle_id;
     SELECT m.keys[w.at], substring(m.body FROM coalesce(m.ends[w.at - 1], 0) + 1 FOR m.ends[w.at] - coalesce(m.ends[w.at - 1], 0))
-    INTO v_key, v_message FROM fairlane.bundle_messages m WHERE m.shard = p_shard AND m.id = w.bundle_id;
-    PERFORM fairlane.take_out(p_shard, w.bundle_id, w.at);
+    INTO v_key, v_message FROM fairlane.scheduled_messages m WHERE m.shard = p_shard AND m.id = w.bundle_id;
+    PERFORM fairlane.take_out_scheduled(p_shard, w.bundle_id, w.at);
     IF NOT p_move THEN
         RETURN w.due;
     END IF;
     t_us := (extract(epoch FROM coalesce(p_now, clock_timestamp())) * 1000000)::bigint;
     t_us := coalesce(p_due, t_us + p_delay_ms * 1000);
-    INSERT INTO fairlane.bundles (shard, id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, keyed)
+    INSERT INTO fairlane.scheduled_bundles (shard, id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, keyed)
     VALUES (p_shard, p_new, p_partition, b.queue_id, b.partition_name, b.created_at, fairlane.at_us(t_us), fairlane.at_us(t_us), 1, b.keyed);
-    INSERT INTO fairlane.bundle_messages (shard, id, due, ends, keys, body)
+    INSERT INTO fairlane.scheduled_messages (shard, id, due, ends, keys, body)
     VALUES (p_shard, p_new, ARRAY[t_us], ARRAY[length(v_message)], ARRAY[v_key], v_message);
     IF b.keyed THEN
-        INSERT INTO fairlane.bundle_keys (shard, partition_id, key, bundle_id) VALUES (p_shard, p_partition, v_key, p_new)
+        INSERT INTO fairlane.scheduled_keys (shard, partition_id, key, bundle_id) VALUES (p_shard, p_partition, v_key, p_new)
         ON CONFLICT (shard, partition_id, key) DO NOTHING;
     END IF;
     RETURN t_us;
 END $$;
 
--- Leaves behind what was fired of bundles that the caller holds. p_next NULL: tried again in a second; p_over: nothing is left.
-CREATE OR REPLACE FUNCTION fairlane.proceed(
+-- Leaves behind what was appended of bundles that the caller holds. p_next NULL: tried again in a second; p_over: nothing is left.
+CREATE OR REPLACE FUNCTION fairlane.proceed_scheduled(
     p_shard int, p_ids uuid[], p_taken int[], p_next bigint[], p_over uuid[], p_partitions bigint[], p_keys bigint[], p_key_ids uuid[],
     p_hole_ids uuid[], p_holes int[], p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 #variable_conflict use_column
 BEGIN
-    DELETE FROM fairlane.bundle_keys k USING unnest(p_partitions, p_keys, p_key_ids) g(partition_id, key, id)
+    DELETE FROM fairlane.scheduled_keys k USING unnest(p_partitions, p_keys, p_key_ids) g(partition_id, key, id)
     WHERE k.shard = p_shard AND k.partition_id = g.partition_id AND k.key = g.key AND k.bundle_id = g.id;
-    DELETE FROM fairlane.bundle_messages m USING unnest(p_over) o(id) WHERE m.shard = p_shard AND m.id = o.id;
-    DELETE FROM fairlane.bundles b USING unnest(p_over) o(id) WHERE b.shard = p_shard AND b.id = o.id;
+    DELETE FROM fairlane.scheduled_messages m USING unnest(p_over) o(id) WHERE m.shard = p_shard AND m.id = o.id;
+    DELETE FROM fairlane.scheduled_bundles b USING unnest(p_over) o(id) WHERE b.shard = p_shard AND b.id = o.id;
     -- From the last on, so that the others stay in place.
     FOR i IN REVERSE cardinality(p_holes) .. 1 LOOP
-        PERFORM fairlane.take_out(p_shard, p_hole_ids[i], p_holes[i]);
+        PERFORM fairlane.take_out_scheduled(p_shard, p_hole_ids[i], p_holes[i]);
     END LOOP;
-    UPDATE fairlane.bundles b
+    UPDATE fairlane.scheduled_bundles b
     SET taken = u.taken, next_at = coalesce(fairlane.at_us(u.next), coalesce(p_now, clock_timestamp()) + interval '1 second')
     FROM unnest(p_ids, p_taken, p_next) u(id, taken, next)
     WHERE b.shard = p_shard AND b.id = u.id;
@@ -292,11 +292,11 @@ CREATE OR REPLACE FUNCTION fairlane.clear_scheduled(p_shard int, p_partitions bi
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids uuid[] := ARRAY(SELECT b.id FROM fairlane.bundles b WHERE b.shard = p_shard AND b.partition_id = ANY (p_partitions)
+    v_ids uuid[] := ARRAY(SELECT b.id FROM fairlane.scheduled_bundles b WHERE b.shard = p_shard AND b.partition_id = ANY (p_partitions)
                           FOR UPDATE SKIP LOCKED);
 BEGIN
-    DELETE FROM fairlane.bundle_messages x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
-    DELETE FROM fairlane.bundle_keys x
+    DELETE FROM fairlane.scheduled_messages x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
+    DELETE FROM fairlane.scheduled_keys x
     WHERE x.shard = p_shard AND x.partition_id = ANY (p_partitions) AND x.bundle_id = ANY (v_ids);
-    DELETE FROM fairlane.bundles x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
+    DELETE FROM fairlane.scheduled_bundles x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
 END $$;
