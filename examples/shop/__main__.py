@@ -32,13 +32,13 @@ async def broker() -> AsyncIterator[str]:
             while " on http://" not in (line := (await process.stderr.readline()).decode()):
                 if not line:
                     raise RuntimeError("the broker did not start")
-            reading = asyncio.create_task(process.stderr.read())
+            rest = asyncio.create_task(process.stderr.read())
             yield line.partition(" on ")[2].partition(",")[0]
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             await process.wait()
-        await reading
+        await rest
 
 
 @contextlib.asynccontextmanager

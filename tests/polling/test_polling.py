@@ -169,14 +169,14 @@ async def test_one_poller_reads_a_source_at_a_time_and_another_stands_by(polling
 
 async def test_a_full_queue_holds_the_poller_and_loses_nothing(polling: Polling) -> None:
     await polling.test.client.configure("events", max_size=20)
-    reading = asyncio.create_task(polling.once())
+    polled = asyncio.create_task(polling.once())
     seen: list[str] = []
     async with asyncio.timeout(30):
         while len(seen) < 35:
             batch = await polling.test.client.pop("events", batch=20, partitions=20, auto_ack=True)
             seen += [message.data["key"] for message in batch]
             await asyncio.sleep(0.02)
-    assert (await reading).created == 35
+    assert (await polled).created == 35
     assert sorted(map(int, seen)) == list(range(1, 36))
 
 

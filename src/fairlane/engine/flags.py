@@ -51,7 +51,7 @@ class Flags:
         try:
             self._on = await self._store.flags.on()
         except FairlaneError as error:
-            log.warning("cannot look at the flags now, they stay as they were: %s", error)
+            log.warning("cannot read the flags now, they stay as they were: %s", error)
 
     async def stop(self) -> None:
         if self._looking is not None:

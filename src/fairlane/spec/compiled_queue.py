@@ -81,7 +81,7 @@ def decoded(payload: bytes) -> dict[str, Any]:
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """What becomes of a message."""
+    """A preview of what becomes of a message."""
 
     queue: str
     partition: str
