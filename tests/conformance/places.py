@@ -146,7 +146,7 @@ class SqlitePlace:
             loop.call_soon_threadsafe(entered.set)
             leave.wait(ARRIVAL_SECONDS_MAX * 3)
 
-        holding = asyncio.create_task(database.write(occupy))
+        holding = database.write(occupy)
         await entered.wait()
 
         async def arrived(*tasks: asyncio.Task[Any]) -> None:
