@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import asyncpg
@@ -21,6 +22,7 @@ from tests.catalogue import postgres_schema, sqlite_schema
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
 
+T = TypeVar("T")
 DIALECTS = ("sqlite", "postgres")
 RELEASED = Path(__file__).parent.parent / "released"
 """The schema.sql of each release that has tables of its own, as <dialect>/<version>.sql."""
@@ -31,14 +33,19 @@ class Sqlite:
         self._path = path
 
     async def run(self, *statements: str) -> None:
-        with contextlib.closing(apsw.Connection(str(self._path))) as db:
+        def work(db: apsw.Connection) -> None:
             for statement in statements:
                 db.execute(statement.replace("fairlane.", ""))
 
+        await asyncio.to_thread(self._with, work)
+
     async def migrate(self) -> dict[str, Any]:
+        await asyncio.to_thread(self._with, migrate_sqlite)
+        return await asyncio.to_thread(self._with, sqlite_schema)
+
+    def _with(self, work: Callable[[apsw.Connection], T]) -> T:
         with contextlib.closing(apsw.Connection(str(self._path))) as db:
-            migrate_sqlite(db)
-            return sqlite_schema(db)
+            return work(db)
 
 
 class Postgres:

@@ -11,12 +11,14 @@ class Effects:
         self._port = port
 
     async def get(self, tenant: str, key: str, partition: PartitionId) -> bytes | None:
-        found = await self._port.read("effects.get", tenant=tenant, key=key)
+        found = await self._port.read("effects.get", shard=partition.shard, tenant=tenant, key=key)
         return bytes(found[0][0]) if found else None
 
     async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
         """Keep an effect, unless there is one under this key; the one that is there. Those whose time is over go, some
         with each call."""
-        await self._port.write("effects.forget")
-        [[found]] = await self._port.write("effects.keep", tenant=tenant, key=key, value=effect, seconds=seconds)
+        await self._port.write("effects.forget", shard=partition.shard)
+        [[found]] = await self._port.write(
+            "effects.keep", shard=partition.shard, tenant=tenant, key=key, value=effect, seconds=seconds
+        )
         return bytes(found)

@@ -34,15 +34,15 @@ RETURNING s.id;
 DELETE FROM fairlane.sources s WHERE s.tenant = :tenant AND s.name = :name RETURNING s.id;
 
 -- name: delete_records
-DELETE FROM fairlane.shadow_records r WHERE r.source_id = :source_id;
+DELETE FROM fairlane.shadow_records r WHERE r.shard = 0 AND r.source_id = :source_id;
 
 -- name: known
 SELECT r.key, r.hash FROM fairlane.shadow_records r
-WHERE r.source_id = :source_id AND r.key = ANY (ARRAY(SELECT k FROM json_array_elements_text(:keys::json) k));
+WHERE r.shard = 0 AND r.source_id = :source_id AND r.key = ANY (ARRAY(SELECT k FROM json_array_elements_text(:keys::json) k));
 
 -- name: unseen
 SELECT r.key FROM fairlane.shadow_records r
-WHERE r.source_id = :source_id AND r.sweep < :sweep ORDER BY r.sweep, r.key LIMIT :limit;
+WHERE r.shard = 0 AND r.source_id = :source_id AND r.sweep < :sweep ORDER BY r.sweep, r.key LIMIT :limit;
 
 -- name: step
 -- Its row is locked before anything else of the transaction: of two commits the second waits here, and finds the step
@@ -56,10 +56,10 @@ WHERE s.tenant = :tenant AND s.name = :name AND s.id = :source_id AND s.revision
 RETURNING s.id;
 
 -- name: see
-INSERT INTO fairlane.shadow_records AS r (source_id, key, hash, sweep)
-SELECT :source_id, u.key, u.value, :sweep FROM json_each_text(:seen::json) u
-ON CONFLICT (source_id, key) DO UPDATE SET hash = excluded.hash, sweep = excluded.sweep;
+INSERT INTO fairlane.shadow_records AS r (shard, source_id, key, hash, sweep)
+SELECT 0, :source_id, u.key, u.value, :sweep FROM json_each_text(:seen::json) u
+ON CONFLICT (shard, source_id, key) DO UPDATE SET hash = excluded.hash, sweep = excluded.sweep;
 
 -- name: forget
 DELETE FROM fairlane.shadow_records r
-WHERE r.source_id = :source_id AND r.key = ANY (ARRAY(SELECT g FROM json_array_elements_text(:gone::json) g));
+WHERE r.shard = 0 AND r.source_id = :source_id AND r.key = ANY (ARRAY(SELECT g FROM json_array_elements_text(:gone::json) g));

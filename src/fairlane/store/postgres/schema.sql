@@ -437,14 +437,14 @@ CREATE TABLE fairlane.sources (
     PRIMARY KEY (tenant, name)
 );
 
--- What is known of each record: the hash of its content, and the last sweep that saw it.
+-- What is known of each record: the hash of its content, and the last sweep that saw it. All in shard 0: a source knows no other.
 CREATE TABLE fairlane.shadow_records (
-    source_id bigint NOT NULL, key text COLLATE "C" NOT NULL,
+    shard int NOT NULL, source_id bigint NOT NULL, key text COLLATE "C" NOT NULL,
     hash text NOT NULL, sweep int NOT NULL,
-    PRIMARY KEY (source_id, key)
+    PRIMARY KEY (shard, source_id, key)
 );
 -- unseen: records that a sweep did not see.
-CREATE INDEX shadow_records_sweep ON fairlane.shadow_records (source_id, sweep);
+CREATE INDEX shadow_records_sweep ON fairlane.shadow_records (shard, source_id, sweep);
 
 -- Specs that were applied, every version of each.
 CREATE TABLE fairlane.specs (
@@ -458,12 +458,12 @@ CREATE INDEX specs_app ON fairlane.specs (tenant, app, version);
 
 -- What handlers did once for a message, so that another attempt need not do it again.
 CREATE TABLE fairlane.effects (
-    tenant text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL,
+    shard int NOT NULL, tenant text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL,
     value bytea NOT NULL, kept_until timestamptz NOT NULL,
-    PRIMARY KEY (tenant, key)
+    PRIMARY KEY (shard, tenant, key)
 );
 -- keep: those whose time is over.
-CREATE INDEX effects_kept_until ON fairlane.effects (kept_until);
+CREATE INDEX effects_kept_until ON fairlane.effects (shard, kept_until);
 
 -- Workers that told of themselves, each with what it said last.
 CREATE TABLE fairlane.workers (

@@ -16,6 +16,7 @@ DECLARE
     f record;
     s record;
     lo int;
+    v_forward_at timestamptz;
 BEGIN
     SELECT x.attempts, x.first_failed_at, x.failed_at, x.error, x.history INTO f FROM fairlane.failures x
     WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.group_id = p_group AND x.position = p_position;
@@ -23,6 +24,8 @@ BEGIN
     WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.first_pos <= p_position
     ORDER BY x.first_pos DESC LIMIT 1;
     lo := coalesce(s.ends[p_position - s.first_pos], 0);
+    SELECT p_now INTO v_forward_at FROM fairlane.queues q
+    WHERE q.id = p_queue AND jsonb_typeof(q.options -> 'dead_letter_queue') = 'string';
     INSERT INTO fairlane.dead_letters AS d
            (shard, partition_id, group_id, position, queue_id, message, message_created_at, error, attempts,
             first_failed_at, failed_at, history, forward_at)
@@ -31,8 +34,7 @@ BEGIN
             CASE WHEN p_charge IS NULL THEN coalesce(f.attempts, 0) ELSE greatest(f.attempts + p_charge, 1) END, least(f.first_failed_at, p_now), p_now,
             CASE WHEN f.attempts > 0 AND p_error IS NOT NULL AND f.failed_at < p_now
                  THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE coalesce(f.history, '[]') END,
-            (SELECT p_now FROM fairlane.queues q
-             WHERE q.id = p_queue AND jsonb_typeof(q.options -> 'dead_letter_queue') = 'string'))
+            v_forward_at)
     ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
     SET error = excluded.error, attempts = excluded.attempts, first_failed_at = excluded.first_failed_at,
         failed_at = excluded.failed_at, history = excluded.history, forward_at = excluded.forward_at,

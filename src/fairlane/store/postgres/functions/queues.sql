@@ -5,12 +5,13 @@ CREATE OR REPLACE FUNCTION fairlane.ensure(
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
     v_tenant int;
 BEGIN
     SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant;
     IF p_make THEN
         INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
-        SELECT v_tenant, w.name, w.namespace, w.task, p_options::jsonb, coalesce(p_now, clock_timestamp())
+        SELECT v_tenant, w.name, w.namespace, w.task, p_options::jsonb, t
         FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
         LEFT JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x ON true
         WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, whoever else makes them
@@ -32,8 +33,8 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_c
 DECLARE
     t timestamptz;
     v_missing bigint[];
-    v_new bigint[];
-    v_homes bigint[];
+    v_queues bigint[];
+    v_names text[];
 BEGIN
     IF p_make THEN
         SELECT array_agg(DISTINCT w.queue_id) INTO v_missing
@@ -45,18 +46,19 @@ BEGIN
     IF v_missing IS NOT NULL THEN
         PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_missing) ORDER BY q.id FOR UPDATE;
         t := coalesce(p_now, clock_timestamp());
-        WITH made AS (
-            INSERT INTO fairlane.partitions AS p (shard, queue_id, name, created_at, last_at)
-            SELECT DISTINCT p_shard, w.queue_id, w.name, t, t
-            FROM unnest(p_queues, p_names) w(queue_id, name)
-            CROSS JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.id = w.queue_id LIMIT 1) home
-            LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
-                               WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
-            WHERE x.id IS NULL
-            RETURNING p.id, p.queue_id)
-        SELECT array_agg(made.id), array_agg(made.queue_id) INTO v_new, v_homes FROM made;
+        SELECT array_agg(n.queue_id), array_agg(n.name) INTO v_queues, v_names
+        FROM (SELECT DISTINCT w.queue_id, w.name FROM unnest(p_queues, p_names) w(queue_id, name)
+              CROSS JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.id = w.queue_id LIMIT 1) q
+              LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
+                                 WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
+              WHERE x.id IS NULL) n;
+        INSERT INTO fairlane.partitions (shard, queue_id, name, created_at, last_at)
+        SELECT p_shard, n.queue_id, n.name, t, t FROM unnest(v_queues, v_names) n(queue_id, name);
         INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)
-        SELECT p_shard, n.id, g.id, 0 FROM unnest(v_new, v_homes) n(id, queue_id) JOIN fairlane.groups g ON g.queue_id = n.queue_id;
+        SELECT p_shard, x.id, g.id, 0 FROM unnest(v_queues, v_names) n(queue_id, name)
+        JOIN fairlane.groups g ON g.queue_id = n.queue_id
+        CROSS JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
+                            WHERE p.shard = p_shard AND p.queue_id = n.queue_id AND p.name = n.name LIMIT 1) x;
     END IF;
     RETURN QUERY
     SELECT x.id, w.queue_id, w.name
@@ -70,15 +72,16 @@ CREATE OR REPLACE FUNCTION fairlane.set_priority(p_shard int, p_partition bigint
 LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
+    t timestamptz;
     v_before interval;
 BEGIN
     SELECT p.priority_lead INTO v_before FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition FOR NO KEY UPDATE;
     IF v_before IS DISTINCT FROM p_lead AND v_before IS NOT NULL THEN
         UPDATE fairlane.partitions p SET priority_lead = p_lead WHERE p.shard = p_shard AND p.id = p_partition;
         PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition ORDER BY k.group_id FOR UPDATE;
+        t := coalesce(p_now, clock_timestamp());
         UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_lead
-        WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.lease IS NULL
-          AND k.ready_at <= least(coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()) - v_before + p_lead);
+        WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.lease IS NULL AND k.ready_at <= least(t, t - v_before + p_lead);
     END IF;
     RETURN v_before IS NOT NULL;
 END $$;
@@ -104,15 +107,19 @@ $$;
 -- had so far could let them: the pop that meets them decides by what holds now. Longer sleeps are those that a failure asked for.
 -- The caller holds the cursors, since before this statement: a pop in flight that puts a lane off is over, and seen here.
 CREATE OR REPLACE FUNCTION fairlane.wake(p_shard int, p_queues bigint[], p_delays int[], p_windows int[], p_now timestamptz) RETURNS void
-LANGUAGE sql AS $$
-    UPDATE fairlane.cursors k SET ready_at = t.now
-    FROM (SELECT coalesce(p_now, clock_timestamp()) AS now) t, fairlane.partitions p
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
+BEGIN
+    UPDATE fairlane.cursors k SET ready_at = t
+    FROM fairlane.partitions p
     JOIN unnest(p_queues, p_delays, p_windows) u(queue_id, delay, quiet) ON u.queue_id = p.queue_id
-    WHERE p.shard = p_shard AND k.shard = p_shard AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t.now
+    WHERE p.shard = p_shard AND k.shard = p_shard AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t
       AND (k.ready_at = fairlane.never()
            OR k.ready_at <= greatest(p.last_at + make_interval(secs => u.quiet),
                                      fairlane.due_at(p_shard, p.id, k.committed, make_interval(secs => u.delay))));
-$$;
+END $$;
 
 -- Takes out all messages of a queue's partitions in one shard, and forgets their ids; how many. p_partition 0 means all partitions.
 -- The caller holds their bundles, then the queue, and counts its depth anew.

@@ -271,6 +271,8 @@ CREATE OR REPLACE FUNCTION fairlane.proceed_scheduled(
     p_hole_ids uuid[], p_holes int[], p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 #variable_conflict use_column
+DECLARE
+    t timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     DELETE FROM fairlane.scheduled_keys k USING unnest(p_partitions, p_keys, p_key_ids) g(partition_id, key, id)
     WHERE k.shard = p_shard AND k.partition_id = g.partition_id AND k.key = g.key AND k.bundle_id = g.id;
@@ -281,7 +283,7 @@ BEGIN
         PERFORM fairlane.take_out_scheduled(p_shard, p_hole_ids[i], p_holes[i]);
     END LOOP;
     UPDATE fairlane.scheduled_bundles b
-    SET taken = u.taken, next_at = coalesce(fairlane.at_us(u.next), coalesce(p_now, clock_timestamp()) + interval '1 second')
+    SET taken = u.taken, next_at = coalesce(fairlane.at_us(u.next), t + interval '1 second')
     FROM unnest(p_ids, p_taken, p_next) u(id, taken, next)
     WHERE b.shard = p_shard AND b.id = u.id;
 END $$;

@@ -9,6 +9,7 @@ CREATE OR REPLACE FUNCTION fairlane.claim(
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
+    v_token uuid;
     t timestamptz := coalesce(p_now, clock_timestamp());
     t_end timestamptz := t + make_interval(secs => CASE WHEN p_lease_seconds > 0 THEN p_lease_seconds
                                                         ELSE (o ->> 'lease_seconds')::int END);
@@ -139,7 +140,8 @@ BEGIN
                             f_first := f_first || s.position;
                             f_upto := f_upto || s.position + 1;
                         ELSE
-                            UPDATE fairlane.failures f SET token = p_tokens[v_claim], due_at = t_end
+                            v_token := p_tokens[v_claim];
+                            UPDATE fairlane.failures f SET token = v_token, due_at = t_end
                             WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
                               AND f.position = s.position;
                         END IF;
