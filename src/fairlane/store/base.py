@@ -20,6 +20,7 @@ from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
 from fairlane.store.browse import Browse
 from fairlane.store.families.effects import Effects
+from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.sources import Sources
@@ -31,7 +32,7 @@ from fairlane.store.schedules import Schedules
 from fairlane.store.specs import Specs
 from fairlane.store.statistics import Statistics
 from fairlane.store.streams import Streams
-from fairlane.store.upkeep import Flags, Pauses, Retention
+from fairlane.store.upkeep import Pauses, Retention
 from fairlane.store.values import (
     Appended,
     DeadFilter,

@@ -11,16 +11,6 @@ from fairlane.model.queue import Paused
 from fairlane.model.retention import Retained, Step
 
 
-class Flags(Protocol):
-    """Flags: what operators turned on, for all brokers of the store."""
-
-    async def on(self) -> set[str]:
-        """Names of those that are on."""
-        ...
-
-    async def turn(self, name: str, on: bool) -> None: ...
-
-
 class Pauses(Protocol):
     """Pauses: what is kept from being read, paused by an operator, or stopped by a message whose attempts are used up.
 

@@ -12,6 +12,7 @@ import asyncpg
 from fairlane.errors import InvalidRequest, StoreUnsafe
 from fairlane.runtime.clock import Clock
 from fairlane.store.families.effects import Effects
+from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.sources import Sources
@@ -20,7 +21,6 @@ from fairlane.store.families.workers import Workers
 from fairlane.store.postgres.browse import Browse
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
 from fairlane.store.postgres.dead_letters import DeadLetters
-from fairlane.store.postgres.flags import Flags
 from fairlane.store.postgres.groups import Groups
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
@@ -69,7 +69,7 @@ class PostgresStore:
         self.statistics = Statistics(database, shards)
         self.traces = Traces(port)
         self.streams = Streams(database, shards, self.messages)
-        self.flags = Flags(database)
+        self.flags = Flags(port)
         self.operations = Operations(database, shards, self.messages)
         self.pauses = Pauses(database, shards)
         self.leadership = Leadership(port)

@@ -9,6 +9,7 @@ from typing import Any, Self
 from fairlane.runtime.clock import Clock
 from fairlane.store import base, browse, operations, scheduled, schedules, specs, statistics, streams, upkeep
 from fairlane.store.families.effects import Effects
+from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.sources import Sources
@@ -18,7 +19,6 @@ from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.browse import Browse
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
-from fairlane.store.sqlite.flags import Flags
 from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
@@ -47,7 +47,7 @@ class SqliteStore:
     statistics: statistics.Statistics
     traces: Traces
     streams: streams.Streams
-    flags: upkeep.Flags
+    flags: Flags
     operations: operations.Operations
     pauses: upkeep.Pauses
     leadership: Leadership
@@ -72,7 +72,7 @@ class SqliteStore:
         self.statistics = Statistics(database)
         self.traces = Traces(port)
         self.streams = Streams(database)
-        self.flags = Flags(database)
+        self.flags = Flags(port)
         self.operations = Operations(database)
         self.pauses = Pauses(database)
         self.leadership = Leadership(port)
