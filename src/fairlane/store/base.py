@@ -23,13 +23,13 @@ from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sources import Sources
+from fairlane.store.families.specs import Specs
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.operations import Operations
 from fairlane.store.scheduled import ScheduledMessages
-from fairlane.store.schedules import Schedules
-from fairlane.store.specs import Specs
 from fairlane.store.statistics import Statistics
 from fairlane.store.streams import Streams
 from fairlane.store.upkeep import Pauses, Retention
@@ -348,7 +348,7 @@ class Store(Protocol):
     @property
     def effects(self) -> Effects: ...
     @property
-    def specs(self) -> Specs: ...
+    def specs(self) -> Specs[Any]: ...
 
     @property
     def seals(self) -> bool:

@@ -23,7 +23,10 @@ from fairlane.model.queue import (
     labels_of,
     turns,
 )
+from fairlane.model.spec_version import SpecChange
+from fairlane.store.families.specs import SPECS, changed
 from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.port import Transaction
 from fairlane.store.postgres.shards import shard_of
 from fairlane.store.statements import load
 
@@ -177,6 +180,32 @@ class Queues:
         """A queue whose row the caller holds; its other rows are for `purge`."""
         for statement in ("delete", "delete_groups", "delete_data_keys", "to_purge"):
             await connection.execute(SQL[statement], queue_id)
+
+    async def declare(self, transaction: Transaction, change: SpecChange) -> None:
+        """Rows are locked by id, as everybody locks them."""
+        connection, tenant = transaction.connection, change.spec.tenant
+        wanted = {one.name: one for one in change.queues}
+        for name in sorted(name for name, one in wanted.items() if one.before is None):
+            # Its options are those that it is to have: nothing of it has to be counted or woken.
+            options = msgspec.json.encode(wanted[name].after).decode()
+            made = (tenant, name, *labels_of(name), options, self._database.time())
+            if await connection.fetchval(SQL["make"], *made) is None:
+                raise changed(name)
+        rows = await connection.fetch(SQL["lock"], tenant, [*wanted, *change.queues_gone])
+        if missing := wanted.keys() - {row["name"] for row in rows}:
+            raise changed(min(missing))
+        old = []
+        for row in rows:
+            name = row["name"]
+            if name in wanted and wanted[name].before is not None:
+                old.append(Reconfigured(row, wanted[name].after, row["namespace"], row["task"]))
+                if old[-1].before != wanted[name].before:
+                    raise changed(name)
+        await self.reconfigure(connection, old)
+        for row in rows:
+            if row["name"] not in wanted:
+                await self.drop(connection, row["id"])
+        await self.note_changes(connection, [*(row["id"] for row in rows), SPECS])
 
     async def note_changes(self, connection: asyncpg.Connection[Any], queue_ids: Sequence[int]) -> None:
         """Last in a transaction: until its commit other changes wait, so that versions rise in commit order."""

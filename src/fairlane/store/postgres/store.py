@@ -15,7 +15,9 @@ from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sources import Sources
+from fairlane.store.families.specs import Specs
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.postgres.browse import Browse
@@ -32,9 +34,7 @@ from fairlane.store.postgres.question import Question
 from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.scheduled import ScheduledMessages
-from fairlane.store.postgres.schedules import Schedules
 from fairlane.store.postgres.shards import SHARDS_MAX
-from fairlane.store.postgres.specs import Specs
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.sealed.vault import Vault
@@ -77,11 +77,11 @@ class PostgresStore:
         self.keys = Keys(port)
         self.vault: Vault | None = None
         self.scheduled = ScheduledMessages(database, shards, self.messages)
-        self.schedules = Schedules(database, self.messages)
+        self.schedules = Schedules(port)
         self.workers = Workers(port)
         self.sources = Sources(port)
         self.effects = Effects(port)
-        self.specs = Specs(database, self.queues)
+        self.specs = Specs(port, self.queues)
 
     @classmethod
     async def open(

@@ -18,8 +18,9 @@ from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
-from fairlane.store import base, scheduled, schedules, streams
+from fairlane.store import base, scheduled, streams
 from fairlane.store.families.effects import Effects
+from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
 from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
@@ -256,7 +257,7 @@ def _state(query_id: UUID, key: str) -> str:
 
 
 class SealedSchedules(Over):
-    _family: schedules.Schedules
+    _family: Schedules
 
     async def transact(
         self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]

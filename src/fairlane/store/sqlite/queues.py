@@ -24,8 +24,11 @@ from fairlane.model.queue import (
     labels_of,
     turns,
 )
+from fairlane.model.spec_version import SpecChange
+from fairlane.store.families.specs import SPECS, changed
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
+from fairlane.store.sqlite.port import Transaction
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES as SQL
 from fairlane.store.sqlite.seeding import SQL as GROUPS
@@ -101,6 +104,22 @@ class Queues:
         if deleted:
             await self.purge()
         return deleted
+
+    async def declare(self, transaction: Transaction, change: SpecChange) -> None:
+        db, now, tenant = transaction.db, transaction.now, change.spec.tenant
+        for one in change.queues:
+            queue = get(db, tenant, one.name)
+            if (queue.options if queue else None) != one.before:
+                raise changed(one.name)
+            if queue is None:
+                queue = make_queue(db, now, (tenant, one.name), one.after, labels_of(one.name))
+                note_change(db, queue.id)
+            else:
+                reconfigure(db, now, queue, msgspec.structs.replace(queue, options=one.after))
+        for name in change.queues_gone:
+            if (gone := get(db, tenant, name)) is not None:
+                delete(db, gone.id)
+        note_change(db, SPECS)
 
     async def purge(self) -> None:
         """Remove the rows of deleted queues, also of those that an earlier process was removing."""

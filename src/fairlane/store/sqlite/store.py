@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store import base, browse, operations, scheduled, schedules, specs, statistics, streams, upkeep
+from fairlane.store import base, browse, operations, scheduled, statistics, streams, upkeep
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sources import Sources
+from fairlane.store.families.specs import Specs
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 from fairlane.store.sealed.vault import Vault
@@ -23,13 +25,11 @@ from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.pauses import Pauses
-from fairlane.store.sqlite.port import Port
+from fairlane.store.sqlite.port import Port, Transaction
 from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.rows import rows
 from fairlane.store.sqlite.scheduled import ScheduledMessages
-from fairlane.store.sqlite.schedules import Schedules
-from fairlane.store.sqlite.specs import Specs
 from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.writer import SAVE_CLOCK
@@ -54,11 +54,11 @@ class SqliteStore:
     retention: upkeep.Retention
     keys: Keys
     scheduled: scheduled.ScheduledMessages
-    schedules: schedules.Schedules
+    schedules: Schedules
     workers: Workers
     sources: Sources
     effects: Effects
-    specs: specs.Specs
+    specs: Specs[Transaction]
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -80,11 +80,11 @@ class SqliteStore:
         self.keys = Keys(port)
         self.vault: Vault | None = None
         self.scheduled = ScheduledMessages(database)
-        self.schedules = Schedules(database)
+        self.schedules = Schedules(port)
         self.workers = Workers(port)
         self.sources = Sources(port)
         self.effects = Effects(port)
-        self.specs = Specs(database, queues)
+        self.specs = Specs(port, queues)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

@@ -1,0 +1,78 @@
+"""Specs that were applied, by tenant: every version, for good."""
+
+from __future__ import annotations
+
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from fairlane.errors import Conflict
+from fairlane.model.spec_version import SpecChange, SpecVersion
+from fairlane.store.families.port import Port, Transaction, Tx, Value, struct
+from fairlane.store.families.schedules import put_values
+
+SPECS: Final = 0
+"""In the place of a queue's id among the changes of the catalogue: a spec was applied."""
+_Tx = TypeVar("_Tx", bound=Transaction, contravariant=True)
+
+
+class Queues(Protocol[_Tx]):
+    """The queues of the store whose specs these are."""
+
+    async def declare(self, transaction: _Tx, change: SpecChange) -> None:
+        """Do what a spec changes of queues, and note that and SPECS as changes of the catalogue."""
+        ...
+
+    async def purge(self) -> None: ...
+
+
+class Specs(Generic[Tx]):
+    def __init__(self, port: Port[Tx], queues: Queues[Tx]) -> None:
+        self._port = port
+        self._queues = queues
+
+    async def apply(self, change: SpecChange) -> SpecVersion:
+        """Record the version, make and configure its queues, delete those that are gone, and put its schedules, all of
+        it or nothing; the version as it is stored. A new queue gets labels from its name, an old one keeps its own.
+
+        Conflict, and nothing done, if that version is taken, a queue is not what it was `before`, or one cannot become
+        what it is to be. The version of the catalogue rises for each queue, and once more for SPECS."""
+        values: dict[str, Value] = msgspec.structs.asdict(change.spec)
+
+        async def work(transaction: Tx) -> SpecVersion:
+            recorded = await transaction.run("specs.record", **values)
+            if not recorded:
+                raise Conflict("another spec was applied meanwhile; plan again")
+            # Before the queues: a schedule that fires locks its row before theirs.
+            for schedule in change.schedules:
+                await transaction.run("schedules.put", **put_values(schedule))
+            for name in change.schedules_gone:
+                await transaction.run("schedules.delete", tenant=change.spec.tenant, name=name)
+            await self._queues.declare(transaction, change)
+            return msgspec.structs.replace(change.spec, applied_at=recorded[0][0])
+
+        applied = await self._port.transact(work)
+        if change.queues_gone:
+            await self._queues.purge()
+        return applied
+
+    async def in_force(self, tenant: str) -> list[SpecVersion]:
+        """The latest version of each app, by name."""
+        return await self._read("specs.in_force", tenant=tenant)
+
+    async def get(self, tenant: str, version: int) -> SpecVersion | None:
+        found = await self._read("specs.get", tenant=tenant, version=version)
+        return found[0] if found else None
+
+    async def versions(
+        self, tenant: str, *, app: str | None = None, before: int | None = None, limit: int = 100
+    ) -> list[SpecVersion]:
+        """Of one app or of all, newest first, without their texts; `before` is the last one seen."""
+        return await self._read("specs.versions", tenant=tenant, app=app, before=before, limit=limit)
+
+    async def _read(self, statement: str, **values: Value) -> list[SpecVersion]:
+        return [struct(SpecVersion, row) for row in await self._port.read(statement, **values)]
+
+
+def changed(name: str) -> Conflict:
+    return Conflict(f"queue {name!r:.80} was changed meanwhile; plan again")
