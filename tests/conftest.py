@@ -27,11 +27,11 @@ LONG = "tests/stateful/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
+    def order(item: pytest.Item) -> int:
         return next((n for n, path in enumerate(WAITING) if item.nodeid.startswith(path)), len(WAITING))
 
     long = [item for item in items if item.nodeid.startswith(LONG)]
-    rest = sorted((item for item in items if not item.nodeid.startswith(LONG)), key=place)
+    rest = sorted((item for item in items if not item.nodeid.startswith(LONG)), key=order)
     # The workers get equal shares of this list, and take from each other's ends when theirs is done.
     share = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = [*rest[:share], *long, *rest[share:]]

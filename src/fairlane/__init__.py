@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 
-_HOMES = {
+_MODULES = {
     "App": "fairlane.app",
     "Batch": "fairlane.delivery",
     "Broker": "fairlane.broker",
@@ -84,7 +84,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Imported when somebody asks for it: the broker needs the `server` extra, and who has it may not need HTTP."""
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'fairlane' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)

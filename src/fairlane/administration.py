@@ -8,7 +8,7 @@ import msgspec
 
 from fairlane.engine.catalogue_watch import CATALOGUE
 from fairlane.engine.engine import Engine
-from fairlane.engine.pauses import Place
+from fairlane.engine.pauses import PauseScope
 from fairlane.errors import InvalidRequest, NotFound, OptionsChanged
 from fairlane.model.explanation import Explanation
 from fairlane.model.group import Group, LaneState, Seek
@@ -105,19 +105,19 @@ class Administration:
     async def pause(self, queue: str, *, group: str | None = None, partition: str | None = None) -> None:
         """Hand out nothing of a queue, of one group, of one partition for all groups, or of one lane when both are
         named, until it is resumed. Pushes and acks go on."""
-        await self.engine.pauses.pause(Place(self.tenant, queue, group, partition))
+        await self.engine.pauses.pause(PauseScope(self.tenant, queue, group, partition))
 
     async def resume(self, queue: str, *, group: str | None = None, partition: str | None = None) -> bool:
         """Undo `pause` of the same; False if it was not paused. A blocked or parked lane begins its attempts anew."""
-        return await self.engine.pauses.resume(Place(self.tenant, queue, group, partition))
+        return await self.engine.pauses.resume(PauseScope(self.tenant, queue, group, partition))
 
     async def resume_lanes(self, queue: str, group: str = QUEUE_MODE) -> int:
         """Resume every blocked or parked lane of a group; how many."""
-        return await self.engine.pauses.resume_lanes(Place(self.tenant, queue, group))
+        return await self.engine.pauses.resume_lanes(PauseScope(self.tenant, queue, group))
 
     async def explain(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Explanation:
         """Why a lane does not move."""
-        return await self.engine.pauses.explain(Place(self.tenant, queue, group, partition))
+        return await self.engine.pauses.explain(PauseScope(self.tenant, queue, group, partition))
 
     async def delete_group(self, queue: str, group: str) -> int:
         found = await self._group(queue, group)

@@ -38,7 +38,7 @@ from fairlane.store.values import (
     Stored,
 )
 from tests.clock import ManualClock
-from tests.conformance.places import Arrived, Place, Row
+from tests.conformance.backends import Arrived, Backend, Row
 
 _numbers = itertools.count(1)
 
@@ -80,9 +80,9 @@ class Taken:
 
 @dataclass
 class Harness:
-    """`place` is where the store lives; `store` is the one open now."""
+    """`backend` is where the store lives; `store` is the one open now."""
 
-    place: Place
+    backend: Backend
     clock: ManualClock
     store: Store
     seconds: list[Store] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Harness:
 
     @property
     def url(self) -> str:
-        return self.place.url
+        return self.backend.url
 
     def name(self, base: str) -> str:
         """A name that no other test uses: tests share a database, where making one is slow."""
@@ -107,19 +107,19 @@ class Harness:
     async def reopen(self, *, own_clock: bool = False) -> None:
         """Close the store and open it again, by the clock of the tests or by its own."""
         await (self._broker or self.store).close()
-        self.store = await self.place.open(None if own_clock else self.clock)
+        self.store = await self.backend.open(None if own_clock else self.clock)
 
     async def open_second(self) -> Store:
         """Another broker's store on the same data; the same one where a second is refused."""
-        if not self.place.shared:
+        if not self.backend.shared:
             return self.store
-        second = await self.place.open(self.clock)
+        second = await self.backend.open(self.clock)
         self.seconds.append(second)
         return second
 
     def hold(self, row: Row) -> AbstractAsyncContextManager[Arrived]:
         """Stop whoever comes to this row until the block is left."""
-        return self.place.hold(self.store, row)
+        return self.backend.hold(self.store, row)
 
     @property
     def broker(self) -> Broker:
@@ -264,7 +264,7 @@ class Harness:
         """A pop that has done all it does and commits when the block is left, and what it got."""
         claim = Claim(uuid4(), batch, partitions)
         call = PopCall(queue_id=queue.id, group_id=group.id, claims=[claim], auto_ack=auto_ack)
-        async with self.place.stop_pop(self.store, call, self.clock) as (result, arrived):
+        async with self.backend.stop_pop(self.store, call, self.clock) as (result, arrived):
             [lanes] = result.lanes
             yield Taken(group, claim.token, lanes, result.next_at), arrived
 

@@ -18,8 +18,8 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
 from fairlane.store.values import DeadFilter, Nack, Settled, Verdicts
+from tests.conformance.backends import Row, until
 from tests.conformance.harness import Harness, Taken
-from tests.conformance.places import Row, until
 from tests.conformance.test_retention import run as run_retention
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Scene:
     async def rows(self, table: str) -> int:
         """Of the lane, in a table that belongs to it."""
         statement = f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1 AND group_id = $2"
-        [row] = await self.harness.place.sql(statement, self.partition.id, self.group.id)
+        [row] = await self.harness.backend.sql(statement, self.partition.id, self.group.id)
         return int(row[0])
 
 
@@ -125,7 +125,7 @@ async def stopped_for_nothing(it: Scene) -> None:
     """What a wake that was missed would leave: a lane that waits for somebody to resume it, and nobody paused it."""
     await it.harness.store.pauses.pause(it.queue.id, partition=it.partition)
     assert not await it.harness.pop(it.queue, it.group)
-    await it.harness.place.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", it.partition.id)
+    await it.harness.backend.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", it.partition.id)
 
 
 @ORDERINGS

@@ -15,8 +15,8 @@ from fairlane.model.message import PushItem
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import pack
 from fairlane.store.values import Dead, DeadFilter, Duplicates, Full, MessageHead, Stored, Upto
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
-from tests.conformance.places import Row
 
 FAR = 2**60
 
@@ -483,7 +483,7 @@ async def test_the_rows_of_a_cleared_queue_are_gone(harness: Harness) -> None:
         await harness.push(queue, [number])
     await harness.store.browse.clear(queue.id)
     for table in ("segments", "trims"):
-        [(count,)] = await harness.place.sql(
+        [(count,)] = await harness.backend.sql(
             f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1", partition.id
         )
         assert count == 0, table
@@ -494,7 +494,7 @@ async def test_a_deleted_queue_takes_its_exceptions_along(harness: Harness) -> N
     await harness.store.browse.delete(partition, 1)
     await harness.store.browse.dead_letter(partition, group.id, 2, "by hand")
     await harness.store.queues.delete(queue.tenant, queue.name)
-    [(count,)] = await harness.place.sql("SELECT count(*) FROM fairlane.skips WHERE partition_id = $1", partition.id)
+    [(count,)] = await harness.backend.sql("SELECT count(*) FROM fairlane.skips WHERE partition_id = $1", partition.id)
     assert count == 0
 
 

@@ -10,8 +10,8 @@ import pytest
 from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.values import Full, Gone, Stored
+from tests.conformance.backends import Row, until
 from tests.conformance.harness import Harness
-from tests.conformance.places import Row, until
 from tests.conformance.test_scheduled import append_due, schedule
 
 
@@ -19,7 +19,7 @@ async def no_rows(harness: Harness, partition_id: int) -> bool:
     """Whether all that belonged to a partition is gone; a store may take its time for it."""
     tables = ("segments", "cursors", "message_keys", "claims", "failures", "dead_letters", "scheduled_bundles")
     counts = [f"(SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1)" for table in tables]
-    rows = await harness.place.sql(f"SELECT {' + '.join(counts)}", partition_id)
+    rows = await harness.backend.sql(f"SELECT {' + '.join(counts)}", partition_id)
     return bool(rows[0][0] == 0)
 
 
@@ -138,7 +138,7 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
     harness: Harness, verb: str, first: str
 ) -> None:
     """One has its first locks when the other comes, and neither waits for what the other needs to go on."""
-    before = len(harness.place.deadlocks())
+    before = len(harness.backend.deadlocks())
     others = [await harness.queue("other") for _ in range(8)]
     queue = await harness.queue()
     group = await harness.group(queue)
@@ -162,7 +162,7 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
         for call in calls if first == "append" else calls[::-1]:
             met.append(tasks.create_task(call))
             await arrived(*met)
-    assert len(harness.place.deadlocks()) == before
+    assert len(harness.backend.deadlocks()) == before
     assert await harness.store.scheduled.list(queue.id) == []
     assert await harness.drain(other) == ["due"]
     if verb == "clear":

@@ -54,7 +54,7 @@ async def again(harness: Harness, queue: Queue, slices: list[Slice]) -> list[Dup
 
 async def rows_of(harness: Harness, table: str, slices: list[Slice]) -> int:
     ids = {part.partition.id for part in slices}
-    found = await harness.place.sql(f"SELECT partition_id FROM fairlane.{table}")  # our own names
+    found = await harness.backend.sql(f"SELECT partition_id FROM fairlane.{table}")  # our own names
     return sum(id in ids for (id,) in found)
 
 
@@ -192,7 +192,7 @@ async def test_a_clear_forgets_what_retention_remembered(harness: Harness, fresh
     await harness.push(queue, [2], ids=ids[2:])
     await harness.store.browse.clear(queue.id)
     assert (await harness.push(queue, [3, 4, 5], ids=ids)).first == 3
-    [[left]] = await harness.place.sql(
+    [[left]] = await harness.backend.sql(
         "SELECT count(*) FROM fairlane.deleted_ids WHERE partition_id = $1", partition.id.id
     )
     assert left == 0

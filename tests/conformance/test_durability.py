@@ -16,8 +16,8 @@ from fairlane.errors import ShuttingDown, StoreUnsafe, Unavailable
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.values import Claim, DeadFilter, Duplicates, PopCall, Renewal
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
-from tests.conformance.places import Row
 
 
 class Process:
@@ -45,7 +45,7 @@ class Process:
 @contextlib.asynccontextmanager
 async def process(harness: Harness, *arguments: str, ahead: int | None = None) -> AsyncIterator[Process]:
     verb, *rest = arguments
-    options = json.dumps({**harness.place.options, "ahead": ahead})
+    options = json.dumps({**harness.backend.options, "ahead": ahead})
     command = [sys.executable, "-m", "tests.conformance.process", verb, harness.url, options, *rest]
     started = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
@@ -138,14 +138,14 @@ async def test_a_closed_store_says_so(harness: Harness) -> None:
 
 async def test_a_schema_newer_than_the_code_is_refused(harness: Harness) -> None:
     await harness.store.close()
-    await harness.place.sql(
+    await harness.backend.sql(
         "INSERT INTO fairlane.migrations (version, name, applied_at) VALUES (9999, 'x', '2099-01-01')"
     )
     try:
         with pytest.raises(StoreUnsafe, match="9999"):
-            await harness.place.open(harness.clock)
+            await harness.backend.open(harness.clock)
     finally:
-        await harness.place.sql("DELETE FROM fairlane.migrations WHERE version = 9999")
+        await harness.backend.sql("DELETE FROM fairlane.migrations WHERE version = 9999")
     await harness.reopen()
 
 
@@ -194,7 +194,7 @@ async def test_several_processes_share_the_work_or_are_refused_in_words(harness:
             await harness.broker.push(queue, n, partition=f"p{n % 3}")
         for worker, lines in zip((one, two), told, strict=True):
             lines += await worker.lines()
-    if not harness.place.shared:
+    if not harness.backend.shared:
         for [refusal] in told:
             assert refusal["refused"] == "store_unavailable"
             assert "is open in another broker" in refusal["because"]
@@ -216,7 +216,7 @@ async def test_a_push_whose_connection_is_cut_is_made_again(harness: Harness) ->
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(made.partition)) as arrived:
         pushes = [tasks.create_task(harness.broker.push(queue, n)) for n in range(6)]
         await arrived(pushes[0])
-        await harness.place.cut_connections()
+        await harness.backend.cut_connections()
     assert {push.result().status for push in pushes} == {"queued"}
     await harness.reopen()
     batch = await harness.broker.pop(queue, batch=100)
@@ -240,7 +240,7 @@ async def test_pushes_amid_cut_connections_are_stored_once_or_reported(harness: 
         producers = [tasks.create_task(produce(name)) for name in "abcd"]
         for _ in range(5):
             await asyncio.sleep(0.01)
-            await harness.place.cut_connections()
+            await harness.backend.cut_connections()
     await harness.reopen()
     batch = await harness.broker.pop(queue, batch=100, partitions=4)
     stored = Counter(delivery.json() for delivery in batch)

@@ -45,7 +45,7 @@ async def sealed_queue(harness: Harness, **options: Any) -> Queue:
 async def bodies(harness: Harness, queue: Queue) -> list[bytes]:
     """What is in the log's rows."""
     partition = await harness.partition(queue)
-    rows = await harness.place.sql(
+    rows = await harness.backend.sql(
         "SELECT body FROM fairlane.segments WHERE partition_id = $1 ORDER BY first_pos", partition.id.id
     )
     return [bytes(row[0]) for row in rows]
@@ -235,7 +235,7 @@ async def test_dead_letters_results_and_traces_are_sealed_too_and_replays_stay_s
     [found] = await harness.store.traces.of_message(partition.id, "the id")
     assert found.data == trace.data
     for table, column in (("dead_letters", "message"), ("results", "result"), ("traces", "data"), ("segments", "body")):
-        rows = await harness.place.sql(
+        rows = await harness.backend.sql(
             f"SELECT {column} FROM fairlane.{table} WHERE partition_id = $1",
             partition.id.id,
         )
@@ -270,7 +270,9 @@ async def test_operations_that_wait_are_sealed_and_applied_sealed(harness: Harne
     queue = await sealed_queue(harness)
     new = await enqueue(harness, queue, [CANARY])
     partition = await harness.partition(queue)
-    [row] = await harness.place.sql("SELECT payload FROM fairlane.operations WHERE partition_id = $1", partition.id.id)
+    [row] = await harness.backend.sql(
+        "SELECT payload FROM fairlane.operations WHERE partition_id = $1", partition.id.id
+    )
     assert CANARY.encode() not in bytes(row[0])
     found = await harness.store.operations.get(queue.tenant, new.id)
     assert found is not None
@@ -295,7 +297,7 @@ async def test_what_waits_for_its_time_waits_sealed(harness: Harness) -> None:
         "SELECT m.body FROM fairlane.scheduled_bundles b JOIN fairlane.scheduled_messages m ON m.id = b.id "
         "WHERE b.partition_id = $1"
     )
-    rows = await harness.place.sql(waiting, partition.id.id)
+    rows = await harness.backend.sql(waiting, partition.id.id)
     assert [CANARY.encode() in bytes(row[0]) for row in rows] == [False]
     harness.clock.advance(1)
     assert (await harness.store.scheduled.append_due()).queues[queue.id] == 1
@@ -331,9 +333,9 @@ async def test_the_state_of_a_stream_over_a_sealed_queue_is_sealed_and_bound_to_
         await put(harness, query.id, partition, key=value, more=value)
         assert await state(harness, query.id, partition) == {"key": value, "more": value}
     stored = "SELECT value FROM fairlane.stream_state WHERE partition_id = $1 ORDER BY key"
-    for row in await harness.place.sql(stored, lane.id):
+    for row in await harness.backend.sql(stored, lane.id):
         assert CANARY.encode() not in bytes(row[0])
-    await harness.place.sql(
+    await harness.backend.sql(
         "UPDATE fairlane.stream_state SET value = (SELECT s.value FROM fairlane.stream_state s "
         "WHERE s.partition_id = $1 AND s.key = 'more') WHERE partition_id = $1 AND key = 'key'",
         lane.id,
@@ -364,5 +366,5 @@ async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_
     assert event["record"] == {"secret": CANARY}
     assert await harness.store.effects.keep(tenant, "k", partition, effect, seconds=60) == effect
     assert await harness.store.effects.get(tenant, "k", partition) == effect
-    rows = await harness.place.sql("SELECT value FROM fairlane.effects WHERE tenant = $1", tenant)
+    rows = await harness.backend.sql("SELECT value FROM fairlane.effects WHERE tenant = $1", tenant)
     assert CANARY.encode() not in bytes(rows[0][0])

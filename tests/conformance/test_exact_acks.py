@@ -273,7 +273,7 @@ async def test_lanes_tell_what_waits_without_what_is_finished(harness: Harness) 
     [lane] = await harness.broker.lanes(batch[0].queue, QUEUE_MODE)
     assert (lane.head - lane.committed, lane.skipped) == (4, 2)
     assert await rest(harness, batch[0].queue) == [0, 3]
-    [[left]] = await harness.place.sql(
+    [[left]] = await harness.backend.sql(
         "SELECT count(*) FROM fairlane.skips WHERE partition_id = $1", batch[0].partition_id.id
     )
     assert left == 0, "nothing is kept of it once the cursor has passed"

@@ -62,11 +62,11 @@ async def test_pauses_are_explained(harness: Harness) -> None:
     broker, queue = harness.broker, harness.name("orders")
     await broker.push(queue, 0, partition="p")
     assert not await broker.pop(queue, group="g", partition="other")
-    for place in ({}, {"group": "g"}, {"partition": "p"}):
-        await broker.pause(queue, **place)
+    for scope in ({}, {"group": "g"}, {"partition": "p"}):
+        await broker.pause(queue, **scope)
         assert await explained(broker, queue, "g") == ("paused", None)
-        assert await broker.resume(queue, **place)
-        assert not await broker.resume(queue, **place)
+        assert await broker.resume(queue, **scope)
+        assert not await broker.resume(queue, **scope)
     await broker.pause(queue, group="g", partition="p")
     assert await explained(broker, queue, "g") == ("parked", None)
     assert await broker.resume(queue, group="g", partition="p")

@@ -129,7 +129,7 @@ async def test_a_partition_born_later_has_a_reader_in_every_group(harness: Harne
 async def test_a_group_born_later_has_a_reader_in_every_partition(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness.place.seed_in_steps_of(monkeypatch, STEP)
+    harness.backend.seed_in_steps_of(monkeypatch, STEP)
     queue = await harness.queue()
     names = [f"{n:04}" for n in range(MANY)]
     born = await harness.store.queues.born(queue.id, names)
@@ -146,7 +146,7 @@ async def test_a_group_born_later_has_a_reader_in_every_partition(
 async def test_a_group_that_is_seeded_in_steps_begins_everywhere_at_one_moment(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness.place.seed_in_steps_of(monkeypatch, STEP)
+    harness.backend.seed_in_steps_of(monkeypatch, STEP)
     queue = await harness.queue()
     born = await harness.store.queues.born(queue.id, [f"{n:04}" for n in range(MANY)])
     await harness.store.messages.push([harness.slice(queue, one, ["old"]) for one in born])
@@ -244,7 +244,7 @@ async def test_a_group_made_again_under_its_name_begins_afresh(harness: Harness)
 
 
 async def test_deleting_a_group_that_seeds_ends_its_seeding(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    harness.place.seed_in_steps_of(monkeypatch, STEP)
+    harness.backend.seed_in_steps_of(monkeypatch, STEP)
     queue = await harness.queue()
     await harness.store.queues.born(queue.id, [f"{n:04}" for n in range(MANY)])
     group = await harness.store.groups.subscribe(queue.id, "g", Subscription())

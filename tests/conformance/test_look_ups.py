@@ -108,7 +108,7 @@ async def rows_of(harness: Harness, lane: PartitionId) -> dict[str, int]:
     """How many rows are kept beside the log of a partition."""
     counts = {}
     for table in TABLES:
-        [[counts[table]]] = await harness.place.sql(
+        [[counts[table]]] = await harness.backend.sql(
             f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1",  # our own names
             lane.id,
         )

@@ -15,9 +15,9 @@ from fairlane.model.message import PushItem
 from fairlane.model.operation import Operation
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.store.operations import Application, ApplyResult, ClaimedLane
+from tests.conformance.backends import until
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations
-from tests.conformance.places import until
 from tests.conformance.test_durability import process
 
 BUSY = -1.0
@@ -257,9 +257,11 @@ async def test_a_broker_that_dies_at_any_point_of_an_operation_leaves_each_effec
     harness.clock.advance(60 * len(points))  # whatever the dead had claimed is anybody's
     heir = harness.broker
     await until(lambda: _none_is_open(harness))
-    rows = await harness.place.sql("SELECT data FROM fairlane.messages WHERE queue = $1 ORDER BY position", queue.name)
+    rows = await harness.backend.sql(
+        "SELECT data FROM fairlane.messages WHERE queue = $1 ORDER BY position", queue.name
+    )
     assert [msgspec.json.decode(row[0]) for row in rows] == [[point, n] for point in points for n in range(3)]
-    left = await harness.place.sql(
+    left = await harness.backend.sql(
         "SELECT count(*) FROM fairlane.operations WHERE status <> 'completed' AND queue = $1", queue.name
     )
     assert left[0][0] == 0
@@ -306,7 +308,7 @@ async def test_operations_are_applied_though_connections_are_lost(harness: Harne
     make_busy(broker)
     for n in range(12):
         if n % 4 == 3:
-            await harness.place.cut_connections()
+            await harness.backend.cut_connections()
         while True:
             try:
                 await broker.push(name, n, transaction_id=str(n))

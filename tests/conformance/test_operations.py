@@ -11,6 +11,7 @@ import pytest
 from fairlane.model.operation import TIMEOUT_SECONDS, read_push
 from fairlane.store.operations import Enqueued, Lost
 from fairlane.store.values import Duplicates, Gone, OperationsAhead, Stored
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import (
     application,
@@ -22,7 +23,6 @@ from tests.conformance.operation_driver import (
     try_enqueue,
     work_off,
 )
-from tests.conformance.places import Row
 
 
 @pytest.fixture(autouse=True)

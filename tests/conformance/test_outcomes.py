@@ -14,8 +14,8 @@ from fairlane.errors import AlreadyApplied, InvalidRequest, QueueFull, Transacti
 from fairlane.model.group import Subscription
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
-from tests.conformance.places import Row
 
 # UUIDs that differ and share the tail by which they are looked up.
 TWINS = ("11111111-1111-4111-8111-00000000abcd", "22222222-2222-4222-8111-00000000abcd")

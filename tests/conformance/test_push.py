@@ -206,7 +206,7 @@ async def test_rotten_bytes_are_never_delivered(harness: Harness) -> None:
     await harness.push(queue, ["payload"])
     [segment] = await harness.store.messages.read(partition.id, 1, 2)
     rotten = segment.body.replace(b"payload", b"paymoad")
-    await harness.place.sql(
+    await harness.backend.sql(
         "UPDATE fairlane.segments SET body = $1 WHERE partition_id = $2 AND first_pos = 1",
         rotten,
         partition.id.id,
@@ -221,7 +221,7 @@ async def test_people_can_read_the_messages_with_plain_sql(harness: Harness) -> 
     queue = await harness.queue()
     await harness.push(queue, [{"n": 1}, {"n": 2}], partition="a", ids=["first", "second"])
     await harness.push(queue, ["three"], partition="b", ids=["third"])
-    rows = await harness.place.sql(
+    rows = await harness.backend.sql(
         "SELECT partition, position, transaction_id FROM fairlane.messages"
         " WHERE queue = $1 ORDER BY partition, position",
         queue.name,

@@ -14,8 +14,8 @@ from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.segment import ids_of
 from fairlane.store.values import DeadFilter, Duplicates, Full, Stored
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, Taken
-from tests.conformance.places import Row
 
 
 async def test_a_push_that_waits_to_commit_keeps_later_ones_behind_it(harness: Harness) -> None:
@@ -57,7 +57,7 @@ async def test_a_push_that_began_first_and_commits_last_is_not_skipped(harness: 
     times = [segment.created_at for segment in segments]
     assert times == sorted(times), "time never falls along a partition"
     assert {late.first, early.first} == {0, 1}
-    expected = {"gate", "slow"} if early.first == 0 and harness.place.shared else {"gate", "slow", "quick"}
+    expected = {"gate", "slow"} if early.first == 0 and harness.backend.shared else {"gate", "slow", "quick"}
     assert set(await harness.drain(queue, group)) == expected
 
 
@@ -184,7 +184,7 @@ async def test_an_ack_that_waited_while_its_lease_went_to_another_is_refused(har
 
 @pytest.mark.parametrize("verb", ["ack", "transact"])
 async def test_acks_in_opposite_orders_never_deadlock(harness: Harness, verb: str) -> None:
-    before = len(harness.place.deadlocks())
+    before = len(harness.backend.deadlocks())
     queue = await harness.queue()
     groups = [await harness.group(queue, name) for name in ("one", "two")]
     lanes = await harness.neighbours(queue, 4)
@@ -216,7 +216,7 @@ async def test_acks_in_opposite_orders_never_deadlock(harness: Harness, verb: st
     for group in groups:
         for lane in lanes:
             assert (await harness.lane(group, lane.id)).committed == rounds
-    assert len(harness.place.deadlocks()) == before
+    assert len(harness.backend.deadlocks()) == before
 
 
 async def test_a_transaction_is_invisible_until_all_of_it_is_there(harness: Harness) -> None:

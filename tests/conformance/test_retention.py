@@ -42,7 +42,7 @@ async def bounds(harness: Harness, queue: Queue) -> PartitionState:
 async def segments(harness: Harness, queue: Queue, name: str = "Default") -> int:
     """How many rows of the log there are, whatever is said of them."""
     partition = await harness.partition(queue, name)
-    [row] = await harness.place.sql("SELECT count(*) FROM fairlane.segments WHERE partition_id = $1", partition.id.id)
+    [row] = await harness.backend.sql("SELECT count(*) FROM fairlane.segments WHERE partition_id = $1", partition.id.id)
     return int(row[0])
 
 

@@ -11,7 +11,7 @@ from tests.conformance.harness import Harness
 
 ROUNDS = 8
 LANES = ("a", "b", "c")
-Place = tuple[str, int]
+Message = tuple[str, int]
 """A partition by name, and a position in it."""
 
 
@@ -21,8 +21,8 @@ class Load:
     def __init__(self, harness: Harness, queue: Queue) -> None:
         self.harness = harness
         self.queue = queue
-        self.acked: set[Place] = set()
-        self.deleted: set[Place] = set()
+        self.acked: set[Message] = set()
+        self.deleted: set[Message] = set()
         self.expired: list[Expired] = []
 
     async def produce(self, lane: str) -> None:

@@ -14,8 +14,8 @@ from fairlane.model.queue import QueueOptions
 from fairlane.model.schedule import Schedule, ScheduleOptions
 from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
 from fairlane.store.families.specs import SPECS
+from tests.conformance.backends import until
 from tests.conformance.harness import Harness
-from tests.conformance.places import until
 from tests.spec.samples import compiled
 
 

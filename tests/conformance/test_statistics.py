@@ -217,8 +217,8 @@ async def test_dead_messages_are_told_apart(harness: Harness) -> None:
     await harness.push(queue, [1, 2, 3])
     lane = await harness.partition(queue)
     await harness.nack(await harness.pop(queue))
-    places = [(lane.id, position) for position in range(3)]
-    assert await harness.store.statistics.dead_among(places) == {(lane.id, 0)}
+    positions = [(lane.id, position) for position in range(3)]
+    assert await harness.store.statistics.dead_among(positions) == {(lane.id, 0)}
     assert await harness.store.statistics.dead_among([]) == set()
 
 

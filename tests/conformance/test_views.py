@@ -24,7 +24,7 @@ COLUMNS = {
 
 async def look(harness: Harness, queue: Queue, view: str, columns: str) -> list[tuple[Any, ...]]:
     chosen = ", ".join(f'"{column}"' for column in columns.split())
-    rows = await harness.place.sql(f"SELECT {chosen} FROM fairlane.{view} WHERE queue = $1", queue.name)
+    rows = await harness.backend.sql(f"SELECT {chosen} FROM fairlane.{view} WHERE queue = $1", queue.name)
     return sorted((tuple(row) for row in rows), key=str)
 
 
@@ -45,7 +45,7 @@ async def test_messages_are_those_that_are_retained(harness: Harness) -> None:
     assert await harness.store.browse.delete(lane.id, 1)
     rows = await look(harness, queue, "messages", "partition position transaction_id")
     assert rows == [("Default", 0, "a"), ("Default", 2, "c"), ("p", 0, rows[2][2])]
-    [data] = await harness.place.sql(
+    [data] = await harness.backend.sql(
         "SELECT data FROM fairlane.messages WHERE queue = $1 AND transaction_id = 'a'", queue.name
     )
     assert data[0].replace(" ", "") == '{"to":"a"}'

@@ -12,8 +12,8 @@ from fairlane.engine import reseed
 from fairlane.model.group import Seek
 from fairlane.model.queue import Partition
 from fairlane.store.values import Settlement, Stored
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, Taken
-from tests.conformance.places import Row
 
 Drain = Callable[[Harness, Taken], Awaitable[object]]
 
@@ -161,7 +161,7 @@ async def test_every_message_is_delivered_when_lanes_drain_and_fill_all_the_time
 
 async def put_to_sleep(harness: Harness, lane: Partition) -> None:
     """What a wake that was missed would leave: a lane that sleeps over its messages."""
-    await harness.place.sql("UPDATE fairlane.cursors SET ready_at = NULL WHERE partition_id = $1", lane.id.id)
+    await harness.backend.sql("UPDATE fairlane.cursors SET ready_at = NULL WHERE partition_id = $1", lane.id.id)
 
 
 async def rouse(harness: Harness, *, limit: int) -> Counter[int]:
@@ -210,7 +210,7 @@ async def test_a_stopped_lane_that_nobody_paused_is_found_and_no_other(harness: 
         only = {"group_id": group.id} if lane is parked else {}
         assert await harness.store.pauses.pause(queue.id, partition=lane.id, **only)
     assert not await harness.pop(queue, group, partitions=10)
-    await harness.place.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", lost.id.id)
+    await harness.backend.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", lost.id.id)
     assert not await harness.pop(queue, group, partitions=10), "nobody knows of it"
     assert (await rouse(harness, limit=10_000))[queue.id] == 1
     assert (await harness.pop(queue, group, partitions=10)).data == ["lost"]

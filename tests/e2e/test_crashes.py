@@ -9,7 +9,7 @@ from asyncio import to_thread
 import pytest
 
 from tests.broker_process import BrokerProcess
-from tests.conformance.places import until
+from tests.conformance.backends import until
 from tests.e2e.conftest import StartBroker, connected
 from tests.e2e.load import Load, whole_log
 

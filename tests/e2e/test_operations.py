@@ -11,7 +11,7 @@ import pytest
 from fairlane.broker import Broker
 from fairlane.engine.admission import Limit
 from fairlane.store.operations import LaneClaim
-from tests.conformance.places import until
+from tests.conformance.backends import until
 from tests.e2e.conftest import StartBroker, connected
 
 STORED = (

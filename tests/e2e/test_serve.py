@@ -127,10 +127,10 @@ async def test_an_embedded_postgresql_serves_the_broker_alone_and_knows_no_secre
     monkeypatch.setenv("FAIRLANE_SECRET_CANARY", "do-not-tell")
     directory = open_path / "data"
     await start("postgres", "--data-dir", str(directory))
-    home = directory / "postgres"
-    pid = (home / "data" / "postmaster.pid").read_text().split()[0]
+    server = directory / "postgres"
+    pid = (server / "data" / "postmaster.pid").read_text().split()[0]
     assert b"do-not-tell" not in await to_thread(Path(f"/proc/{pid}/environ").read_bytes)
-    where: dict[str, Any] = {"host": str(home), "port": 5432, "database": "postgres"}
+    where: dict[str, Any] = {"host": str(server), "port": 5432, "database": "postgres"}
     connection = await asyncpg.connect(user="fairlane", **where)
     try:
         assert not await connection.fetchval("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")

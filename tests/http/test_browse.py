@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.conformance.places import until
+from tests.conformance.backends import until
 from tests.http.wire import Wire
 
 
@@ -146,12 +146,12 @@ async def test_a_deleted_message_is_gone_for_everybody(wire: Wire) -> None:
     queue = wire.name()
     id = f"id {queue}"[:250]
     pushed = await wire.push(queue, 1, 2, 3, ids=["a", id, "c"])
-    place = (pushed[1]["partition_id"], id)
-    deleted = (await wire.delete("/api/v1/messages", *place)).ok()
+    message = (pushed[1]["partition_id"], id)
+    deleted = (await wire.delete("/api/v1/messages", *message)).ok()
     assert deleted["success"] is True
     assert deleted["message"] == "Message deleted successfully"
-    assert (await wire.delete("/api/v1/messages", *place)).refused(404, "not_found")["error"] == "Message not found"
-    (await wire.get("/api/v1/messages", *place)).refused(404, "not_found")
+    assert (await wire.delete("/api/v1/messages", *message)).refused(404, "not_found")["error"] == "Message not found"
+    (await wire.get("/api/v1/messages", *message)).refused(404, "not_found")
     seen = []
     while messages := await wire.pop(queue):
         seen += [message["data"] for message in messages]
@@ -187,10 +187,10 @@ async def test_a_dead_message_is_retried_once(wire: Wire) -> None:
 async def test_a_finished_message_is_pushed_again_and_a_waiting_one_is_not(wire: Wire) -> None:
     queue, lane = wire.name(), wire.name("lane")
     [pushed] = await wire.push(queue, {"n": 1}, ids=["x"], partition=lane)
-    place = (pushed["partition_id"], "x", "retry")
-    (await wire.post("/api/v1/messages", *place)).refused(409, "conflict")
+    message = (pushed["partition_id"], "x", "retry")
+    (await wire.post("/api/v1/messages", *message)).refused(409, "conflict")
     await wire.ack(await wire.pop(queue))
-    retried = (await wire.post("/api/v1/messages", *place, body=b"")).ok()
+    retried = (await wire.post("/api/v1/messages", *message, body=b"")).ok()
     [again] = await wire.pop(queue)
     assert (again["id"], again["data"], again["partition"]) == (retried["messageId"], {"n": 1}, lane)
     (await wire.post("/api/v1/messages", pushed["partition_id"], "nobody", "retry")).refused(404)
@@ -199,22 +199,22 @@ async def test_a_finished_message_is_pushed_again_and_a_waiting_one_is_not(wire:
 async def test_a_message_is_moved_to_the_dead_letters_of_a_group(wire: Wire) -> None:
     queue, group = wire.name(), wire.name("group")
     pushed = await wire.push(queue, 1, 2, 3, ids=["a", "b", "c"])
-    place = (pushed[1]["partition_id"], "b", "dlq")
-    (await wire.post("/api/v1/messages", *place)).refused(409, "conflict")
+    message = (pushed[1]["partition_id"], "b", "dlq")
+    (await wire.post("/api/v1/messages", *message)).refused(409, "conflict")
     await wire.ack(await wire.pop(queue, consumerGroup=group, batch=1))
     await wire.ack(await wire.pop(queue, batch=1))
     body = {"consumerGroup": group, "error": "not wanted"}
-    moved = (await wire.post("/api/v1/messages", *place, body=body)).ok()
+    moved = (await wire.post("/api/v1/messages", *message, body=body)).ok()
     assert moved["consumerGroups"] == [group]
     letters = (await wire.get("/api/v1/dlq", queue=queue)).ok()
     [letter] = letters["messages"]
     assert (letter["consumerGroup"], letter["errorMessage"], letter["data"]) == (group, "not wanted", 2)
     assert [message["data"] for message in await wire.pop(queue, consumerGroup=group)] == [3]
     assert [message["data"] for message in await wire.pop(queue)] == [2, 3]
-    rest = (await wire.post("/api/v1/messages", *place)).ok()
+    rest = (await wire.post("/api/v1/messages", *message)).ok()
     assert rest["consumerGroups"] == ["__QUEUE_MODE__"]
-    (await wire.post("/api/v1/messages", *place)).refused(409, "conflict")
-    (await wire.post("/api/v1/messages", *place, body={"consumerGroup": "nobody"})).refused(404)
+    (await wire.post("/api/v1/messages", *message)).refused(409, "conflict")
+    (await wire.post("/api/v1/messages", *message, body={"consumerGroup": "nobody"})).refused(404)
 
 
 async def test_an_address_that_names_nothing_is_a_404(wire: Wire) -> None:

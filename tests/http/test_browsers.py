@@ -13,7 +13,7 @@ import pytest
 from fairlane.errors import InvalidRequest
 from fairlane.http.browsers import Hosts
 from fairlane.http.routes import ROUTES
-from tests.conformance.places import SqlitePlace
+from tests.conformance.backends import SqliteBackend
 from tests.http.wire import Answer, Wire, serving
 
 PAGE = "https://evil.example"
@@ -23,9 +23,9 @@ PUSH = {"items": [{"queue": "orders", "payload": 1}]}
 @pytest.fixture
 async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
     """One store is enough: none of this reaches it."""
-    place = SqlitePlace(tmp_path / "queue.db")
-    await place.make()
-    async with serving(await place.open(None)) as wire:
+    backend = SqliteBackend(tmp_path / "queue.db")
+    await backend.make()
+    async with serving(await backend.open(None)) as wire:
         yield wire
 
 
@@ -74,10 +74,10 @@ async def test_loopback_goes_by_all_its_names(wire: Wire, host: str) -> None:
 
 
 async def test_a_host_may_be_allowed(tmp_path: Path) -> None:
-    place = SqlitePlace(tmp_path / "queue.db")
-    await place.make()
+    backend = SqliteBackend(tmp_path / "queue.db")
+    await backend.make()
     hosts = Hosts(["broker.example ", "", "10.0.0.7", "fe80::1"])
-    async with serving(await place.open(None), hosts=hosts) as wire:
+    async with serving(await backend.open(None), hosts=hosts) as wire:
         for host in ("broker.example", "Broker.Example:443", "10.0.0.7:6632", "[FE80::1]", "localhost"):
             assert (await wire.get("/livez", headers={"host": host})).status == 200
         for host in ("x.broker.example", "10.0.0.8", "[fe80::2]"):
@@ -85,9 +85,9 @@ async def test_a_host_may_be_allowed(tmp_path: Path) -> None:
 
 
 async def test_an_address_at_which_a_client_reached_it_is_one_of_its_own(tmp_path: Path) -> None:
-    place = SqlitePlace(tmp_path / "queue.db")
-    await place.make()
-    async with serving(await place.open(None), host="0.0.0.0") as wire:
+    backend = SqliteBackend(tmp_path / "queue.db")
+    await backend.make()
+    async with serving(await backend.open(None), host="0.0.0.0") as wire:
         wire.base = f"http://127.0.0.2:{port(wire)}"
         (await push(wire)).ok(201)
 
@@ -140,9 +140,9 @@ async def test_our_own_pages_and_people_may_ask(wire: Wire, marks: dict[str, str
 
 
 async def test_pages_of_a_configured_origin_may_ask(tmp_path: Path) -> None:
-    place = SqlitePlace(tmp_path / "queue.db")
-    await place.make()
-    async with serving(await place.open(None), cors_origin="https://app.example") as wire:
+    backend = SqliteBackend(tmp_path / "queue.db")
+    await backend.make()
+    async with serving(await backend.open(None), cors_origin="https://app.example") as wire:
         answer = await push(wire, sec_fetch_site="cross-site", origin="https://app.example")
         answer.ok(201)
         assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"

@@ -35,12 +35,12 @@ def peak_mib(pid: int) -> float:
 @pytest.mark.timeout(600)
 def test_a_heavy_body_is_answered_by_every_route_and_does_not_fill_the_memory(tmp_path: Path) -> None:
     with broker_process(f"sqlite:///{tmp_path}/queue.db") as broker:
-        place = urlsplit(broker.url).netloc
+        host = urlsplit(broker.url).netloc
         for route in ROUTES:
             if route.method not in ("POST", "PUT"):
                 continue
             for what, body in BODIES.items():
-                connection = http.client.HTTPConnection(place, timeout=ANSWER_SECONDS_MAX)
+                connection = http.client.HTTPConnection(host, timeout=ANSWER_SECONDS_MAX)
                 try:
                     connection.request(route.method, re.sub(r"\{\w+\}", "q", route.path), body=body)
                     answer = connection.getresponse()

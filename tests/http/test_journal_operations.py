@@ -16,17 +16,17 @@ from fairlane.engine.draft import PushRequest
 from fairlane.model.ids import uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.opening import open_journal
-from tests.conformance.places import Place, until
+from tests.conformance.backends import Backend, until
 from tests.http.test_operations import make_busy, make_calm
 from tests.http.wire import Wire, serving
 
 
 @pytest.fixture
-async def wire(place: Place, tmp_path: Path) -> AsyncIterator[Wire]:
+async def wire(backend: Backend, tmp_path: Path) -> AsyncIterator[Wire]:
     """A broker with a journal."""
-    await place.make()
+    await backend.make()
     journal = await open_journal(str(tmp_path / "journal"), 10**9, "test")
-    async with serving(await place.open(None), journal=journal) as wire:
+    async with serving(await backend.open(None), journal=journal) as wire:
         yield wire
         await maintain(wire, on=False)
 

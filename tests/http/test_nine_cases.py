@@ -12,7 +12,7 @@ import pytest
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
 from tests.clock import ManualClock
-from tests.conformance.places import Place
+from tests.conformance.backends import Backend
 from tests.http.wire import Answer, Wire, serving
 from tests.spec.samples import INCIDENTS, compiled
 
@@ -49,11 +49,11 @@ def titles(messages: list[Any]) -> list[str]:
 
 
 @pytest.fixture
-async def incidents(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Incidents]:
+async def incidents(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Incidents]:
     monkeypatch.setenv("PAGERDUTY_WEBHOOK_SECRET", SECRET)
-    await place.make()
+    await backend.make()
     clock = ManualClock()
-    async with serving(await place.open(clock)) as wire:
+    async with serving(await backend.open(clock)) as wire:
         incidents = Incidents(wire, clock)
         await incidents.apply()
         yield incidents

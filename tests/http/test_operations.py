@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from fairlane import Client
 from fairlane.engine.admission import Limit
-from tests.conformance.places import until
+from tests.conformance.backends import until
 from tests.http.wire import Wire
 
 

@@ -24,8 +24,8 @@ async def test_a_lane_is_explained_as_a_sentence_and_as_data(wire: Wire) -> None
     assert (answer["reason"], answer["leased"], answer["attemptsMax"]) == ("leased", 1, 4)
     assert answer["until"] == answer["leaseEndsAt"]
     assert answer["until"] in answer["sentence"]
-    for place in ((queue, "other"), (wire.name(), partition)):
-        (await wire.get("/api/v1/explain", *place)).refused(404, "not_found")
+    for names in ((queue, "other"), (wire.name(), partition)):
+        (await wire.get("/api/v1/explain", *names)).refused(404, "not_found")
     (await wire.get("/api/v1/explain", queue, partition, group="nobody")).refused(404, "not_found")
 
 

@@ -9,15 +9,15 @@ from urllib.parse import quote
 import pytest
 
 from fairlane.http.server import Limits, Request, Response
-from tests.conformance.places import Place, until
+from tests.conformance.backends import Backend, until
 from tests.http.wire import Wire, serving
 
 
 @pytest.fixture
-async def narrow(place: Place) -> AsyncIterator[Wire]:
+async def narrow(backend: Backend) -> AsyncIterator[Wire]:
     """A broker on which two polls may wait."""
-    await place.make()
-    async with serving(await place.open(None), polls_max=2) as wire:
+    await backend.make()
+    async with serving(await backend.open(None), polls_max=2) as wire:
         yield wire
 
 
@@ -90,10 +90,10 @@ async def test_what_could_not_be_sent_is_given_back_without_charge(wire: Wire) -
     assert [message["data"] for message in await wire.pop(queue, wait="true", timeout=5000)] == [1, 2]
 
 
-async def test_a_pop_takes_what_fits_into_the_bytes_that_the_broker_may_hold(place: Place) -> None:
-    await place.make()
+async def test_a_pop_takes_what_fits_into_the_bytes_that_the_broker_may_hold(backend: Backend) -> None:
+    await backend.make()
     limits = Limits(inflight_bytes_max=4 * 2**20)
-    async with serving(await place.open(None), limits=limits) as wire:
+    async with serving(await backend.open(None), limits=limits) as wire:
         assert wire.app is not None
         queue, budget = wire.name(), wire.app.engine.budget
         for _ in range(6):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from fairlane.broker import Broker
 from fairlane.runtime.clock import wall_clock
 from tests.clock import ManualClock
-from tests.conformance.places import Place, until
+from tests.conformance.backends import Backend, until
 from tests.http.wire import Wire, serving
 
 
-async def test_rules_are_configured_run_and_told_of(place: Place) -> None:
-    await place.make()
+async def test_rules_are_configured_run_and_told_of(backend: Backend) -> None:
+    await backend.make()
     clock = ManualClock(
         wall_clock() - 600_000_000
     )  # the service rests by this clock, and another test has the real one
-    async with serving(await place.open(clock)) as wire:
+    async with serving(await backend.open(clock)) as wire:
         queue = wire.name()
         rules = {"retentionEnabled": True, "retentionSeconds": 60, "deadLetterRetentionSeconds": 30}
         configured = await wire.configure(queue, retryLimit=0, **rules)
@@ -57,9 +57,9 @@ async def test_a_run_says_when_another_broker_is_at_it(wire: Wire) -> None:
     (await wire.post("/api/v1/retention/run")).ok()
 
 
-async def test_a_broker_deletes_by_itself_what_its_rules_cover(place: Place) -> None:
-    await place.make()
-    async with Broker.open(place.url, retention_interval=0.05, **place.options) as broker:
+async def test_a_broker_deletes_by_itself_what_its_rules_cover(backend: Backend) -> None:
+    await backend.make()
+    async with Broker.open(backend.url, retention_interval=0.05, **backend.options) as broker:
         name = f"brief {id(broker)}"
         queue = await broker.configure(name, retention_enabled=True, retention_seconds=1)
         await broker.push(name, 1)

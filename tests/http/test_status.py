@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlane.errors import StoreUnavailable
-from tests.conformance.places import until
+from tests.conformance.backends import until
 from tests.http.wire import Wire
 
 _SAMPLE = re.compile(r'fairlane_\w+(\{(\w+="(?:[^"\\\n]|\\.)*",?)+\})? [-+0-9.eInf]+')

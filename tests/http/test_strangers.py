@@ -31,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield broker
 
 
-def place(broker: BrokerProcess) -> tuple[str, int]:
+def host_and_port(broker: BrokerProcess) -> tuple[str, int]:
     url = urlsplit(broker.url)
     assert url.hostname is not None
     assert url.port is not None
@@ -39,7 +39,7 @@ def place(broker: BrokerProcess) -> tuple[str, int]:
 
 
 def ask(broker: BrokerProcess, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(*place(broker), timeout=ANSWER_SECONDS)
+    connection = http.client.HTTPConnection(*host_and_port(broker), timeout=ANSWER_SECONDS)
     try:
         connection.request(method, path, body=body, headers={"content-type": "application/json"} if body else {})
         answer = connection.getresponse()
@@ -58,7 +58,7 @@ class Bystander(threading.Thread):
         self.busy: list[float] = []
         self.statuses: set[int] = set()
         self._broker = broker
-        self._connection = http.client.HTTPConnection(*place(broker), timeout=ANSWER_SECONDS)
+        self._connection = http.client.HTTPConnection(*host_and_port(broker), timeout=ANSWER_SECONDS)
         self._done = threading.Event()
 
     def run(self) -> None:
@@ -126,7 +126,7 @@ class Stranger:
     """A connection that sends what it likes."""
 
     def __init__(self, broker: BrokerProcess) -> None:
-        self.socket = socket.create_connection(place(broker), timeout=ANSWER_SECONDS)
+        self.socket = socket.create_connection(host_and_port(broker), timeout=ANSWER_SECONDS)
 
     def say(self, text: str, body: bytes = b"") -> None:
         self.socket.sendall(text.replace("\n", "\r\n").encode() + body)

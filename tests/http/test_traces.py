@@ -9,12 +9,12 @@ async def test_traces_are_found_by_message_and_by_name(wire: Wire) -> None:
     queue, lane, name = wire.name(), wire.name("lane"), wire.name("flow")
     id = f"id {queue}"[:250]
     [pushed] = await wire.push(queue, {"n": 1}, ids=[id], partition=lane)
-    place = {"transactionId": id, "partitionId": pushed["partition_id"]}
-    body = {**place, "data": {"text": "began", "n": [1]}, "traceNames": [name, "other"], "eventType": "step"}
+    message = {"transactionId": id, "partitionId": pushed["partition_id"]}
+    body = {**message, "data": {"text": "began", "n": [1]}, "traceNames": [name, "other"], "eventType": "step"}
     added = (await wire.post("/api/v1/traces", body=body)).ok(201)
     assert added["success"] is True
-    (await wire.post("/api/v1/traces", body={**place, "data": "done", "traceNames": name})).ok(201)
-    (await wire.post("/api/v1/traces", body={**place, "data": None})).ok(201)
+    (await wire.post("/api/v1/traces", body={**message, "data": "done", "traceNames": name})).ok(201)
+    (await wire.post("/api/v1/traces", body={**message, "data": None})).ok(201)
     traces = (await wire.get("/api/v1/traces", pushed["partition_id"], id)).ok()["traces"]
     assert [trace["data"] for trace in traces] == [{"text": "began", "n": [1]}, "done", None]
     first = traces[0]
@@ -30,9 +30,9 @@ async def test_traces_are_found_by_message_and_by_name(wire: Wire) -> None:
 async def test_trace_names_are_listed(wire: Wire) -> None:
     queue, name = wire.name(), wire.name("flow")
     [pushed] = await wire.push(queue, 1, ids=["x"])
-    place = {"transactionId": "x", "partitionId": pushed["partition_id"]}
+    message = {"transactionId": "x", "partitionId": pushed["partition_id"]}
     for _ in range(2):
-        (await wire.post("/api/v1/traces", body={**place, "data": 1, "traceNames": [name]})).ok(201)
+        (await wire.post("/api/v1/traces", body={**message, "data": 1, "traceNames": [name]})).ok(201)
     found = (await wire.get("/api/v1/traces/names", limit=1)).ok()
     assert found["total"] >= 1
     [entry] = found["trace_names"]
@@ -41,14 +41,14 @@ async def test_trace_names_are_listed(wire: Wire) -> None:
 
 async def test_a_trace_of_nothing_is_refused(wire: Wire) -> None:
     [pushed] = await wire.push(wire.name(), 1, ids=["x"])
-    place = {"transactionId": "x", "partitionId": pushed["partition_id"]}
-    (await wire.post("/api/v1/traces", body=place)).refused(400)
+    message = {"transactionId": "x", "partitionId": pushed["partition_id"]}
+    (await wire.post("/api/v1/traces", body=message)).refused(400)
     (await wire.post("/api/v1/traces", body={"data": 1})).refused(400)
-    (await wire.post("/api/v1/traces", body={**place, "partitionId": "x", "data": 1})).refused(400)
-    (await wire.post("/api/v1/traces", body={**place, "transactionId": "y", "data": 1})).refused(404)
-    (await wire.post("/api/v1/traces", body={**place, "data": "x" * 70_000})).refused(400)
-    (await wire.post("/api/v1/traces", body={**place, "data": 1, "traceNames": ["n"] * 65})).refused(400)
-    (await wire.post("/api/v1/traces", body={**place, "data": 1, "traceNames": [""]})).refused(400)
+    (await wire.post("/api/v1/traces", body={**message, "partitionId": "x", "data": 1})).refused(400)
+    (await wire.post("/api/v1/traces", body={**message, "transactionId": "y", "data": 1})).refused(404)
+    (await wire.post("/api/v1/traces", body={**message, "data": "x" * 70_000})).refused(400)
+    (await wire.post("/api/v1/traces", body={**message, "data": 1, "traceNames": ["n"] * 65})).refused(400)
+    (await wire.post("/api/v1/traces", body={**message, "data": 1, "traceNames": [""]})).refused(400)
     deep = b'{"transactionId":"x","partitionId":"%b","data":%b}' % (
         pushed["partition_id"].encode(),
         b"[" * 200 + b"]" * 200,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.places import until
+from tests.conformance.backends import until
 from tests.http.wire import Wire
 
 

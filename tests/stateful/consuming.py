@@ -11,9 +11,9 @@ from fairlane.errors import OutcomeUnknown
 from fairlane.model.group import Subscription
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
+from tests.stateful.backends import Backend
 from tests.stateful.driver import Driver
 from tests.stateful.model import DONE, NEVER, SECOND, Answer, Message, Order, Queue, Taken, Word
-from tests.stateful.places import Place
 
 BATCHES_KEPT = 6
 NOBODY = "nobody"
@@ -31,8 +31,8 @@ class Batch(NamedTuple):
 
 
 class Consuming(Driver):
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
         self.batches: list[Batch] = []
         self.leases: dict[tuple[str, str, str], dict[str, int]] = {}
         """By queue, group and partition: each lease that was handed out and not given back, and its end."""
@@ -158,8 +158,8 @@ class Consuming(Driver):
     def word(self, batch: Batch, index: int, status: str, delay_ms: int | None = None) -> Word:
         delivery = batch.deliveries[index]
         error = None if status in DONE else f"it {status}"
-        place = delivery.partition, delivery.transaction_id
-        return Word(*place, status, batch.lease, error, delay_ms, delivery.position)
+        message = delivery.partition, delivery.transaction_id
+        return Word(*message, status, batch.lease, error, delay_ms, delivery.position)
 
     def words(self, batch: Batch, said: Sequence[str | None]) -> list[Word]:
         pairs = zip(range(len(batch.deliveries)), said, strict=False)

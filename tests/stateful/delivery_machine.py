@@ -12,9 +12,9 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from fairlane.delivery import Batch, Delivery
 from fairlane.model.group import Seek, Subscription
+from tests.stateful.backends import Backend
 from tests.stateful.delivery_model import SECOND, Message, Queue, Waiting
 from tests.stateful.losses import Losing
-from tests.stateful.places import Place
 
 QUEUE = "delivery"
 EPOCH = 1_800_000_000 * SECOND
@@ -29,8 +29,8 @@ lanes = st.tuples(st.sampled_from(["all", "all", NEWEST]), st.none() | partition
 Act = tuple[str, str | None, str | None, Any]
 """A verb, the group and partition it is about, None for all, and how."""
 acts = st.one_of(
-    st.builds(lambda place: ("pause", *place, None), pauses),
-    st.builds(lambda place, any_of_them: ("resume", *place, any_of_them), pauses, st.booleans()),
+    st.builds(lambda scope: ("pause", *scope, None), pauses),
+    st.builds(lambda scope, any_of_them: ("resume", *scope, any_of_them), pauses, st.booleans()),
     st.builds(lambda lane, to: ("seek", *lane, to), lanes, st.sampled_from(["beginning", "end"])),
     st.builds(lambda delay: ("configure", None, None, delay), st.sampled_from([0, 3])),
     st.builds(lambda partition: ("clear", None, partition, None), st.none() | partitions),
@@ -48,19 +48,19 @@ options = st.fixed_dictionaries(
 
 
 class DeliveryMachine(Losing):
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.clock = place.home.clock
-        self.broker = place.home.broker
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.clock = backend.broker_loop.clock
+        self.broker = backend.broker_loop.broker
         self.held: list[tuple[str, str, list[Delivery]]] = []
         self.ids: list[tuple[str, str]] = []
         self.made = 0
 
     def run(self, call: Any) -> Any:
-        return self.place.home.run(call)
+        return self.backend.broker_loop.run(call)
 
     def teardown(self) -> None:
-        self.place.leave()
+        self.backend.leave()
 
     @property
     def now(self) -> int:
@@ -212,7 +212,7 @@ class DeliveryMachine(Losing):
         if stops and self.model.groups[group][partition].too_old(self.model.options, self.now):
             return  # as in `pop`
         pop = self.broker.pop(QUEUE, group=group, partition=partition, batch=batch)
-        taken, answer = self.place.home.meet(pop, self.act(act))
+        taken, answer = self.backend.broker_loop.meet(pop, self.act(act))
         seen = self.run(self.look())
 
         def popped(model: Queue) -> None:

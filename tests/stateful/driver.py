@@ -10,9 +10,9 @@ from fairlane.broker import Broker
 from fairlane.errors import QueueFull
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
+from tests.stateful.backends import Backend
 from tests.stateful.losses import Losing
 from tests.stateful.model import Item, Queue
-from tests.stateful.places import Place
 
 T = TypeVar("T")
 
@@ -25,9 +25,9 @@ IDS_KEPT = 10
 
 
 class Driver(Losing):
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.clock = place.home.clock
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.clock = backend.broker_loop.clock
         self.pushed = 0
         self.ids: list[str] = []
         self.models: dict[str, Queue] = {}
@@ -35,17 +35,17 @@ class Driver(Losing):
 
     @property
     def broker(self) -> Broker:
-        return self.place.home.broker
+        return self.backend.broker_loop.broker
 
     @property
     def now(self) -> int:
         return self.clock.at
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self.place.home.run(call)
+        return self.backend.broker_loop.run(call)
 
     def teardown(self) -> None:
-        self.place.leave()
+        self.backend.leave()
 
     def make(self, queue: str, options: dict[str, int]) -> None:
         """A new queue with these options; one of the same name that was there is gone."""

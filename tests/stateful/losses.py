@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from fairlane.engine import push, scheduled, transact
 from fairlane.errors import OutcomeUnknown
-from tests.stateful.places import Place
+from tests.stateful.backends import Backend
 
 
 class Lost:
@@ -26,9 +26,9 @@ class Lost:
 
 
 class Losing(RuleBasedStateMachine):
-    def __init__(self, place: Place) -> None:
+    def __init__(self, backend: Backend) -> None:
         super().__init__()
-        self.place = place
+        self.backend = backend
         self._lost: Iterator[bool] = iter(())
 
     @initialize(lost=st.lists(st.sampled_from([False] * 7 + [True]), min_size=20, max_size=40))
@@ -49,7 +49,7 @@ class Losing(RuleBasedStateMachine):
         if not next(self._lost, False):
             yield lost
             return
-        of = getattr(self.place.home.broker.store, family)
+        of = getattr(self.backend.broker_loop.broker.store, family)
         real = getattr(of, verb)
 
         async def losing(*arguments: Any, **options: Any) -> Any:
@@ -67,10 +67,10 @@ class Losing(RuleBasedStateMachine):
 
     def settle_down(self) -> None:
         """Return when the broker has given back what it popped for nobody."""
-        popper = self.place.home.broker.engine._popper
+        popper = self.backend.broker_loop.broker.engine._popper
 
         async def given_back() -> None:
             while popper._tasks:
                 await asyncio.wait(popper._tasks)
 
-        self.place.home.run(given_back())
+        self.backend.broker_loop.run(given_back())

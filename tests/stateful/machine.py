@@ -203,7 +203,7 @@ class QueueMachine(Agreement):
             getattr(self, act[0])(*act[1:])
 
     def reopen(self) -> None:
-        self.place.home.reopen()
+        self.backend.broker_loop.reopen()
 
     def configure_again(self, queue: str, max_size: int, retry_limit: int) -> None:
         options = self.models[queue].options

@@ -212,7 +212,7 @@ class Queue:
         for name, lane in self.groups.setdefault(group, begun).items():
             if only in (None, name):
                 head, since = len(lane.log), sum(message.created_at < at for message in lane.log)
-                place = {"end": head, "new": head, "time": since, "position": min(at, head)}
-                lane.move(place.get(to, 0), "skipped")
+                target = {"end": head, "new": head, "time": since, "position": min(at, head)}
+                lane.move(target.get(to, 0), "skipped")
                 lane.failures, lane.ahead, lane.alone_until, lane.ended, lane.handed = {}, {}, 0, None, 0
                 lane.rest(now)

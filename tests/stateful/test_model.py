@@ -159,22 +159,22 @@ def test_depth_is_that_of_the_slowest_group() -> None:
     assert bench.queue.depth() == 0
 
 
-@pytest.mark.parametrize(("to", "at", "place"), [("beginning", 0, 0), ("end", 0, 2), ("position", 9, 2)])
-def test_a_seek_moves_the_cursor_and_ends_the_lease(to: str, at: int, place: int) -> None:
+@pytest.mark.parametrize(("to", "at", "committed"), [("beginning", 0, 0), ("end", 0, 2), ("position", 9, 2)])
+def test_a_seek_moves_the_cursor_and_ends_the_lease(to: str, at: int, committed: int) -> None:
     bench = Bench("a", "a")
     bench.pop()
     bench.queue.seek("g", to, at, bench.now)
     lane = bench.queue.groups["g"]["a"]
-    assert (lane.committed, lane.lease, len(lane.fates)) == (place, None, place)
+    assert (lane.committed, lane.lease, len(lane.fates)) == (committed, None, committed)
 
 
 def test_a_seek_to_a_time_finds_the_first_message_at_or_after_it() -> None:
     bench = Bench("a")
     bench.now += 5
     bench.push("a")
-    for at, place in ((bench.now - 4, 1), (bench.now, 1), (bench.now + 1, 2)):
+    for at, committed in ((bench.now - 4, 1), (bench.now, 1), (bench.now + 1, 2)):
         bench.queue.seek("g", "time", at, bench.now)
-        assert bench.queue.groups["g"]["a"].committed == place
+        assert bench.queue.groups["g"]["a"].committed == committed
 
 
 def test_an_ack_without_a_lease_finishes_what_another_holds() -> None:

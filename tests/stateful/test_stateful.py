@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.postgres import PostgresServer
+from tests.stateful.backends import Backend, BrokerLoop, SqliteBackend
 from tests.stateful.delivery_machine import DeliveryMachine
 from tests.stateful.machine import QueueMachine
-from tests.stateful.places import Home, Place, SqlitePlace
 
 LONG = os.environ.get("FAIRLANE_STATEFUL") == "long"
 SEED = "FAIRLANE_STATEFUL_SEED"
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.timeout(4 * 3600 if LONG else 900)
 Machine = type[QueueMachine] | type[DeliveryMachine]
 
 
-def search(kind: Machine, place: Callable[[], Place], *, examples: int) -> None:
+def search(kind: Machine, backend: Callable[[], Backend], *, examples: int) -> None:
     """Run that many examples of 50 steps, or as many as it takes to find and shrink a disagreement."""
     chosen = int(os.environ.get(SEED) or secrets.randbits(32))
-    machine = seed(chosen)(lambda: kind(place()))
+    machine = seed(chosen)(lambda: kind(backend()))
     limits = settings(
         max_examples=examples * (25 if LONG else 1),
         stateful_step_count=100 if LONG else 50,
@@ -61,7 +61,7 @@ def database(server: PostgresServer) -> Iterator[str]:
 
 @pytest.mark.parametrize(("kind", "examples"), [(QueueMachine, 90), (DeliveryMachine, 60)])
 def test_sqlite_does_what_the_model_says(tmp_path: Path, kind: Machine, examples: int) -> None:
-    search(kind, lambda: SqlitePlace(tmp_path), examples=examples)
+    search(kind, lambda: SqliteBackend(tmp_path), examples=examples)
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_sqlite_does_what_the_model_says(tmp_path: Path, kind: Machine, examples
 def test_postgres_does_what_the_model_says(
     postgres18: PostgresServer, kind: Machine, shards: int, examples: int
 ) -> None:
-    with database(postgres18) as url, contextlib.closing(Home(url, shards=shards)) as home:
-        search(kind, lambda: Place(home), examples=examples)
+    with database(postgres18) as url, contextlib.closing(BrokerLoop(url, shards=shards)) as broker_loop:
+        search(kind, lambda: Backend(broker_loop), examples=examples)

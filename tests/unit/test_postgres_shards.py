@@ -14,7 +14,7 @@ from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.postgres.connection import Database
-from tests.conformance.places import until
+from tests.conformance.backends import until
 from tests.conftest import FreshDatabase
 from tests.lost_answers import APPLIED, AWAY
 from tests.postgres import PostgresServer

@@ -52,14 +52,14 @@ def masked(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" or not separator:
         return url
-    credentials, at, place = rest.rpartition("@")
-    place, question, query = place.partition("?")
+    credentials, at, location = rest.rpartition("@")
+    location, question, query = location.partition("?")
     if "@" in query or "?" in credentials:
         return f"{scheme}{separator}..."
     user = credentials.partition(":")[0]
     options = parse_qsl(query, keep_blank_values=True, separator="&")
     shown = urlencode([(name, value) for name, value in options if name in _SHOWN], safe="/")
-    return f"{scheme}{separator}{user}{at}{place}{question if shown else ''}{shown}"
+    return f"{scheme}{separator}{user}{at}{location}{question if shown else ''}{shown}"
 
 
 def _loopback(host: str) -> bool:

@@ -45,11 +45,11 @@ def table(worker: Worker, rates: dict[Feed, float], lags: dict[tuple[str, str], 
     for name in ("in hand", "handled", "per second", "failed", "waiting"):
         shown.add_column(name, justify="right")
     for feed in worker.feeds:
-        place = feed.subscription.queue, feed.subscription.group
-        lag = lags.get(place)
+        key = feed.subscription.queue, feed.subscription.group
+        lag = lags.get(key)
         shown.add_row(
-            place[0],
-            "" if place[1] == QUEUE_MODE else place[1],
+            key[0],
+            "" if key[1] == QUEUE_MODE else key[1],
             f"{feed.in_hand} of {feed.room}",
             str(feed.settling.handled),
             f"{rates.get(feed, 0.0):.0f}",

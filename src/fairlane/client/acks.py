@@ -19,14 +19,14 @@ from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, check_acks
 
 _ACK = path_of("ack", "batch")
 
-Place = tuple[str, str]
+QueueGroup = tuple[str, str]
 """(queue, group); the queue may be unknown, and is then empty."""
 
 
 class Acks(Family):
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         super().__init__(transport, batching=batching)
-        self._acks: dict[Place, Batcher[list[Ack], list[AckOutcome]]] = {}
+        self._acks: dict[QueueGroup, Batcher[list[Ack], list[AckOutcome]]] = {}
 
     async def ack(
         self,
@@ -43,12 +43,12 @@ class Acks(Family):
             return []
         if not all(isinstance(message, Message) for message in some):
             raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
-        places = {(message.queue, message.group) for message in some}
-        if len({group for _, group in places}) > 1:
+        groups = {(message.queue, message.group) for message in some}
+        if len({group for _, group in groups}) > 1:
             raise InvalidRequest("one ack is about messages of one group")
         items = [ack_item(message, status, error, delay_ms, result) for message in some]
         check_acks(items)
-        return await self._say(places.pop(), items)
+        return await self._say(groups.pop(), items)
 
     async def nack(
         self,
@@ -67,30 +67,30 @@ class Acks(Family):
         check_acks(items)
         return await self._say((queue, group), items) if items else []
 
-    async def _say(self, place: Place, items: Sequence[AckItem]) -> list[AckOutcome]:
-        batcher = self._acks.get(place)
+    async def _say(self, group: QueueGroup, items: Sequence[AckItem]) -> list[AckOutcome]:
+        batcher = self._acks.get(group)
         if batcher is None:
-            batcher = self._acks[place] = Batcher(
-                lambda calls: self._send_acks(place, calls),
+            batcher = self._acks[group] = Batcher(
+                lambda calls: self._send_acks(group, calls),
                 lambda call: Weight(len(call), 300 * len(call)),
                 together=self._batching,
             )
         try:
             return await batcher.submit([ack_of(item) for item in items])
         finally:
-            if batcher.idle and self._acks.get(place) is batcher:
-                del self._acks[place]
+            if batcher.idle and self._acks.get(group) is batcher:
+                del self._acks[group]
 
-    async def _send_acks(self, place: Place, calls: list[list[Ack]]) -> list[list[AckOutcome] | Exception]:
+    async def _send_acks(self, group: QueueGroup, calls: list[list[Ack]]) -> list[list[AckOutcome] | Exception]:
         """One request for all calls, or one for each if they are refused as a whole."""
         acks = [ack for call in calls for ack in call]
         try:
-            body = await self._transport.ask("POST", _ACK, key=affinity(*place), body=encode(AckBody(acks, place[1])))
+            body = await self._transport.ask("POST", _ACK, key=affinity(*group), body=encode(AckBody(acks, group[1])))
         except FairlaneError as error:
             # What the broker stumbles over may be one of them.
             if len(calls) == 1 or (error.retryable and not isinstance(error, BrokerFailed)):
                 return [error] * len(calls)
-            return [(await self._send_acks(place, [call]))[0] for call in calls]
+            return [(await self._send_acks(group, [call]))[0] for call in calls]
         found = iter(decode(body, list[AckElement]))
         return [[_outcome(next(found)) for _ in call] for call in calls]
 

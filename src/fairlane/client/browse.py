@@ -38,5 +38,5 @@ class Browse(Family):
 
     async def message(self, partition_id: str, transaction_id: str) -> StoredMessage:
         """One message, whole. Raises NotFound."""
-        place = (check_name("partition_id", str(partition_id)), check_name("transaction_id", transaction_id))
-        return decode(await self._transport.ask("GET", path_of("messages", *place)), StoredMessage)
+        message = (check_name("partition_id", str(partition_id)), check_name("transaction_id", transaction_id))
+        return decode(await self._transport.ask("GET", path_of("messages", *message)), StoredMessage)

@@ -29,19 +29,19 @@ class Groups(Family):
 
     async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
         """Send a group to the beginning, the end, a time or a position; how many lanes moved. Leases there end."""
-        place = _place(queue, group)
+        path = _path(queue, group)
         if partition is not None:
-            place += ["partitions", check_name("partition", partition)]
+            path += ["partitions", check_name("partition", partition)]
         body = encode(_target(seek.check()))
-        answer = decode(await self._transport.ask("POST", path_of(*place, "seek"), body=body), _Sought)
+        answer = decode(await self._transport.ask("POST", path_of(*path, "seek"), body=body), _Sought)
         return int(answer.updated) if answer.partitions_updated is None else answer.partitions_updated
 
     async def delete_group(self, queue: str, group: str) -> int:
         """Forget a group of a queue and where it stood; how many lanes it had."""
-        return decode(await self._transport.ask("DELETE", path_of(*_place(queue, group))), _Deleted).deleted_partitions
+        return decode(await self._transport.ask("DELETE", path_of(*_path(queue, group))), _Deleted).deleted_partitions
 
 
-def _place(queue: str, group: str) -> list[str]:
+def _path(queue: str, group: str) -> list[str]:
     return ["consumer-groups", check_name("group", group), "queues", check_name("queue", queue)]
 
 

@@ -105,14 +105,14 @@ class _Settled(msgspec.Struct):
 class Operations(Family):
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         super().__init__(transport, batching=batching)
-        self._home = uuid7()  # clients spread over the servers, and each keeps to one
+        self._server_key = uuid7()  # clients spread over the servers, and each keeps to one
 
     async def operation(self, id: str) -> OperationState:
         """What became of an operation. Raises NotFound; completed ones are gone after an hour."""
         if not is_uuid(id):
             raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
         path = path_of("operations", id)
-        return decode(await self._transport.ask("GET", path, key=self._home), OperationState)
+        return decode(await self._transport.ask("GET", path, key=self._server_key), OperationState)
 
     async def operations(
         self, *, status: OperationStatus | None = None, queue: str | None = None, limit: int = 100
@@ -125,7 +125,7 @@ class Operations(Family):
         found: list[OperationState] = []
         while left:
             query["limit"] = min(left, _PAGE)
-            body = await self._transport.ask("GET", path_of("operations"), key=self._home, query=query)
+            body = await self._transport.ask("GET", path_of("operations"), key=self._server_key, query=query)
             page = decode(body, _Page)
             found += page.operations
             left -= len(page.operations)
@@ -158,7 +158,7 @@ class Operations(Family):
         if not is_uuid(id):
             raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
         path = path_of("operations", id, verb)
-        return decode(await self._transport.ask("POST", path, key=self._home), OperationState)
+        return decode(await self._transport.ask("POST", path, key=self._server_key), OperationState)
 
     async def _settle(self, verb: str, ids: Sequence[str] | None, queue: str | None) -> SettledOperations:
         if ids is not None and queue is not None:
@@ -169,7 +169,7 @@ class Operations(Family):
         for body in parts:
             while True:
                 answer = await self._transport.ask(
-                    "POST", path_of("operations", verb), key=self._home, body=encode(body)
+                    "POST", path_of("operations", verb), key=self._server_key, body=encode(body)
                 )
                 some = decode(answer, _Settled)
                 settled.done.extend(some.done)

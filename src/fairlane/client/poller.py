@@ -70,7 +70,7 @@ class Poller:
         self._failures = 0
         self._came_at = 0.0
         self._polls: set[asyncio.Task[Batch[Any]]] = set()
-        self._places = asyncio.Semaphore(min(how.concurrency, POLLS_MAX))
+        self._slots = asyncio.Semaphore(min(how.concurrency, POLLS_MAX))
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ class Poller:
         loop = asyncio.get_running_loop()
         self._came_at = self._came_at or loop.time()
         while not self.stopped:
-            async with self._places:
+            async with self._slots:
                 wanted = min(self._how.batch, self._left)
                 if self.stopped or not wanted:
                     return None  # what the others have in hand is all, or they go on with what is left of it

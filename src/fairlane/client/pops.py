@@ -61,12 +61,12 @@ class Pops(Family):
             query["autoAck"] = "true"
         if lease_seconds is not None:
             query["leaseSeconds"] = check_count("lease_seconds", lease_seconds, least=1, most=LEASE_SECONDS_MAX)
-        place = ["queue", check_name("queue", queue)]
+        path = ["queue", check_name("queue", queue)]
         if partition is not None:
-            place += ["partition", check_name("partition", partition)]
+            path += ["partition", check_name("partition", partition)]
         read = decoder_of(type)
         body = await self._transport.ask(
-            "GET", path_of("pop", *place), key=affinity(queue, group), query=query, wait=wait
+            "GET", path_of("pop", *path), key=affinity(queue, group), query=query, wait=wait
         )
         return batch_of(decode(body, PopAnswer), queue, read) if body else Batch("", [])
 

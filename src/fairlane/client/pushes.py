@@ -123,7 +123,7 @@ class Pushes(Operations):
         """One request for all calls, or one for each if they are refused as a whole: somebody's fault is nobody
         else's."""
         items = [item for call in calls for item in call]
-        answer = await self._transport.exchange(Call("POST", _PUSH, self._home, encode(PushBody(items))))
+        answer = await self._transport.exchange(Call("POST", _PUSH, self._server_key, encode(PushBody(items))))
         elements = _elements(answer, items)
         if elements is not None:
             found = iter(elements)

@@ -106,7 +106,7 @@ class WorkerExecutor:
 
     async def _result(self, queue: str, outcome: PushOutcome) -> bytes | None:
         """What the worker returned, `null` if that was nothing; None while it is not done."""
-        store, found = self._broker.store, await self._place(queue, outcome)
+        store, found = self._broker.store, await self._find_message(queue, outcome)
         if found is None:
             return None
         queue_id, partition, position = found
@@ -123,19 +123,19 @@ class WorkerExecutor:
             raise CommandFailed(f"it was given up: {letter.error}")
         return b"null" if any(position < lane.committed for lane in lanes) else None
 
-    async def _place(self, queue: str, outcome: PushOutcome) -> tuple[int, PartitionId, int] | None:
+    async def _find_message(self, queue: str, outcome: PushOutcome) -> tuple[int, PartitionId, int] | None:
         """Where the message is; None while it waits to be stored."""
-        home = await self._broker.engine.catalogue.queue(self._broker.tenant, queue, make=False)
-        if home is None:
+        found = await self._broker.engine.catalogue.queue(self._broker.tenant, queue, make=False)
+        if found is None:
             return None
         partition = outcome.partition
         if partition is None:
-            named = await self._broker.store.queues.named(home.id, DEFAULT_PARTITION)
+            named = await self._broker.store.queues.named(found.id, DEFAULT_PARTITION)
             if named is None:
                 return None
             partition = named.id
         position = await self._broker.store.messages.find(partition, outcome.transaction_id)
-        return None if position is None else (home.id, partition, position)
+        return None if position is None else (found.id, partition, position)
 
 
 async def _pushed(broker: Broker, queue: str, command: str, input: bytes, key: str) -> PushOutcome:

@@ -80,8 +80,8 @@ class Runner:
 
     async def _turn(self) -> None:
         """One pop, and the work of what it brought begun."""
-        home = await self._broker.engine.catalogue.queue(self._broker.tenant, self.queue, make=False)
-        unordered = home is not None and home.options.ordering == "unordered"
+        queue = await self._broker.engine.catalogue.queue(self._broker.tenant, self.queue, make=False)
+        unordered = queue is not None and queue.options.ordering == "unordered"
         messages, lanes = self._carrier.asks(self._free, unordered=unordered)
         popping = self._broker.pop(
             self.queue,

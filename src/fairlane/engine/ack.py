@@ -202,17 +202,17 @@ class Acker:
         plans = []
         items = request.items
         for (partition, named), indexes in lanes_of(items).items():
-            home = await self._catalogue.partition(partition)
-            group_id = await self._catalogue.group_id(home.queue_id, request.group) if home else None
+            found = await self._catalogue.partition(partition)
+            group_id = await self._catalogue.group_id(found.queue_id, request.group) if found else None
             lease = LeaseId.parse(named) if isinstance(named, str) else named
-            if home and lease and lease.group_id != group_id:
+            if found and lease and lease.group_id != group_id:
                 # Another broker may have made the group anew.
-                self._catalogue.forget_group(home.queue_id, request.group)
-                group_id = await self._catalogue.group_id(home.queue_id, request.group)
+                self._catalogue.forget_group(found.queue_id, request.group)
+                group_id = await self._catalogue.group_id(found.queue_id, request.group)
             if named is not None and (lease is None or lease.group_id != group_id):
                 outcomes.say(indexes, LOST)
                 continue
-            if home is None or group_id is None:
+            if found is None or group_id is None:
                 outcomes.say(indexes, UNRESOLVABLE)
                 continue
             known, positions = await self._resolve(items, indexes, partition, lease)
@@ -220,10 +220,10 @@ class Acker:
                 unknown = sorted(set(indexes).difference(known))
                 outcomes.say(unknown, await self._unknown(partition, lease))
             if known:
-                settlement = said(items, known, positions, unordered=home.unordered, in_transaction=in_transaction)
+                settlement = said(items, known, positions, unordered=found.unordered, in_transaction=in_transaction)
                 settlement.partition, settlement.group_id = partition, group_id
                 settlement.token = lease.token if lease else None
-                plans.append(Plan(settlement, known, positions, home.queue_id))
+                plans.append(Plan(settlement, known, positions, found.queue_id))
         return plans
 
     async def _unknown(self, partition: PartitionId, lease: LeaseId | None) -> AckOutcome:

@@ -31,11 +31,11 @@ HEADS_AT_ONCE_MAX = 50_000
 more, as long as what comes of them fits into memory with ease."""
 SCAN_MAX = 10_000
 """Messages looked at for one page whose filter only the message itself can answer; the page then ends early."""
-_PLACE = re.compile(r"(\d{1,18})\.(\d{1,9}-\d{1,18})\.(\d{1,18})", re.ASCII)
+_LIST_POSITION = re.compile(r"(\d{1,18})\.(\d{1,9}-\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
-class Place(NamedTuple):
-    """A message's place in the order of a listing."""
+class ListPosition(NamedTuple):
+    """The position of a message in the order of a listing."""
 
     created_at: int
     partition: PartitionId
@@ -45,8 +45,8 @@ class Place(NamedTuple):
         return f"{self.created_at}.{self.partition}.{self.position}"
 
     @classmethod
-    def parse(cls, text: str) -> Place:
-        match = _PLACE.fullmatch(text)
+    def parse(cls, text: str) -> ListPosition:
+        match = _LIST_POSITION.fullmatch(text)
         if match is None:
             raise InvalidRequest(f"{text!r:.80} is not where a page ended; use the `next` of the page before")
         return cls(int(match[1]), PartitionId.parse(match[2]), int(match[3]))
@@ -82,7 +82,7 @@ class Page(msgspec.Struct):
     """`next` is where the next page begins; None when there is none."""
 
     messages: list[Seen]
-    next: Place | None
+    next: ListPosition | None
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class Browser:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def page(self, where: MessageFilter, *, limit: int, before: Place | None = None) -> Page:
+    async def page(self, where: MessageFilter, *, limit: int, before: ListPosition | None = None) -> Page:
         if where.transaction_id is not None or where.trace_id is not None:
             return await self._looked_up(where, limit, before)
         found: list[Seen] = []
@@ -111,7 +111,7 @@ class Browser:
             if not some:
                 return Page(found, None)
             for seen in await self._judge(where, some):
-                before = _place(seen.head)
+                before = _list_position(seen.head)
                 if where.matches(seen):
                     found.append(seen)
                     if len(found) == limit:
@@ -119,51 +119,53 @@ class Browser:
             scanned += len(some)
         return Page(found, before)
 
-    async def _looked_up(self, where: MessageFilter, limit: int, before: Place | None) -> Page:
+    async def _looked_up(self, where: MessageFilter, limit: int, before: ListPosition | None) -> Page:
         """Messages that are found by an id they carry: nothing else is read."""
         ids = [queue.id for queue in where.queues]
         if where.transaction_id is not None:
-            places = await self._store.browse.with_id(ids, where.transaction_id)
+            candidates = await self._store.browse.with_id(ids, where.transaction_id)
         else:
-            places = await self._store.browse.traced(ids, where.trace_id or "", limit=SCAN_MAX)
-        homes = {
-            (place.partition, place.position): (place.queue_id, place.name)
-            for place in places
-            if where.partition in (None, place.name)
+            candidates = await self._store.browse.traced(ids, where.trace_id or "", limit=SCAN_MAX)
+        partitions = {
+            (one.partition, one.position): (one.queue_id, one.name)
+            for one in candidates
+            if where.partition in (None, one.name)
         }
-        bounds = [Upto(partition, where.until + 1, position + 1) for partition, position in homes]
+        bounds = [Upto(partition, where.until + 1, position + 1) for partition, position in partitions]
         heads = await self._store.browse.back(bounds, since=where.since, limit=1) if bounds else []
-        some = {(head.partition, head.position): head for head in heads if (head.partition, head.position) in homes}
-        some = {at: head for at, head in some.items() if before is None or _place(head) < before}
-        ordered = sorted(some.values(), key=_place, reverse=True)
-        judged = await self._judge(where, [(head, homes[head.partition, head.position]) for head in ordered])
+        some = {
+            (head.partition, head.position): head for head in heads if (head.partition, head.position) in partitions
+        }
+        some = {at: head for at, head in some.items() if before is None or _list_position(head) < before}
+        ordered = sorted(some.values(), key=_list_position, reverse=True)
+        judged = await self._judge(where, [(head, partitions[head.partition, head.position]) for head in ordered])
         found = [seen for seen in judged if where.matches(seen)]
         more = len(found) > limit
-        return Page(found[:limit], _place(found[limit - 1].head) if more else None)
+        return Page(found[:limit], _list_position(found[limit - 1].head) if more else None)
 
     async def _newest(
-        self, where: MessageFilter, count: int, before: Place | None
+        self, where: MessageFilter, count: int, before: ListPosition | None
     ) -> list[tuple[MessageHead, tuple[int, str]]]:
         """The newest messages behind `before`, each with queue and name of its partition. Partitions are asked latest
         write first, until one was written to before the last message found."""
         ids = [queue.id for queue in where.queues]
         best: list[MessageHead] = []
-        homes: dict[PartitionId, tuple[int, str]] = {}
+        partitions: dict[PartitionId, tuple[int, str]] = {}
         last: tuple[int, PartitionId] | None = None
         at_once = PARTITIONS_AT_ONCE
         while ids:
             some = await self._store.browse.active(
                 ids, name=where.partition, since=where.since, before=last, limit=at_once
             )
-            if not some or (len(best) == count and (some[0].last_at, some[0].id) < _place(best[-1])[:2]):
+            if not some or (len(best) == count and (some[0].last_at, some[0].id) < _list_position(best[-1])[:2]):
                 break
             at_once = min(2 * at_once, max(PARTITIONS_AT_ONCE, HEADS_AT_ONCE_MAX // count))
-            homes |= {each.id: (each.queue_id, each.name) for each in some}
+            partitions |= {each.id: (each.queue_id, each.name) for each in some}
             bounds = [_bound(each.id, where.until, before) for each in some]
             heads = await self._store.browse.back(bounds, since=where.since, limit=count)
-            best = nlargest(count, [*best, *heads], key=_place)
+            best = nlargest(count, [*best, *heads], key=_list_position)
             last = (some[-1].last_at, some[-1].id)
-        return [(head, homes[head.partition]) for head in best]
+        return [(head, partitions[head.partition]) for head in best]
 
     async def _judge(self, where: MessageFilter, some: list[tuple[MessageHead, tuple[int, str]]]) -> list[Seen]:
         queues = {queue.id: queue for queue in where.queues}
@@ -185,22 +187,22 @@ class Browser:
 
     async def message(self, tenant: str, partition: PartitionId, transaction_id: str) -> Detail:
         """One message, or NotFound."""
-        home = await self._store.queues.partition(partition)
-        position = await self._store.messages.find(partition, transaction_id) if home else None
-        queues = {queue.id: queue for queue in await self._store.queues.list(tenant)} if home else {}
-        if home is None or position is None or home.queue_id not in queues:
+        found = await self._store.queues.partition(partition)
+        position = await self._store.messages.find(partition, transaction_id) if found else None
+        queues = {queue.id: queue for queue in await self._store.queues.list(tenant)} if found else {}
+        if found is None or position is None or found.queue_id not in queues:
             raise NotFound("Message not found")
         segments = await self._store.messages.read(partition, position, position + 1)
         message = next(messages(segments, position, position + 1), None)
         if message is None:
             raise NotFound("Message not found")
-        queue = queues[home.queue_id]
+        queue = queues[found.queue_id]
         standings = await self._store.statistics.standings([partition])
         letters, attempts, error = await self._failures(queue, partition, position)
         return Detail(
             message=message,
             queue=queue,
-            partition=home.name,
+            partition=found.name,
             partition_id=partition,
             status=status_of(position, standings, bool(letters)),
             standings=standings,
@@ -226,11 +228,11 @@ class Browser:
         return letters, attempts, error
 
 
-def _place(head: MessageHead) -> Place:
-    return Place(head.created_at, head.partition, head.position)
+def _list_position(head: MessageHead) -> ListPosition:
+    return ListPosition(head.created_at, head.partition, head.position)
 
 
-def _bound(partition: PartitionId, until: int, before: Place | None) -> Upto:
+def _bound(partition: PartitionId, until: int, before: ListPosition | None) -> Upto:
     """Where reading a partition begins so that everything found lies behind `before`."""
     if before is None or before.created_at > until:
         return Upto(partition, until + 1)

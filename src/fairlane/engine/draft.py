@@ -15,7 +15,7 @@ from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import pack, pack_minted
 from fairlane.store.values import NO_ID_TIME, Slice
 
-Address = tuple[str, str, str]
+PartitionName = tuple[str, str, str]
 """Tenant, queue and partition by name."""
 UNDECIDED = PushOutcome(status="refused", transaction_id="")
 
@@ -47,10 +47,10 @@ class MetOperations(Exception):  # no error: whoever pushes waits and goes on wi
 class Draft:
     """A slice in the making and whose messages it holds: the n-th is item `owners[n]` = (request, index)."""
 
-    __slots__ = ("address", "keys", "message_ids", "owners", "repeats", "rows", "slice")
+    __slots__ = ("keys", "message_ids", "owners", "partition", "repeats", "rows", "slice")
 
-    def __init__(self, address: Address, part: Slice) -> None:
-        self.address = address
+    def __init__(self, partition: PartitionName, part: Slice) -> None:
+        self.partition = partition
         self.slice = part
         self.owners: list[tuple[int, int]] = []
         self.message_ids: list[str] = []
@@ -88,7 +88,7 @@ class Draft:
         part = self.slice
         names = ("fragments", "transaction_ids", "keys", "id_times", "given")
         columns = {name: [getattr(part, name)[index] for index in indexes] for name in names}
-        draft = Draft(self.address, msgspec.structs.replace(part, **columns))
+        draft = Draft(self.partition, msgspec.structs.replace(part, **columns))
         draft.owners = [self.owners[index] for index in indexes]
         draft.message_ids = [self.message_ids[index] for index in indexes]
         draft.repeats = {id: self.repeats[id] for id in columns["transaction_ids"] if id in self.repeats}
@@ -125,8 +125,8 @@ class Flush:
         self.failed: list[Draft] = []
         """What was on its way when it did."""
         self.outcomes: list[list[PushOutcome] | Exception] = [[UNDECIDED] * len(request.items) for request in requests]
-        self.drafts: dict[Address, Draft] = {}
-        self.locked: dict[Address, Draft] = {}
+        self.drafts: dict[PartitionName, Draft] = {}
+        self.locked: dict[PartitionName, Draft] = {}
         """Drafts whose partitions somebody else holds."""
         self._left_out: dict[int, list[int]] = {}
 
@@ -136,7 +136,7 @@ class Flush:
 
     def leave_out(self, draft: Draft) -> None:
         """Leave the messages of a draft out: their partition has open operations."""
-        del self.drafts[draft.address]
+        del self.drafts[draft.partition]
         for request, index in draft.everybody():
             self._left_out.setdefault(request, []).append(index)
 
@@ -157,18 +157,18 @@ class Flush:
                 if type(answers) is list:
                     self.partial[request] = answers
                 self.outcomes[request] = error
-            self.drafts.pop(draft.address, None)
+            self.drafts.pop(draft.partition, None)
         self.failed += failed
 
     def put_off(self, draft: Draft) -> None:
         """Its partition is locked."""
-        self.locked[draft.address] = self.drafts.pop(draft.address)
+        self.locked[draft.partition] = self.drafts.pop(draft.partition)
 
     def fail_locked(self) -> None:
         """Give up on what is locked. Not before all else is decided: a request may be in several drafts."""
         if self.locked:
             locked, self.locked = list(self.locked.values()), {}
-            _, queue, partition = locked[0].address
+            _, queue, partition = locked[0].partition
             error = f"somebody else holds partition {partition!r} of queue {queue!r} for too long; try again"
             self.fail(LaneLocked(error), locked)
 

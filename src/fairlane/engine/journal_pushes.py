@@ -124,9 +124,9 @@ def _by_lane(requests: Sequence[PushRequest], shares: Sequence[Share]) -> dict[i
     for share in shares:
         request = requests[share.request]
         item = request.items[share.item]
-        place = (share.request, item.queue, item.partition)
-        if place != last:
-            last, mine = place, found[share.request][push_lane(request.tenant, item)]
+        key = (share.request, item.queue, item.partition)
+        if key != last:
+            last, mine = key, found[share.request][push_lane(request.tenant, item)]
         mine.append(share)
     return found
 

@@ -61,16 +61,16 @@ class Enqueuer:
             if isinstance(result, Enqueued | Full):
                 self._answer(flush, draft, range(start, end), new, result, reason)
             elif isinstance(result, Locked):
-                flush.locked[draft.address] = draft
+                flush.locked[draft.partition] = draft
             else:
                 moved[id(draft)] = draft
-        for address in flush.locked:
-            flush.drafts.pop(address, None)
+        for partition in flush.locked:
+            flush.drafts.pop(partition, None)
         return list(moved.values())
 
     def _operation(self, flush: Flush, draft: Draft, start: int, end: int) -> NewOperation:
         part = draft.slice
-        tenant, queue, partition = draft.address
+        tenant, queue, partition = draft.partition
         minted = zip(part.given[start:end], part.transaction_ids[start:end], draft.message_ids[start:end], strict=True)
         doubt = any(given and transaction_id == message_id for given, transaction_id, message_id in minted)
         return NewOperation(
@@ -90,9 +90,9 @@ class Enqueuer:
         self, request: AckRequest, partition: PartitionId, indexes: Sequence[int], catalogue: Catalogue
     ) -> NewOperation | None:
         """What these items say of one lane; None if there is no such lane."""
-        home = await catalogue.partition(partition)
-        group_id = await catalogue.group_id(home.queue_id, request.group) if home else None
-        if home is None or group_id is None:
+        found = await catalogue.partition(partition)
+        group_id = await catalogue.group_id(found.queue_id, request.group) if found else None
+        if found is None or group_id is None:
             return None
         queue, _ = await catalogue.names(partition)
         known = await catalogue.queue(request.tenant, queue, make=False) if queue else None
@@ -100,11 +100,11 @@ class Enqueuer:
             id=request.operation_id or UUID(self._ids()),
             type="ACK_BATCH",
             partition=partition,
-            queue_id=home.queue_id,
+            queue_id=found.queue_id,
             options=known.options if known else QueueOptions(),
             tenant=request.tenant,
             queue=queue or "",
-            partition_name=home.name,
+            partition_name=found.name,
             group=request.group,
             group_id=group_id,
             payload=ack_payload(request.group, [request.items[index] for index in indexes]),

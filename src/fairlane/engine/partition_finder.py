@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from fairlane.engine.catalogue import Catalogue
-from fairlane.engine.draft import Address, PushRequest
+from fairlane.engine.draft import PartitionName, PushRequest
 from fairlane.errors import FairlaneError, InvalidRequest, LaneLocked, NotFound, SealError, StoreUnavailable
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import Partition, Queue
@@ -14,8 +14,8 @@ from fairlane.store.base import Store
 
 _ROUNDS_MAX = 100
 
-Home = tuple[Queue, Partition]
-Refused = dict[Address, FairlaneError]
+QueuePartition = tuple[Queue, Partition]
+Refused = dict[PartitionName, FairlaneError]
 
 
 class PartitionFinder:
@@ -35,17 +35,17 @@ class PartitionFinder:
 
     async def find(
         self, wanted: Mapping[tuple[str, str], Collection[str]], refused: Refused
-    ) -> dict[tuple[str, str], dict[str, Home]]:
+    ) -> dict[tuple[str, str], dict[str, QueuePartition]]:
         """What was wanted, by tenant and queue, or why it cannot be had."""
         if len(wanted) > 1:  # of one queue all is found at once anyway
             await self._learn(wanted, refused)
-        found: dict[tuple[str, str], dict[str, Home]] = {}
+        found: dict[tuple[str, str], dict[str, QueuePartition]] = {}
         for (tenant, name), labels in wanted.items():
             found[tenant, name] = {}
             if any((tenant, name, label) in refused for label in labels):
                 continue
             try:
-                found[tenant, name] = await self.homes(tenant, name, labels, refused)
+                found[tenant, name] = await self.partitions(tenant, name, labels, refused)
             except FairlaneError as error:
                 refused |= {(tenant, name, label): error for label in labels}
         return found
@@ -82,13 +82,13 @@ class PartitionFinder:
             return [label for label in labels if label == DEFAULT_PARTITION]
         return labels
 
-    async def homes(
+    async def partitions(
         self,
         tenant: str,
         name: str,
         partitions: Collection[str],
         refused: Refused,
-    ) -> dict[str, Home]:
+    ) -> dict[str, QueuePartition]:
         """Queue and partition of each name, made where missing, or why it cannot be."""
         for _ in range(_ROUNDS_MAX):
             queue = await self._catalogue.queue(tenant, name, make=True)
@@ -104,5 +104,5 @@ class PartitionFinder:
             except NotFound:
                 self._catalogue.forget(queue.id)
                 continue
-            return {label: (queue, home) for label, home in found.items()}
+            return {label: (queue, partition) for label, partition in found.items()}
         raise StoreUnavailable(f"queue {name!r} kept being deleted under this push; try again")

@@ -85,7 +85,7 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-Home = tuple[Queue, Group, PartitionId | None]
+Target = tuple[Queue, Group, PartitionId | None]
 _Key = tuple[int, int, bool, int, PartitionId | None]
 
 
@@ -119,18 +119,18 @@ class Popper:
         """What is ready now, or within `wait_seconds`; an empty answer otherwise."""
         give_up_at = time.monotonic() + request.wait_seconds
         while not self._stopping and not await self._flags.is_on(POP_MAINTENANCE):
-            home = await self._home(request) or await self._await_home(request, give_up_at)
-            if home is None:
+            target = await self._target(request) or await self._await_target(request, give_up_at)
+            if target is None:
                 if give_up_at <= time.monotonic():
                     self._telemetry.done(self._telemetry.pop, time.perf_counter(), 0)
                     break
                 continue
-            popped = await self._take_or_wait(request, home, give_up_at)
+            popped = await self._take_or_wait(request, target, give_up_at)
             if popped is not None:
                 return popped
         return Popped(request.queue, request.group, None, [], request.subscription.conflation)
 
-    async def _await_home(self, request: PopRequest, give_up_at: float) -> Home | None:
+    async def _await_target(self, request: PopRequest, give_up_at: float) -> Target | None:
         """Wait until something is pushed to a queue or partition that was not there, perhaps this one; look first,
         for it may have been made since the last look."""
         left = give_up_at - time.monotonic()
@@ -138,16 +138,16 @@ class Popper:
             return None
         newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
         try:
-            home = await self._home(request)
-            if home is None and not self._stopping:
+            target = await self._target(request)
+            if target is None and not self._stopping:
                 await self._waiters.wait([newcomer], min(left, _FLOOR_SECONDS))
-            return home
+            return target
         finally:
             self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
 
-    async def _take_or_wait(self, request: PopRequest, home: Home, give_up_at: float) -> Popped | None:
+    async def _take_or_wait(self, request: PopRequest, target: Target, give_up_at: float) -> Popped | None:
         """What can be claimed; None when it is worth another look."""
-        queue, group, partition = home
+        queue, group, partition = target
         key = (group.id, request.partition or "")
         parked = self._waiters.park(queue.id, key) if request.wait_seconds else None
         began = time.perf_counter()
@@ -181,7 +181,7 @@ class Popper:
         counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
         self._telemetry.time_in_queue.record(lag_ms / 1000, items)
 
-    async def _home(self, request: PopRequest) -> Home | None:
+    async def _target(self, request: PopRequest) -> Target | None:
         """Queue, group and partition; None while the queue or the partition is not there.
 
         A group that wants only what comes is begun also on a queue that nobody made yet: otherwise the first
@@ -313,15 +313,15 @@ class Popper:
 
     async def _postpone(self, lane: Lane, lease: LeaseId, error: StoreCorrupt) -> None:
         pause = _SEALED_PAUSE_MS if isinstance(error, SealError) else _CORRUPT_PAUSE_MS
-        home = await self._catalogue.partition(lane.partition)
-        shared = home is not None and home.unordered
+        partition = await self._catalogue.partition(lane.partition)
+        unordered = partition is not None and partition.unordered
         nacks = [
             Nack(position, charge=False, error=str(error), delay_ms=pause)
-            for position in range(lane.first, lane.upto if shared else lane.first + 1)
+            for position in range(lane.first, lane.upto if unordered else lane.first + 1)
         ]
         where: dict[str, Any] = {"partition": lane.partition, "group_id": lease.group_id, "token": lease.token}
         await self._store.messages.ack(
-            [Verdicts(**where, nacks=nacks) if shared else Settlement(**where, upto=0, nack=nacks[0])]
+            [Verdicts(**where, nacks=nacks) if unordered else Settlement(**where, upto=0, nack=nacks[0])]
         )
 
     def give_back(self, lease: LeaseId) -> None:

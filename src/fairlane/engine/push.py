@@ -14,7 +14,7 @@ import msgspec
 from fairlane.engine.batcher import LateAnswer
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
-from fairlane.engine.draft import Address, Draft, Flush, PushRequest, doubt, pack_items
+from fairlane.engine.draft import Draft, Flush, PartitionName, PushRequest, doubt, pack_items
 from fairlane.engine.partition_finder import PartitionFinder
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import (
@@ -123,16 +123,16 @@ class Pusher:
     async def _store_each(self, flush: Flush, parts: Sequence[Draft]) -> None:
         """One by one, after a defect: whose messages it met fails alone. In a partition that is to keep its order
         nothing overtakes what failed."""
-        failed: dict[Address, Exception] = {}
+        failed: dict[PartitionName, Exception] = {}
         for part in parts:
             request = part.owners[0][0]
-            flush.drafts = {part.address: part}
-            if part.address in failed and flush.in_order:
-                flush.fail(failed[part.address])
+            flush.drafts = {part.partition: part}
+            if part.partition in failed and flush.in_order:
+                flush.fail(failed[part.partition])
                 continue
             await self._store_all(flush)
             if isinstance(error := flush.outcomes[request], Exception):
-                failed[part.address] = error
+                failed[part.partition] = error
 
     async def enqueue(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
         return await self.run_enqueue(Flush(requests))
@@ -158,13 +158,13 @@ class Pusher:
     async def _defer(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> None:
         for draft in await self._enqueue(flush, drafts, reason):
             await self.move(draft)
-        flush.drafts = {address: draft for address, draft in flush.drafts.items() if draft.owners}
+        flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
 
     async def draft(self, flush: Flush) -> None:
         """Find or make every partition, then pack every message. A request that names what cannot be had, or too much
         that is new, fails alone."""
         traced = any(request.traced for request in flush.requests)
-        refused: dict[Address, FairlaneError] = {}
+        refused: dict[PartitionName, FairlaneError] = {}
         accepted = list(enumerate(flush.requests))
         if any(len(request.items) > NEW_NAMES_MAX for request in flush.requests):
             too_many = await self._finder.too_many(accepted)
@@ -178,9 +178,9 @@ class Pusher:
                     (tenant, name, label),
                     Slice(partition.id, queue.id, _options(queue, flush.dedup_least), [], [], [], [], [], traced),
                 )
-                for label, (queue, partition) in homes.items()
+                for label, (queue, partition) in partitions.items()
             }
-            for (tenant, name), homes in found.items()
+            for (tenant, name), partitions in found.items()
         }
         if refused:
             refusals = [(number, _first_refused(request, refused)) for number, request in accepted]
@@ -192,7 +192,7 @@ class Pusher:
         for draft in chain.from_iterable(drafts.values() for drafts in lanes.values()):
             if draft.rows:
                 draft.seal()
-                flush.drafts[draft.address] = draft
+                flush.drafts[draft.partition] = draft
 
     async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
@@ -226,7 +226,7 @@ class Pusher:
             self._capacity.saw(queue_id, depth, came[queue_id])
         for refusals in full.values():
             _make_room(flush, refusals, self._capacity)
-        flush.drafts = {address: draft for address, draft in flush.drafts.items() if draft.owners}
+        flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
 
     def _stored(self, flush: Flush, draft: Draft, result: Stored) -> None:
         part, position = draft.slice, result.first
@@ -244,19 +244,19 @@ class Pusher:
                 if type(answers) is list:
                     answers[index] = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
                 position += 1
-        del flush.drafts[draft.address]
+        del flush.drafts[draft.partition]
         self._ready(part.queue_id, draft.owners)
 
     async def move(self, draft: Draft) -> None:
         """The queue was deleted or changed: look where its messages belong now."""
         part = draft.slice
         self._catalogue.forget(part.queue_id)
-        tenant, name, label = draft.address
-        refused: dict[Address, FairlaneError] = {}
-        homes = await self._finder.homes(tenant, name, [label], refused)
+        tenant, name, label = draft.partition
+        refused: dict[PartitionName, FairlaneError] = {}
+        partitions = await self._finder.partitions(tenant, name, [label], refused)
         if refused:
-            raise refused[draft.address]
-        queue, partition = homes[label]
+            raise refused[draft.partition]
+        queue, partition = partitions[label]
         part.partition, part.queue_id, part.options = partition.id, queue.id, queue.options
 
 
@@ -291,7 +291,7 @@ def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, 
     return wanted
 
 
-def _first_refused(request: PushRequest, refused: dict[Address, FairlaneError]) -> FairlaneError | None:
+def _first_refused(request: PushRequest, refused: dict[PartitionName, FairlaneError]) -> FairlaneError | None:
     errors = (refused.get((request.tenant, item.queue, item.partition)) for item in request.items)
     return next(filter(None, errors), None)
 
@@ -324,21 +324,21 @@ def _make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacit
     """Leave in the requests' parts that fit, in the order they came; each part goes whole or not at all."""
     depth = max(result.depth for _, result in refusals)
     capacity = refusals[0][1].capacity
-    parts: dict[tuple[int, Address], list[int]] = defaultdict(list)
-    by_address = {draft.address: draft for draft, _ in refusals}
+    parts: dict[tuple[int, PartitionName], list[int]] = defaultdict(list)
+    by_partition = {draft.partition: draft for draft, _ in refusals}
     for draft, _ in refusals:
         for offset, (request, _) in enumerate(draft.owners):
-            parts[request, draft.address].append(offset)
+            parts[request, draft.partition].append(offset)
     room = capacity - depth
-    out: dict[Address, list[int]] = defaultdict(list)
-    for (_, address), offsets in sorted(parts.items()):
-        if len(offsets) <= room and not (flush.in_order and address in out):
+    out: dict[PartitionName, list[int]] = defaultdict(list)
+    for (_, partition), offsets in sorted(parts.items()):
+        if len(offsets) <= room and not (flush.in_order and partition in out):
             room -= len(offsets)
         else:
-            out[address] += offsets
+            out[partition] += offsets
     error = limits.refusal(refusals[0][0].slice.queue_id, Full(depth, capacity), sum(map(len, out.values())))
-    for address, offsets in out.items():
-        draft = by_address[address]
+    for partition, offsets in out.items():
+        draft = by_partition[partition]
         for offset in sorted(offsets, reverse=True):
             transaction_id = draft.slice.transaction_ids[offset]
             outcome = PushOutcome(

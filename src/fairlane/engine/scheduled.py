@@ -68,7 +68,7 @@ class ScheduledMessages:
             drafts = list(flush.drafts.values())
             if isinstance(error, LaneLocked | BrokerFailed) and len(drafts) > 1:
                 for draft in drafts:  # one by one, so that the one it is about fails alone
-                    flush.drafts = {draft.address: draft}
+                    flush.drafts = {draft.partition: draft}
                     await self._add_all(flush)
                 return
             flush.fail(still_unknown(error) if flush.doubtful else error)
@@ -85,7 +85,7 @@ class ScheduledMessages:
                     flush.settle(draft, owner, outcome)
                 else:
                     flush.put(owner, outcome)
-            del flush.drafts[draft.address]
+            del flush.drafts[draft.partition]
         elif isinstance(result, Gone):
             await self._pusher.move(draft)
         else:
@@ -94,13 +94,13 @@ class ScheduledMessages:
             ):  # so that the others stay in place
                 _known(flush, draft, one)
             if not draft.owners:
-                del flush.drafts[draft.address]
+                del flush.drafts[draft.partition]
 
     async def cancel(self, tenant: str, queue: str, partition: str, transaction_id: str) -> bool:
         """False if it does not wait (any more)."""
-        place = await self._place(tenant, queue, partition)
+        found = await self._partition(tenant, queue, partition)
         check_name("transactionId", transaction_id)
-        return place is not None and await self._store.scheduled.cancel(place, transaction_id)
+        return found is not None and await self._store.scheduled.cancel(found, transaction_id)
 
     async def reschedule(
         self, tenant: str, queue: str, partition: str, transaction_id: str, item: PushItem
@@ -109,12 +109,12 @@ class ScheduledMessages:
         item.check_time()
         if item.deliver_at is None and item.delay_ms is None:
             raise InvalidRequest("say when: deliverAt is a time, delayMs counts from now")
-        place = await self._place(tenant, queue, partition)
+        found = await self._partition(tenant, queue, partition)
         check_name("transactionId", transaction_id)
-        if place is None:
+        if found is None:
             return None
         due_at = await self._store.scheduled.reschedule(
-            place, transaction_id, due_at=item.deliver_at, delay_ms=item.delay_ms or 0
+            found, transaction_id, due_at=item.deliver_at, delay_ms=item.delay_ms or 0
         )
         self._wake()
         return due_at
@@ -125,7 +125,7 @@ class ScheduledMessages:
         found = await self._catalogue.existing(tenant, check_name("queue", queue))
         return await self._store.scheduled.list(found.id, after=after, limit=limit)
 
-    async def _place(self, tenant: str, queue: str, partition: str) -> PartitionId | None:
+    async def _partition(self, tenant: str, queue: str, partition: str) -> PartitionId | None:
         found = await self._catalogue.existing(tenant, check_name("queue", queue))
         named = await self._store.queues.named(found.id, check_name("partition", partition))
         return named.id if named else None
@@ -147,4 +147,4 @@ def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:
 def _scheduled(draft: Draft, flush: Flush) -> ScheduledSlice:
     some = [flush.requests[request].items[index] for request, index in draft.owners]
     times, delays = [item.deliver_at for item in some], [item.delay_ms or 0 for item in some]
-    return ScheduledSlice(draft.slice, draft.address[2], times, delays, repeated=flush.doubtful)
+    return ScheduledSlice(draft.slice, draft.partition[2], times, delays, repeated=flush.doubtful)

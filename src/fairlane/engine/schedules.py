@@ -113,8 +113,8 @@ class Schedules:
         now = await self._store.now()
         count = 0
         for schedule in await self._store.schedules.due(limit=_SCHEDULES_MAX):
-            place = schedule.tenant, schedule.name
-            if self._refused_until.get(place, 0) > now:
+            key = schedule.tenant, schedule.name
+            if self._refused_until.get(key, 0) > now:
                 continue
             try:
                 count += await self._push(schedule, now)
@@ -122,18 +122,18 @@ class Schedules:
                 if isinstance(error, Unavailable) and not isinstance(error, LaneWaiting | LaneLocked):
                     raise
                 if not isinstance(error, Conflict) or isinstance(error, TransactionRefused):
-                    self._refuse(place, now, error)
+                    self._refuse(key, now, error)
             else:
-                self._refused_until.pop(place, None)
+                self._refused_until.pop(key, None)
         if count:
             self.ticks += count
             self._pushed()
         return count
 
-    def _refuse(self, place: tuple[str, str], now: int, error: FairlaneError) -> None:
-        if place not in self._refused_until:
-            log.warning("schedule %r waits, for its message is refused: %s", place[1], error)
-        self._refused_until[place] = now + _REFUSED_SECONDS * 1_000_000
+    def _refuse(self, key: tuple[str, str], now: int, error: FairlaneError) -> None:
+        if key not in self._refused_until:
+            log.warning("schedule %r waits, for its message is refused: %s", key[1], error)
+        self._refused_until[key] = now + _REFUSED_SECONDS * 1_000_000
 
     async def _push(self, schedule: Schedule, now: int) -> int:
         """The ticks of one schedule and its step to the next, in one transaction: another broker that was quicker

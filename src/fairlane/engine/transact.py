@@ -168,7 +168,7 @@ class Transactor:
         be."""
         for draft, result in zip(drafts, pushed, strict=True):
             if isinstance(result, OperationsAhead):
-                _, queue, partition = draft.address
+                _, queue, partition = draft.partition
                 raise LaneWaiting(
                     f"rolled back: operations wait in partition {partition!r} of queue {queue!r}; try again"
                 )

@@ -62,7 +62,7 @@ def told(error: errors.FairlaneError) -> str:
     return outside
 
 
-def _place(error: Exception) -> tuple[object, ...]:
+def _origin(error: Exception) -> tuple[object, ...]:
     """Where it was raised: the same again is the same mistake."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -73,7 +73,7 @@ def _place(error: Exception) -> tuple[object, ...]:
 def problem(error: Exception) -> Response:
     """The answer for an error. What we did not foresee is logged whole and told in one sentence."""
     if not isinstance(error, errors.FairlaneError):
-        if _seldom.allows(_place(error)):
+        if _seldom.allows(_origin(error)):
             log.error("unexpected error in a request", exc_info=error)
         return error_response(500, errors.BrokerFailed.code, "the broker failed on this request; its log says more")
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)

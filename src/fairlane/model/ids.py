@@ -79,8 +79,8 @@ class Uuid7:
                 low = first + len(ids)
                 digits = f"{low >> 12:x}"
                 start = f"{self._head}{digits[:4]}-{digits[4:]}"
-                place = low & 0xFFF
-                ids += [start + end for end in _ENDS[place : place + count - len(ids)]]
+                index = low & 0xFFF
+                ids += [start + end for end in _ENDS[index : index + count - len(ids)]]
             keys = list(range(first - (1 << 64), first - (1 << 64) + count))
             return ids, keys, self._ms
 
@@ -138,7 +138,7 @@ def ids_facts(texts: list[str]) -> list[tuple[int, int | None]]:
     dashes = "-" * count
     if (
         set(map(len, texts)) == {36}
-        and all(joined[place::36] == dashes for place in (8, 13, 18, 23))
+        and all(joined[index::36] == dashes for index in (8, 13, 18, 23))
         and joined == joined.lower()
     ):
         try:

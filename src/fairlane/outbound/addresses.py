@@ -20,7 +20,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 PORTS = frozenset({443, 8443})
 """Of public hosts; what listens on others is seldom meant for everybody."""
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?")
-_PLACE = re.compile(rf"({_NAME.pattern}|\[[0-9a-f:.]{{2,45}}\])(:[0-9]{{1,5}})?")
+_HOST = re.compile(rf"({_NAME.pattern}|\[[0-9a-f:.]{{2,45}}\])(:[0-9]{{1,5}})?")
 
 _IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
 _INSIDE: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = tuple(
@@ -96,7 +96,7 @@ def is_plain_url(url: str) -> bool:
     except ValueError:
         return False
     plain = url.isascii() and url.isprintable() and not set(url) & set(" \\#")
-    if not plain or parts.scheme not in ("http", "https") or not _PLACE.fullmatch(parts.netloc.lower()):
+    if not plain or parts.scheme not in ("http", "https") or not _HOST.fullmatch(parts.netloc.lower()):
         return False
     # The spellings of old, like 2130706433, 0x7f.1 or 0177.0.0.1.
     last = host.rstrip(".").rsplit(".", 1)[-1]

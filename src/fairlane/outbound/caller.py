@@ -141,4 +141,4 @@ async def _system_lookup(host: str) -> list[Address]:
     found = await asyncio.get_running_loop().getaddrinfo(
         host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )
-    return list(dict.fromkeys(ipaddress.ip_address(str(place[0])) for *_, place in found))
+    return list(dict.fromkeys(ipaddress.ip_address(str(address[0])) for *_, address in found))

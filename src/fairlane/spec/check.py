@@ -77,12 +77,12 @@ def _inner(type_: ir.Type) -> list[ir.Type]:
 def problems(compiled: Compiled) -> list[SpecError]:
     """All that is wrong with a spec from files, at its places. Where a part could not be read, what others say of it is
     not told: they may be right."""
-    trees = {path: place.node for path, place in compiled.places.items() if isinstance(place.node, _EXPRESSION_NODES)}
+    trees = {path: at.node for path, at in compiled.locations.items() if isinstance(at.node, _EXPRESSION_NODES)}
     findings = check(compiled.spec, trees)
     if compiled.problems:
         findings = [finding for finding in findings if not finding.reference]
     unread = {(problem.file, problem.line) for problem in compiled.problems}
-    found = [*compiled.problems, *(_placed(compiled, finding) for finding in findings)]
+    found = [*compiled.problems, *(_located(compiled, finding) for finding in findings)]
     found = [one for one in found if one in compiled.problems or (one.file, one.line) not in unread]
     return sorted(found, key=lambda problem: (problem.file, problem.line, problem.column))
 
@@ -90,17 +90,17 @@ def problems(compiled: Compiled) -> list[SpecError]:
 def warnings(compiled: Compiled) -> list[SpecError]:
     """What is allowed and seldom meant, at its places."""
     return [
-        _placed(compiled, finding)
+        _located(compiled, finding)
         for name, webhook in compiled.spec.webhooks.items()
         for finding in check_open(name, webhook)
     ]
 
 
-def _placed(compiled: Compiled, finding: Finding) -> SpecError:
+def _located(compiled: Compiled, finding: Finding) -> SpecError:
     path = finding.path
-    while path not in compiled.places:
+    while path not in compiled.locations:
         path = path[:-1]
-    source, node = compiled.places[path]
+    source, node = compiled.locations[path]
     node = finding.node or node
     return source.error(finding.message, node.start, node.end, hint=finding.hint)
 

@@ -12,7 +12,7 @@ from fairlane.spec.compile_schedule import compile_schedule
 from fairlane.spec.compile_webhook import compile_command, compile_webhook
 from fairlane.spec.load import Loaded, Read, load
 from fairlane.spec.source import Source, suggestion
-from fairlane.spec.spec_file import Path, Place, SpecFile
+from fairlane.spec.spec_file import Location, Path, SpecFile
 
 KINDS: dict[str, tuple[str, Any]] = {
     "queue": ("queues", compile_queue),
@@ -27,7 +27,7 @@ class Compiled(NamedTuple):
     """A spec, where each part of it was said, and what is wrong with it."""
 
     spec: ir.Spec
-    places: dict[Path, Place]
+    locations: dict[Path, Location]
     problems: list[SpecError]
 
 
@@ -39,13 +39,13 @@ def compile_spec(source: Source, read: Read) -> Compiled:
 class _Compiler:
     def __init__(self) -> None:
         self._problems: list[SpecError] = []
-        self._places: dict[Path, Place] = {}
+        self._locations: dict[Path, Location] = {}
         self._app = ""
         self._declared: dict[str, dict[str, Any]] = {family: {} for family, _ in KINDS.values()}
 
     def compile(self, loaded: list[Loaded]) -> Compiled:
         for source, parsed in loaded:
-            self._file(SpecFile(source, self._problems, self._places), parsed)
+            self._file(SpecFile(source, self._problems, self._locations), parsed)
         if not self._app and not self._problems:
             self._problems.append(loaded[-1].source.error("there is no `app Name { ... }` here", 0))
         spec = ir.Spec(
@@ -56,7 +56,7 @@ class _Compiler:
             schedules=self._declared["schedules"],
             pollers=self._declared["pollers"],
         )
-        return Compiled(spec, self._places, self._problems)
+        return Compiled(spec, self._locations, self._problems)
 
     def _file(self, file: SpecFile, parsed: tree.File) -> None:
         for item in parsed.items:
@@ -81,11 +81,11 @@ class _Compiler:
         else:
             family, compiled = KINDS[word.text]
             path = (family, entry.label.text)
-            if path in self._places:
-                first = self._places[path]
-                line, _ = first.source.place(first.node.start)
+            if path in self._locations:
+                first = self._locations[path]
+                line, _ = first.source.position(first.node.start)
                 hint = f"first in {first.source.name}, line {line}"
                 file.note(entry.label, f"the {word.text} `{entry.label.text}` is declared twice", hint=hint)
                 return
-            self._places[path] = Place(file.source, entry.label)
+            self._locations[path] = Location(file.source, entry.label)
             self._declared[family][entry.label.text] = compiled(file, entry, path)

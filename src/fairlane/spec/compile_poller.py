@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.spec import ir, tree
-from fairlane.spec.spec_file import Form, Path, Place, SpecFile
+from fairlane.spec.spec_file import Form, Location, Path, SpecFile
 
 POLLER: dict[str, Form] = dict.fromkeys(ir.PollerSpec.__struct_fields__, "setting")
 
@@ -14,7 +14,7 @@ def compile_poller(file: SpecFile, section: tree.Section, path: Path) -> ir.Poll
     given: dict[str, Any] = {}
     for name, entry in file.entries(section.body, POLLER, of="a poller").items():
         assert isinstance(entry, tree.Setting)
-        file.places[(*path, name)] = Place(file.source, entry)
+        file.locations[(*path, name)] = Location(file.source, entry)
         given[name] = _setting(file, entry)
     given = {name: value for name, value in given.items() if value is not None}
     for needed in ("url", "queue"):

@@ -9,7 +9,7 @@ import msgspec
 from fairlane.spec import ir, tree
 from fairlane.spec.compile_types import compile_record
 from fairlane.spec.settings import DECLARED, QUEUE_SETTINGS, QueueSetting
-from fairlane.spec.spec_file import Form, Path, Place, SpecFile, dotted
+from fairlane.spec.spec_file import Form, Location, Path, SpecFile, dotted
 
 QUEUE: dict[str, Form] = {
     **dict.fromkeys(QUEUE_SETTINGS[""], "setting"),
@@ -27,7 +27,7 @@ def compile_queue(file: SpecFile, section: tree.Section, path: Path) -> ir.Queue
     for name, entry in entries.items():
         if isinstance(entry, tree.Types):
             message_type = compile_record(file, entry.body)
-            file.places[(*path, name)] = Place(file.source, entry.name)
+            file.locations[(*path, name)] = Location(file.source, entry.name)
         elif isinstance(entry, tree.Section):
             known: dict[str, Form] = dict.fromkeys(QUEUE_SETTINGS[name], "setting")
             for inner in file.entries(entry.body, known, of=f"`{name}`").values():
@@ -47,7 +47,7 @@ def compile_queue(file: SpecFile, section: tree.Section, path: Path) -> ir.Queue
 
 def _option(file: SpecFile, setting: tree.Setting, kind: QueueSetting, path: Path) -> dict[str, Any]:
     """The option that a setting sets, or nothing if it is wrong."""
-    file.places[(*path, "options", kind.option)] = Place(file.source, setting)
+    file.locations[(*path, "options", kind.option)] = Location(file.source, setting)
     value = _value(file, setting, kind)
     if value is None:
         return {}
@@ -85,11 +85,11 @@ def compile_mapping(file: SpecFile, setting: tree.Setting, path: Path, *, comman
         shape = "map_to: command Entity.Name { field: ... }" if command else "command: Entity.Name { field: ... }"
         file.note(setting.value, f"`{setting.name.text}` names a command and what it gets: `{shape}`")
         return None
-    file.places[path] = Place(file.source, call.head)
+    file.locations[path] = Location(file.source, call.head)
     fields: dict[str, str] = {}
     for entry in call.body.entries:
         word = entry.kind if isinstance(entry, tree.Section) else entry.name
-        file.places[(*path, word.text, "name")] = Place(file.source, word)
+        file.locations[(*path, word.text, "name")] = Location(file.source, word)
         if not isinstance(entry, tree.Setting):
             file.note(word, f"a field of a command is written `{word.text}: expression`")
         elif word.text in fields:

@@ -8,7 +8,7 @@ from fairlane.errors import ExpressionFailed
 from fairlane.model.schedule import Missed
 from fairlane.spec import ir, tree
 from fairlane.spec.evaluate import compile_expression
-from fairlane.spec.spec_file import Form, Path, Place, SpecFile
+from fairlane.spec.spec_file import Form, Location, Path, SpecFile
 
 SCHEDULE: dict[str, Form] = dict.fromkeys(
     ("queue", "every_seconds", "cron", "timezone", "missed", "data", "partition", "type"), "setting"
@@ -19,7 +19,7 @@ def compile_schedule(file: SpecFile, section: tree.Section, path: Path) -> ir.Sc
     given: dict[str, Any] = {}
     for name, entry in file.entries(section.body, SCHEDULE, of="a schedule").items():
         assert isinstance(entry, tree.Setting)
-        file.places[(*path, name)] = Place(file.source, entry)
+        file.locations[(*path, name)] = Location(file.source, entry)
         given[name] = _setting(file, entry, (*path, name))
     given = {name: value for name, value in given.items() if value is not None}
     if "queue" not in given:

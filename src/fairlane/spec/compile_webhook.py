@@ -10,7 +10,7 @@ from fairlane.spec import ir, tree
 from fairlane.spec.compile_queue import compile_mapping
 from fairlane.spec.compile_types import compile_record
 from fairlane.spec.source import suggestion
-from fairlane.spec.spec_file import Form, Path, Place, SpecFile
+from fairlane.spec.spec_file import Form, Location, Path, SpecFile
 
 PRESETS = ("github", "pagerduty", "shopify", "slack", "standard_webhooks", "stripe")
 COMMAND: dict[str, Form] = {"input": "types", "run": "setting", "secret_env": "setting"}
@@ -32,7 +32,7 @@ HMAC: dict[str, Form] = dict.fromkeys(("header", "prefix", "secret_env", "algori
 def compile_command(file: SpecFile, section: tree.Section, path: Path) -> ir.CommandSpec:
     given: dict[str, Any] = {}
     for name, entry in file.entries(section.body, COMMAND, of="a command").items():
-        file.places[(*path, name)] = Place(file.source, entry)
+        file.locations[(*path, name)] = Location(file.source, entry)
         if isinstance(entry, tree.Types):
             given[name] = compile_record(file, entry.body)
         elif isinstance(entry, tree.Setting):
@@ -55,11 +55,11 @@ def compile_webhook(file: SpecFile, section: tree.Section, path: Path) -> ir.Web
     given: dict[str, Any] = {}
     entries = file.entries(section.body, WEBHOOK, of="a webhook")
     for name, entry in entries.items():
-        file.places.setdefault((*path, name), Place(file.source, entry))
+        file.locations.setdefault((*path, name), Location(file.source, entry))
         if isinstance(entry, tree.Section):
             if "verify" in entries:
                 file.note(entry.kind, "a webhook is verified in one way: `verify` or `verify_hmac`")
-            file.places[(*path, "verify")] = Place(file.source, entry.kind)
+            file.locations[(*path, "verify")] = Location(file.source, entry.kind)
             given["verify"] = _verify(file, entry.body, "hmac", HMAC, of="`verify_hmac`")
         elif isinstance(entry, tree.Setting):
             given[name] = _webhook_setting(file, entry, (*path, name))

@@ -86,7 +86,7 @@ class _Formatter:
             self._lines.append("")
 
     def _same_line(self, one: int, other: int) -> bool:
-        return self._source.place(one)[0] == self._source.place(other)[0]
+        return self._source.position(one)[0] == self._source.position(other)[0]
 
     def _has_comment(self, item: Item) -> bool:
         return self._next < len(self._comments) and self._comments[self._next].start < item.end

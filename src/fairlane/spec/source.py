@@ -23,7 +23,7 @@ class Source:
     def _line_starts(self) -> list[int]:
         return [0, *(offset + 1 for offset, character in enumerate(self.text) if character == "\n")]
 
-    def place(self, offset: int) -> tuple[int, int]:
+    def position(self, offset: int) -> tuple[int, int]:
         """(line, column) of an offset."""
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
@@ -31,7 +31,7 @@ class Source:
     def error(self, message: str, start: int, end: int | None = None, *, hint: str | None = None) -> SpecError:
         """An error that points at the text from `start` to `end`."""
         start = min(start, len(self.text))
-        line, column = self.place(start)
+        line, column = self.position(start)
         excerpt = self._excerpt(line, column, max((end or start) - start, 1))
         return SpecError(message, file=self.name, line=line, column=column, excerpt=excerpt, hint=hint)
 

@@ -18,18 +18,18 @@ Form = Literal["setting", "section", "types"]
 _SHAPES: dict[Form, str] = {"setting": "`{0}: ...`", "section": "`{0} {{ ... }}`", "types": "`{0} {{ field: type }}`"}
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     source: Source
     node: tree.Node
 
 
 class SpecFile:
-    """A file of a spec. `problems` and `places` are those of the whole spec."""
+    """A file of a spec. `problems` and `locations` are those of the whole spec."""
 
-    def __init__(self, source: Source, problems: list[SpecError], places: dict[Path, Place]) -> None:
+    def __init__(self, source: Source, problems: list[SpecError], locations: dict[Path, Location]) -> None:
         self.source = source
         self.problems = problems
-        self.places = places
+        self.locations = locations
 
     def note(self, node: tree.Node, message: str, *, hint: str | None = None) -> None:
         self.problems.append(self.source.error(message, node.start, node.end, hint=hint or None))
@@ -51,7 +51,7 @@ class SpecFile:
         return found
 
     def _line(self, node: tree.Node) -> int:
-        return self.source.place(node.start)[0]
+        return self.source.position(node.start)[0]
 
     def number(self, setting: tree.Setting) -> int | None:
         """A whole number."""
@@ -128,7 +128,7 @@ class SpecFile:
         if isinstance(value, tree.Call | tree.Target | tree.Request | tree.Header):
             self._expected(setting, "an expression")
             return None
-        self.places[path] = Place(self.source, value)
+        self.locations[path] = Location(self.source, value)
         return print_expression(value)
 
     def _expected(self, setting: tree.Setting, what: str, *, hint: str | None = None) -> None:

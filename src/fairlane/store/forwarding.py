@@ -42,28 +42,28 @@ class Pending(msgspec.Struct, frozen=True):
 class Forwarding:
     """Letters for one queue, each with the partition it goes to."""
 
-    def __init__(self, queue: Queue, homes: dict[str, PartitionId], letters: Sequence[DeadLetter]) -> None:
+    def __init__(self, queue: Queue, partitions: dict[str, PartitionId], letters: Sequence[DeadLetter]) -> None:
         self.queue = queue
         self.letters = letters
-        self._homes = homes
+        self._partitions = partitions
 
     def slices(self) -> list[Slice]:
         """One for each partition, without messages yet: to be locked."""
-        homes = sorted({self._home(letter) for letter in self.letters})
-        return [Slice(home, self.queue.id, self.queue.options, [], [], [], [], []) for home in homes]
+        partitions = sorted({self._partition(letter) for letter in self.letters})
+        return [Slice(partition, self.queue.id, self.queue.options, [], [], [], [], []) for partition in partitions]
 
     def fill(self, slices: Sequence[Slice], ids: set[str], vault: Vault | None) -> dict[PartitionId, list[DeadLetter]]:
         """Put the letters of these ids into the slices, oldest failure first; which are where."""
         placed: dict[PartitionId, list[DeadLetter]] = defaultdict(list)
         for letter in sorted(self.letters, key=lambda one: (one.failed_at, one.position)):
             if letter.id in ids:
-                placed[self._home(letter)].append(letter)
+                placed[self._partition(letter)].append(letter)
         for part in slices:
             _fill(part, placed[part.partition], vault)
         return placed
 
-    def _home(self, letter: DeadLetter) -> PartitionId:
-        return self._homes[_partition_name(self.queue, letter)]
+    def _partition(self, letter: DeadLetter) -> PartitionId:
+        return self._partitions[_partition_name(self.queue, letter)]
 
 
 Append = Callable[[Forwarding], Awaitable[int]]

@@ -247,9 +247,9 @@ class Feed:
                 self.settling.refused(item.transaction_id)
             self._look(claim)
 
-    def _give(self, places: int) -> None:
-        if places:
-            self.free += places
+    def _give(self, slots: int) -> None:
+        if slots:
+            self.free += slots
             self._freed.set()
 
     def _look(self, claim: Claim) -> None:

@@ -88,16 +88,16 @@ class MappedFeeds:
             self._seen = found
 
     def _renew(self, wanted: dict[tuple[str, str], CompiledQueue]) -> None:
-        for place in [place for place in self._running if place not in wanted]:
-            _, feed, task = self._running.pop(place)
+        for key in [key for key in self._running if key not in wanted]:
+            _, feed, task = self._running.pop(key)
             feed.stop()
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-        for place, compiled in wanted.items():
-            if place in self._running:
-                self._running[place][0].compiled = compiled
+        for key, compiled in wanted.items():
+            if key in self._running:
+                self._running[key][0].compiled = compiled
             else:
-                self._running[place] = self._started(*place, compiled)
+                self._running[key] = self._started(*key, compiled)
 
     def _started(self, queue: str, command: str, compiled: CompiledQueue) -> tuple[Mapped, Feed, asyncio.Task[None]]:
         log.info("messages of queue %r become the command %r here", queue, command)

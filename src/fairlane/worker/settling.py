@@ -164,14 +164,14 @@ def _needed(some: list[Said]) -> tuple[list[AckItem], list[Claim]]:
     last: dict[tuple[str | None, PartitionId], int] = {}
     for said in some:
         for item in said.items:
-            place = item.lease, item.partition
-            before = last.pop(place, None)
+            lane = item.lease, item.partition
+            before = last.pop(lane, None)
             if said.claim.batch.ordered and item.status == "completed" and item.result is None:
                 if before is not None:
                     items[before] = msgspec.structs.replace(item, cumulative=True)
-                    last[place] = before
+                    last[lane] = before
                     continue
-                last[place] = len(items)
+                last[lane] = len(items)
             items.append(item)
             claims.append(said.claim)
     return items, claims

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.browse import Detail, MessageFilter, Page, Place
+from fairlane.engine.browse import Detail, ListPosition, MessageFilter, Page
 from fairlane.engine.draft import PushRequest
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.http.query import moment, name_or_none, read
@@ -41,7 +41,7 @@ _MINUTE = 60_000_000
 async def list_messages(app: App, request: Request) -> Response:
     query = read(request.query, MessageQuery)
     where = await _filter(app, query)
-    before = Place.parse(query.before) if query.before else None
+    before = ListPosition.parse(query.before) if query.before else None
     page = await page_of(app, where, limit=query.limit, offset=query.offset, before=before)
     answer = MessageList(
         messages=[entry_out(seen) for seen in page.messages],
@@ -51,7 +51,9 @@ async def list_messages(app: App, request: Request) -> Response:
     return json_response(answer)
 
 
-async def page_of(app: App, where: MessageFilter, *, limit: int, offset: int = 0, before: Place | None = None) -> Page:
+async def page_of(
+    app: App, where: MessageFilter, *, limit: int, offset: int = 0, before: ListPosition | None = None
+) -> Page:
     """A page; the messages before `offset` are walked over, which costs what reading them costs."""
     while offset > 0:
         skipped = await app.browser.page(where, limit=min(offset, 1000), before=before)
@@ -174,10 +176,8 @@ async def dead_letter(app: App, request: Request) -> Response:
         if not groups:
             raise NotFound("Consumer group not found")
     error = storable(body.error or "moved to the dead letters by hand", chars_max=ERROR_CHARS_MAX)
-    place = (detail.partition_id, detail.message.position)
-    dead = [
-        group.name for group in groups if await store.browse.dead_letter(place[0], group.id, place[1], error) == "dead"
-    ]
+    at = (detail.partition_id, detail.message.position)
+    dead = [group.name for group in groups if await store.browse.dead_letter(at[0], group.id, at[1], error) == "dead"]
     if not dead:
         raise Conflict("no group has this message still before it, so there is none that could give it up")
     app.engine.announce(detail.queue.id, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.pauses import Place
+from fairlane.engine.pauses import PauseScope
 from fairlane.errors import InvalidRequest
 from fairlane.http.query import read
 from fairlane.http.router import Route
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 async def pause(app: App, request: Request) -> Response:
     body = decode(request.body, PauseBody, default=PauseBody())
     name = request.params["queue"]
-    await app.engine.pauses.pause(Place(app.tenant, name, body.group, body.partition))
+    await app.engine.pauses.pause(PauseScope(app.tenant, name, body.group, body.partition))
     return json_response(PausedThing(queue=name, group=body.group, partition=body.partition, paused=True))
 
 
 async def resume(app: App, request: Request) -> Response:
     body = decode(request.body, ResumeBody, default=ResumeBody())
     name = request.params["queue"]
-    place = Place(app.tenant, name, body.group, body.partition)
+    scope = PauseScope(app.tenant, name, body.group, body.partition)
     if body.lanes:
         if body.partition is not None:
             raise InvalidRequest("`lanes` resumes all lanes of a group; leave it out to resume one partition")
-        resumed = await app.engine.pauses.resume_lanes(place)
+        resumed = await app.engine.pauses.resume_lanes(scope)
     else:
-        resumed = int(await app.engine.pauses.resume(place))
+        resumed = int(await app.engine.pauses.resume(scope))
     answer = Resumed(queue=name, group=body.group, partition=body.partition, paused=False, resumed=resumed)
     return json_response(answer)
 
@@ -58,7 +58,7 @@ async def explain(app: App, request: Request) -> Response:
     query = read(request.query, ExplainQuery)
     queue = await existing(app, request.params["queue"])
     group = query.group or QUEUE_MODE
-    found = await app.engine.pauses.explain(Place(app.tenant, queue.name, group, request.params["partition"]))
+    found = await app.engine.pauses.explain(PauseScope(app.tenant, queue.name, group, request.params["partition"]))
     return json_response(explained_out(queue.name, group, found, queue.options.retry_limit + 1))
 
 

@@ -146,12 +146,12 @@ def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> list[b
         more += ',"ordered":true'
     if any(taken.lane.attempts for taken in popped.lanes):
         more += f',"failedAttempts":{_failed_attempts(popped)}'
-    place = '"partition":"","partitionId":null'
+    partition = '"partition":"","partitionId":null'
     if popped.lanes:
         first = popped.lanes[0].lane
-        place = f'"partition":{name_json(first.name)},"partitionId":"{first.partition}"'
+        partition = f'"partition":{name_json(first.name)},"partitionId":"{first.partition}"'
     head = (
-        f'{{"success":true,"queue":{queue},{place},"leaseId":"{lease}","consumerGroup":{group},'
+        f'{{"success":true,"queue":{queue},{partition},"leaseId":"{lease}","consumerGroup":{group},'
         f'"partitionsClaimed":{len(popped.lanes)}{more},"messages":['
     )
     if parts:

@@ -95,8 +95,8 @@ class DeadLetters:
         rows = sorted(rows, key=lambda row: (row["failed_at"], row["position"]))[:limit]
         slices: dict[PartitionId, Slice] = {}
         for row in rows:
-            home = PartitionId(row["shard"], row["partition_id"])
-            slices.setdefault(home, Slice(home, queue_id, options, [], [], [], [], []))
+            partition = PartitionId(row["shard"], row["partition_id"])
+            slices.setdefault(partition, Slice(partition, queue_id, options, [], [], [], [], []))
         await self._messages.lock(connection, [], list(slices.values()))
         free = await self._still_dead(connection, rows)
         replayed = [
@@ -167,13 +167,13 @@ class DeadLetters:
             for shard, columns in _keys(outgoing.letters).items():
                 for key in await connection.fetch(SQL["lock_pending"], shard, *columns, self._database.time()):
                     free.add("-".join(map(str, (shard, *key))))
-            placed = outgoing.fill(slices, free, self.vault)
+            letters_of = outgoing.fill(slices, free, self.vault)
             filled = [part for part in slices if part.fragments]
             results = await self._push_beyond(connection, outgoing.queue, filled)
             done = [part for part in filled if isinstance(results[part.partition], Stored)]
             refused = [part for part in filled if part not in done]
             for some, seconds in ((done, None), (refused, AGAIN_SECONDS)):
-                letters = [letter for part in some for letter in placed[part.partition]]
+                letters = [letter for part in some for letter in letters_of[part.partition]]
                 for shard, columns in _keys(letters).items():
                     await connection.execute(SQL["postpone"], shard, *columns, seconds, self._database.time())
             return sum(len(part.fragments) for part in done)

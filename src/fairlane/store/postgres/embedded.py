@@ -39,11 +39,11 @@ class EmbeddedPostgres:
     """Runs while open. `directory` is the owner's alone; the server listens on a socket in it, and on no port."""
 
     def __init__(self, directory: Path, *, connections: int) -> None:
-        self._home = directory / "postgres"
-        self._data = self._home / "data"
+        self._root = directory / "postgres"
+        self._data = self._root / "data"
         self._connections = connections
         self._identity = _unprivileged()
-        self._sockets = self._home
+        self._sockets = self._root
         self._binaries = Path()
 
     @property
@@ -52,16 +52,16 @@ class EmbeddedPostgres:
 
     def __enter__(self) -> Self:
         package = _package()
-        self._make_home()
+        self._make_root()
         install = _INSTALLS[self._major(package)]
         self._binaries = self._reachable(package, install)
         if not self._data.exists():
             self._initialise()
         if self._is_running():
-            log.warning("the PostgreSQL in %s still runs from a broker that was killed; restarting it", self._home)
+            log.warning("the PostgreSQL in %s still runs from a broker that was killed; restarting it", self._root)
             self._stop()
         self._secure()
-        if len(os.fsencode(self._home / ".s.PGSQL.5432.lock")) > _SOCKET_PATH_MAX:
+        if len(os.fsencode(self._root / ".s.PGSQL.5432.lock")) > _SOCKET_PATH_MAX:
             self._sockets = Path(tempfile.mkdtemp(prefix="fairlane-"))
             self._give(self._sockets)
         self._start()
@@ -72,19 +72,19 @@ class EmbeddedPostgres:
             self._stop()
         except StoreUnavailable as error:
             log.error("%s", error)
-        if self._sockets != self._home:
+        if self._sockets != self._root:
             shutil.rmtree(self._sockets, ignore_errors=True)
 
-    def _make_home(self) -> None:
-        self._home.mkdir(mode=0o700, exist_ok=True)
-        self._give(self._home)
+    def _make_root(self) -> None:
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        self._give(self._root)
         if self._identity:
-            self._home.parent.chmod(0o711)  # passable, not readable
+            self._root.parent.chmod(0o711)  # passable, not readable
         try:
             self._run("true")
         except PermissionError:
             raise InvalidRequest(
-                f"PostgreSQL does not run as root, and the user nobody cannot reach {self._home}; "
+                f"PostgreSQL does not run as root, and the user nobody cannot reach {self._root}; "
                 "name another --data-dir, or start the broker as another user"
             ) from None
 
@@ -101,7 +101,7 @@ class EmbeddedPostgres:
 
     def _reachable(self, package: Path, install: str) -> Path:
         """The wheel's binaries, or a copy of them where the other user may not go (a home, a tight umask)."""
-        copy = self._home / "install"
+        copy = self._root / "install"
         for root in (package.parent, copy):
             binaries = root / package.name / install / "bin"
             try:
@@ -120,7 +120,7 @@ class EmbeddedPostgres:
 
     def _initialise(self) -> None:
         """Under another name first, so that a directory of the right name is a whole one."""
-        unfinished = self._home / "data.unfinished"
+        unfinished = self._root / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         self._run(
             *(str(self._binaries / "initdb"), "-D", str(unfinished), "-U", "postgres"),
@@ -154,7 +154,7 @@ class EmbeddedPostgres:
             "max_connections": str(max(100, self._connections)),
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        self._ctl("start", "-w", "-t", str(_WAIT_SECONDS), "-l", str(self._home / "log"), "-o", shlex.join(options))
+        self._ctl("start", "-w", "-t", str(_WAIT_SECONDS), "-l", str(self._root / "log"), "-o", shlex.join(options))
 
     def _stop(self) -> None:
         self._ctl("stop", "-w", "-t", str(_WAIT_SECONDS), "-m", "fast")
@@ -170,7 +170,7 @@ class EmbeddedPostgres:
         return True
 
     def _run(self, *command: str, **how: Any) -> str:
-        return self._run_as_we_are(*command, cwd=self._home, **self._identity, **how)
+        return self._run_as_we_are(*command, cwd=self._root, **self._identity, **how)
 
     def _run_as_we_are(self, *command: str, stdin: Any = subprocess.DEVNULL, **how: Any) -> str:
         """What it printed. It sees nothing of the broker's environment, in which keys and secrets are."""
@@ -182,7 +182,7 @@ class EmbeddedPostgres:
         if done.returncode:
             raise StoreUnavailable(
                 f"the embedded PostgreSQL failed at {Path(command[0]).name}: {text.strip()[-1000:]} "
-                f"({self._home / 'log'} may say more)"
+                f"({self._root / 'log'} may say more)"
             )
         return text
 

@@ -23,12 +23,12 @@ _ALONE_MAX = 2
 _FIND = "SELECT partition_id, group_id FROM fairlane.locked($1, $2, $3)"
 
 
-class Placed(Protocol):
+class Partitioned(Protocol):
     @property
     def partition(self) -> PartitionId: ...
 
 
-Item = TypeVar("Item", bound=Placed)
+Item = TypeVar("Item", bound=Partitioned)
 Result = TypeVar("Result")
 Lane = tuple[PartitionId, int]
 """A partition, and the group whose cursor is needed; 0 for a push."""
@@ -81,7 +81,7 @@ class LockedLanes:
         return found
 
     async def transact(
-        self, items: Iterable[Placed], work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]
+        self, items: Iterable[Partitioned], work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]
     ) -> Result:
         """Run a transaction that needs all of these lanes. LaneLocked if one cannot be had, at once if it is known."""
         lanes = [_lane(item) for item in items]
@@ -100,7 +100,7 @@ class LockedLanes:
         """Those that are known to be locked, and still are."""
         return {partition for partition, _ in await self._still_locked(self._known)}
 
-    async def find(self, items: Iterable[Placed]) -> set[PartitionId]:
+    async def find(self, items: Iterable[Partitioned]) -> set[PartitionId]:
         """Look which of these made a call fail."""
         return {partition for partition, _ in await self._find([_lane(item) for item in items])}
 
@@ -141,5 +141,5 @@ class LockedLanes:
         return found
 
 
-def _lane(item: Placed) -> Lane:
+def _lane(item: Partitioned) -> Lane:
     return item.partition, item.group_id if isinstance(item, Settlement | Verdicts) else 0

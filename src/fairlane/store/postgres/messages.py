@@ -20,7 +20,7 @@ from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
 from fairlane.store.postgres import ack, push, verdicts
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.locked import Item, LockedLanes, Placed, Result
+from fairlane.store.postgres.locked import Item, LockedLanes, Partitioned, Result
 from fairlane.store.postgres.pop import Popper
 from fairlane.store.statements import load
 from fairlane.store.values import (
@@ -284,8 +284,8 @@ class Messages:
     ) -> None:
         """Take all locks of a transaction in the one order, before its parts take theirs each in its own."""
         ids: dict[int, set[int]] = defaultdict(set)
-        places: list[Placed] = [*settlements, *slices]
-        for partition in (*(item.partition for item in places), *locked):
+        items: list[Partitioned] = [*settlements, *slices]
+        for partition in (*(item.partition for item in items), *locked):
             ids[partition.shard].add(partition.id)
         limited = {part.queue_id for part in slices if part.options.max_size > 0}
         for shard in sorted(ids):

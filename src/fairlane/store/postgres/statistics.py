@@ -135,9 +135,9 @@ class Statistics:
                 found.append(Standing(partition=PartitionId(shard, fields.pop("partition_id")), **fields))
         return found
 
-    async def dead_among(self, places: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
+    async def dead_among(self, positions: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
         by_shard: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for partition, position in places:
+        for partition, position in positions:
             by_shard[partition.shard].append((partition.id, position))
         found = set()
         for shard, wanted in by_shard.items():

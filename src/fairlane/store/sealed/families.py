@@ -86,11 +86,11 @@ class Over:
         return msgspec.structs.replace(settlement, results=results)
 
     async def _blob(self, partition: PartitionId, data: bytes, what: str) -> bytes:
-        home = await self._store.queues.partition(partition)
-        if home is None or not await self._vault.is_sealed(home.queue_id):
+        found = await self._store.queues.partition(partition)
+        if found is None or not await self._vault.is_sealed(found.queue_id):
             return data
-        await self._vault.prepare(home.queue_id)
-        return BLOB + self._vault.seal_data(home.queue_id, data, _context(partition, what))
+        await self._vault.prepare(found.queue_id)
+        return BLOB + self._vault.seal_data(found.queue_id, data, _context(partition, what))
 
     async def _clear(self, partition: PartitionId, data: bytes, what: str) -> bytes:
         if not data.startswith(BLOB):

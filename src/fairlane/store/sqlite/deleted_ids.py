@@ -31,10 +31,10 @@ def found(
     """(key, position, message's id, transactionId) of deleted messages created from `since` to `until`."""
     for first_pos, packed, message_ids, transaction_ids in db.execute(SQL["between"], (partition_id, since, until)):
         for key, position in matches(keys, first_pos, packed):
-            place = slice((position - first_pos) * 16, (position - first_pos + 1) * 16)
-            raw = (message_ids if transaction_ids is None else transaction_ids)[place]
+            bounds = slice((position - first_pos) * 16, (position - first_pos + 1) * 16)
+            raw = (message_ids if transaction_ids is None else transaction_ids)[bounds]
             if raw != _NONE:
-                yield key, position, str(UUID(bytes=message_ids[place])), str(UUID(bytes=raw))
+                yield key, position, str(UUID(bytes=message_ids[bounds])), str(UUID(bytes=raw))
 
 
 def trim(db: apsw.Connection, now: int, partition_id: int, start: int, cleared: int, limit: int) -> int:

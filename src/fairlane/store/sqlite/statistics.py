@@ -58,8 +58,8 @@ class Statistics:
 
         return await self._database.read(work)
 
-    async def dead_among(self, places: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
-        wanted = _json([partition.id, position] for partition, position in places if partition.shard == 0)
+    async def dead_among(self, positions: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
+        wanted = _json([partition.id, position] for partition, position in positions if partition.shard == 0)
 
         def work(db: apsw.Connection, now: int) -> set[tuple[PartitionId, int]]:
             return {(PartitionId(0, id), position) for id, position in rows(db, SQL["dead_among"], wanted)}

@@ -36,7 +36,7 @@ class Arrived(Protocol):
         """Return when each of these tasks is done or waits inside the store."""
 
 
-class Place(Protocol):
+class Backend(Protocol):
     url: str
     shared: bool
     """Several brokers may open it at once."""
@@ -113,7 +113,7 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.001)
 
 
-class SqlitePlace:
+class SqliteBackend:
     shared = False
 
     def __init__(self, path: Path) -> None:
@@ -186,7 +186,7 @@ class _OneTransaction:
         return await self._connection.fetch(statement, *arguments)
 
 
-class PostgresPlace:
+class PostgresBackend:
     """One database for all tests of a configuration in this process: making one takes longer than most tests."""
 
     shared = True

@@ -16,7 +16,7 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.sqlite.store import SqliteStore
 from tests.clock import ManualClock
-from tests.conformance.places import until
+from tests.conformance.backends import until
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -47,7 +47,7 @@ class _HeldDatabase(Database):
         return await self.transact(work)
 
 
-class Home:
+class BrokerLoop:
     """A broker that is opened when first used, with an event loop and a clock of its own."""
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -106,25 +106,25 @@ class Home:
         self._loop.close()
 
 
-class Place:
+class Backend:
     """One example's, in a home that others use after it."""
 
-    def __init__(self, home: Home) -> None:
-        self.home = home
+    def __init__(self, broker_loop: BrokerLoop) -> None:
+        self.broker_loop = broker_loop
 
     def leave(self) -> None:
-        for queue in self.home.run(self.home.broker.queues()):
-            self.home.run(self.home.broker.delete_queue(queue.name))
+        for queue in self.broker_loop.run(self.broker_loop.broker.queues()):
+            self.broker_loop.run(self.broker_loop.broker.delete_queue(queue.name))
 
 
-class SqlitePlace(Place):
+class SqliteBackend(Backend):
     """A file of its own."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / f"{next(_numbers)}.db"
-        super().__init__(Home(f"sqlite:///{self._file}"))
+        super().__init__(BrokerLoop(f"sqlite:///{self._file}"))
 
     def leave(self) -> None:
-        self.home.close()
+        self.broker_loop.close()
         for file in self._file.parent.glob(f"{self._file.name}*"):
             file.unlink()
