@@ -53,7 +53,7 @@ async def count(database: asyncpg.Connection) -> int:
     return int(await database.fetchval("SELECT coalesce(sum(head), 0) FROM fairlane.partitions"))
 
 
-async def settled(database: asyncpg.Connection, url: str) -> None:
+async def acked(database: asyncpg.Connection, url: str) -> None:
     """Until the journal and the operation queue are empty."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(120):
         while True:
@@ -99,7 +99,7 @@ async def busy(
     before = await count(database)
     run = await load(broker.url, producers, seconds=seconds, callers=callers)
     stored = await count(database) - before
-    await settled(database, broker.url)
+    await acked(database, broker.url)
     return stored / run.seconds, run
 
 
@@ -117,7 +117,7 @@ async def offer(
     """Messages that were stored a second while so many were offered, and until nothing waited any more."""
     before, began = await count(database), time.perf_counter()
     run = await load(broker.url, producers, seconds=seconds, rate=rate)
-    await settled(database, broker.url)
+    await acked(database, broker.url)
     return (await count(database) - before) / (time.perf_counter() - began), run
 
 
@@ -150,17 +150,17 @@ async def measure(broker: BrokerProcess, server: PostgresServer, url: str, *, se
     try:
         await load(broker.url, many, seconds=2, rate=20_000)  # every partition is made
         await load(broker.url, many, seconds=1, callers=BUSY_CALLERS[-1])
-        await settled(database, broker.url)
+        await acked(database, broker.url)
         first, base = await most(database, broker, many, seconds=seconds / 4)
         calm_mb = resident_mb(broker)
         goodput, over = await offer(database, broker, many, seconds=seconds, rate=3 * first)
         await load(broker.url, flood, seconds=FLOOD_PRODUCERS * BATCH / 20_000, rate=20_000)
-        await settled(database, broker.url)
+        await acked(database, broker.url)
         flooded, open_flood = await offer(database, broker, flood, seconds=seconds, rate=3 * first)
         last, _ = await most(database, broker, many, seconds=seconds / 4)
         sustainable = (first + last) / 2
         frost, froze_at, thawed_at = await freeze(broker, server, few)
-        await settled(database, broker.url)
+        await acked(database, broker.url)
         wrong = await faults(database, many + flood + few)
     finally:
         watching.cancel()

@@ -26,7 +26,7 @@ from fairlane.model.group import Subscription
 from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
 from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
-from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, Saying, check_acks
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, Verdict, check_acks
 from fairlane.opening import open_journal, open_or_wait
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.clock import Clock
@@ -226,7 +226,7 @@ class Broker(Administration):
             raise InvalidRequest("one ack is about messages of one group")
         items: Sequence[AckItem]
         if result is msgspec.UNSET:
-            items = alike(some, Saying(status, error, delay_ms).checked())
+            items = alike(some, Verdict(status, error, delay_ms).checked())
         else:
             items = [ack_item(delivery, status, error, delay_ms, result) for delivery in some]
             check_acks(items)

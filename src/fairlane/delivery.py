@@ -10,7 +10,7 @@ import msgspec
 from fairlane.engine.popped import Popped
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import Alike, Saying
+from fairlane.model.outcome import Alike, Verdict
 from fairlane.model.segment import closed
 
 
@@ -129,15 +129,15 @@ def _text(lease: LeaseId | None) -> str:
     return "" if lease is None else str(lease)
 
 
-def alike(deliveries: Sequence[Delivery], saying: Saying) -> Alike:
+def alike(deliveries: Sequence[Delivery], verdict: Verdict) -> Alike:
     """The acks of messages of one group that say the same of all of them."""
     if isinstance(deliveries, Batch):  # as it came, so that its lanes need not be found again
-        return _of_batch(deliveries, saying)
+        return _of_batch(deliveries, verdict)
     lanes = [delivery.lane for delivery in deliveries]
     positions = [delivery.position for delivery in deliveries]
     if lanes and lanes.count(lanes[0]) == len(lanes):  # some of a batch, mostly
         return Alike(
-            {(lanes[0].partition_id, lanes[0].lease): range(len(lanes))}, positions, lambda: _ids(deliveries), saying
+            {(lanes[0].partition_id, lanes[0].lease): range(len(lanes))}, positions, lambda: _ids(deliveries), verdict
         )
     found: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
     last, indexes = _NOWHERE, found.setdefault((_NOWHERE.partition_id, None), [])
@@ -146,13 +146,13 @@ def alike(deliveries: Sequence[Delivery], saying: Saying) -> Alike:
             last = lane
             indexes = found.setdefault((last.partition_id, last.lease), [])
         indexes.append(index)
-    return Alike({lane: some for lane, some in found.items() if some}, positions, lambda: _ids(deliveries), saying)
+    return Alike({lane: some for lane, some in found.items() if some}, positions, lambda: _ids(deliveries), verdict)
 
 
-def _of_batch(batch: Batch, saying: Saying) -> Alike:
+def _of_batch(batch: Batch, verdict: Verdict) -> Alike:
     if len(batch.lanes) == 1:
         [(lane, only)] = batch.lanes
-        return Alike({(lane.partition_id, lane.lease): range(len(only))}, only, lambda: _ids(batch), saying)
+        return Alike({(lane.partition_id, lane.lease): range(len(only))}, only, lambda: _ids(batch), verdict)
     indexes: dict[tuple[PartitionId, LeaseId | str | None], Sequence[int]] = {}
     positions: list[int] = []
     for lane, some in batch.lanes:
@@ -161,7 +161,7 @@ def _of_batch(batch: Batch, saying: Saying) -> Alike:
         # An unordered lane may come twice: what failed before, and what is new.
         indexes[key] = [*indexes[key], *where] if key in indexes else where
         positions += some
-    return Alike(indexes, positions, lambda: _ids(batch), saying)
+    return Alike(indexes, positions, lambda: _ids(batch), verdict)
 
 
 def _ids(deliveries: Sequence[Delivery]) -> list[str]:

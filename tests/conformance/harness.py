@@ -24,16 +24,16 @@ from fairlane.model.segment import messages, pack
 from fairlane.store.base import Store
 from fairlane.store.values import (
     NO_ID_TIME,
+    AckResult,
     Claim,
     Dead,
     Lane,
     Locked,
     Nack,
+    OrderedAck,
     PopCall,
     PushResult,
     Renewal,
-    Settled,
-    Settlement,
     Slice,
     Stored,
 )
@@ -268,7 +268,7 @@ class Harness:
             [lanes] = result.lanes
             yield Taken(group, claim.token, lanes, result.next_at), arrived
 
-    def settlement(
+    def ordered_ack(
         self,
         taken: Taken,
         upto: int = 0,
@@ -276,9 +276,9 @@ class Harness:
         nack: Nack | None = None,
         dead_letters: Sequence[Dead] = (),
         results: Sequence[tuple[int, bytes]] = (),
-    ) -> Settlement:
+    ) -> OrderedAck:
         """Of the only lane taken."""
-        return Settlement(
+        return OrderedAck(
             partition=taken.lane.partition,
             group_id=taken.group.id,
             token=taken.token,
@@ -288,16 +288,16 @@ class Harness:
             results=list(results),
         )
 
-    async def settle(self, settlement: Settlement, *, store: Store | None = None) -> Settled:
+    async def apply(self, ordered_ack: OrderedAck, *, store: Store | None = None) -> AckResult:
         while True:
-            [settled] = await (store or self.store).messages.ack([settlement])
-            if settled.state != "locked":
-                return settled
+            [acked] = await (store or self.store).messages.ack([ordered_ack])
+            if acked.state != "locked":
+                return acked
 
-    async def ack(self, taken: Taken, upto: int | None = None, *, store: Store | None = None) -> Settled:
+    async def ack(self, taken: Taken, upto: int | None = None, *, store: Store | None = None) -> AckResult:
         """Finish the lane taken, all of it or below `upto`."""
         upto = taken.lane.upto if upto is None else upto
-        return await self.settle(self.settlement(taken, upto), store=store)
+        return await self.apply(self.ordered_ack(taken, upto), store=store)
 
     async def nack(
         self,
@@ -308,9 +308,9 @@ class Harness:
         charge: bool = True,
         error: str = "boom",
         delay_ms: int | None = None,
-    ) -> Settled:
+    ) -> AckResult:
         position = taken.lane.first if position is None else position
-        return await self.settle(self.settlement(taken, upto, nack=Nack(position, charge, error, delay_ms)))
+        return await self.apply(self.ordered_ack(taken, upto, nack=Nack(position, charge, error, delay_ms)))
 
     async def renew(self, lease: LeaseId, *, seconds: int) -> RenewOutcome:
         [outcome] = await self.store.messages.renew([Renewal(lease, seconds)])

@@ -11,7 +11,7 @@ from fairlane.model.operation import Operation, push_payload, read_push
 from fairlane.model.queue import Queue
 from fairlane.store.base import Store
 from fairlane.store.operations import Application, ApplyResult, ClaimedLane, Enqueued, EnqueueResult, NewOperation
-from fairlane.store.values import NO_ID_TIME, Settled, Slice, Stored
+from fairlane.store.values import NO_ID_TIME, AckResult, Slice, Stored
 from tests.conformance.harness import Harness
 
 
@@ -71,7 +71,7 @@ async def enqueue(
     return new
 
 
-def _said(count: int) -> Callable[[Stored | Settled | None], list[bytes]]:
+def _said(count: int) -> Callable[[Stored | AckResult | None], list[bytes]]:
     return lambda result: [b'"applied"'] * count
 
 

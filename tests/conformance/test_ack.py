@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from fairlane.model.ids import PartitionId
-from fairlane.store.values import Dead, DeadFilter, Nack, Settlement
+from fairlane.store.values import Dead, DeadFilter, Nack, OrderedAck
 from tests.conformance.harness import Harness
 
 
@@ -13,10 +13,10 @@ async def test_finishing_the_batch_releases_the_lease(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue, batch=2)
-    settled = await harness.ack(taken)
-    assert (settled.state, settled.before, settled.after) == ("ok", 0, 2)
-    assert settled.released
-    assert not settled.dead
+    acked = await harness.ack(taken)
+    assert (acked.state, acked.before, acked.after) == ("ok", 0, 2)
+    assert acked.released
+    assert not acked.dead
     assert await harness.store.messages.leased(taken.lease) == []
     assert (await harness.pop(queue)).data == [2]
 
@@ -25,13 +25,13 @@ async def test_the_rest_of_a_partly_finished_batch_stays_leased(harness: Harness
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
-    settled = await harness.ack(taken, 2)
-    assert (settled.before, settled.after, settled.released) == (0, 2, False)
+    acked = await harness.ack(taken, 2)
+    assert (acked.before, acked.after, acked.released) == (0, 2, False)
     assert not await harness.pop(queue)
     [leased] = await harness.store.messages.leased(taken.lease)
     assert (leased.first, leased.upto, leased.committed) == (0, 3, 2)
-    settled = await harness.ack(taken)
-    assert (settled.before, settled.after, settled.released) == (2, 3, True)
+    acked = await harness.ack(taken)
+    assert (acked.before, acked.after, acked.released) == (2, 3, True)
 
 
 async def test_a_cursor_never_moves_back(harness: Harness) -> None:
@@ -39,11 +39,11 @@ async def test_a_cursor_never_moves_back(harness: Harness) -> None:
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
     await harness.ack(taken, 2)
-    settled = await harness.ack(taken, 1)
-    assert (settled.state, settled.before, settled.after, settled.released) == ("ok", 2, 2, False)
-    without = Settlement(partition=taken.lane.partition, group_id=taken.group.id, token=None, upto=1)
-    settled = await harness.settle(without)
-    assert (settled.state, settled.before, settled.after) == ("ok", 2, 2)
+    acked = await harness.ack(taken, 1)
+    assert (acked.state, acked.before, acked.after, acked.released) == ("ok", 2, 2, False)
+    without = OrderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=None, upto=1)
+    acked = await harness.apply(without)
+    assert (acked.state, acked.before, acked.after) == ("ok", 2, 2)
     await harness.store.messages.release(taken.lease)
     assert (await harness.pop(queue)).data == [2]
 
@@ -81,10 +81,10 @@ async def test_an_ack_with_a_lease_that_never_was_is_refused(harness: Harness) -
     await harness.push(queue, [0, 1])
     taken = await harness.pop(queue)
     for nack in (None, Nack(0, charge=True, error="x")):
-        forged = harness.settlement(taken, 0 if nack else 2, nack=nack)
+        forged = harness.ordered_ack(taken, 0 if nack else 2, nack=nack)
         forged.token = uuid4()
-        settled = await harness.settle(forged)
-        assert (settled.state, settled.released, settled.repeated) == ("lost", False, False)
+        acked = await harness.apply(forged)
+        assert (acked.state, acked.released, acked.repeated) == ("lost", False, False)
     lane = await harness.lane(taken.group)
     assert (lane.committed, lane.attempts, lane.leased_until) == (0, 0, 2)
 
@@ -94,9 +94,9 @@ async def test_an_ack_with_another_groups_lease_is_refused(harness: Harness) -> 
     one, two = await harness.group(queue, "one"), await harness.group(queue, "two")
     await harness.push(queue, [0, 1])
     mine, theirs = await harness.pop(queue, one), await harness.pop(queue, two)
-    crossed = harness.settlement(mine, 2)
+    crossed = harness.ordered_ack(mine, 2)
     crossed.token = theirs.token
-    assert (await harness.settle(crossed)).state == "lost"
+    assert (await harness.apply(crossed)).state == "lost"
     assert (await harness.lane(one)).committed == (await harness.lane(two)).committed == 0
 
 
@@ -105,9 +105,9 @@ async def test_an_ack_with_a_lease_on_another_lane_is_refused(harness: Harness) 
     await harness.push(queue, ["a"], partition="a")
     await harness.push(queue, ["b"], partition="b")
     one, two = await harness.pop(queue), await harness.pop(queue)
-    crossed = harness.settlement(one, 1)
+    crossed = harness.ordered_ack(one, 1)
     crossed.token = two.token
-    assert (await harness.settle(crossed)).state == "lost"
+    assert (await harness.apply(crossed)).state == "lost"
     assert (await harness.ack(one)).state == (await harness.ack(two)).state == "ok"
 
 
@@ -133,13 +133,13 @@ async def test_an_ack_without_a_lease_finishes_what_is_not_yet_committed(harness
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1, 2])
-    bare = Settlement(partition=partition.id, group_id=group.id, token=None, upto=3)
-    settled = await harness.settle(bare)
-    assert (settled.state, settled.before, settled.after, settled.limit) == ("ok", 0, 0, 0), "nobody was given anything"
+    bare = OrderedAck(partition=partition.id, group_id=group.id, token=None, upto=3)
+    acked = await harness.apply(bare)
+    assert (acked.state, acked.before, acked.after, acked.limit) == ("ok", 0, 0, 0), "nobody was given anything"
     await harness.pop(queue, group, batch=2)
     harness.clock.advance(5)
-    settled = await harness.settle(bare)
-    assert (settled.state, settled.before, settled.after, settled.limit) == ("ok", 0, 2, 2)
+    acked = await harness.apply(bare)
+    assert (acked.state, acked.before, acked.after, acked.limit) == ("ok", 0, 2, 2)
     assert (await harness.pop(queue, group)).data == [2]
 
 
@@ -149,11 +149,11 @@ async def test_an_ack_without_a_lease_releases_a_lease_only_when_its_batch_is_fi
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue, batch=3)
-    bare = Settlement(partition=taken.lane.partition, group_id=taken.group.id, token=None, upto=2)
-    assert not (await harness.settle(bare)).released
+    bare = OrderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=None, upto=2)
+    assert not (await harness.apply(bare)).released
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 1
     bare.upto = 3
-    assert (await harness.settle(bare)).released
+    assert (await harness.apply(bare)).released
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
     assert (await harness.pop(queue)).data == [3]
 
@@ -164,7 +164,7 @@ async def test_an_ack_without_a_lease_drains_a_lane_for_good(harness: Harness) -
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1])
     await harness.pop(queue, group)
-    await harness.settle(Settlement(partition=partition.id, group_id=group.id, token=None, upto=2))
+    await harness.apply(OrderedAck(partition=partition.id, group_id=group.id, token=None, upto=2))
     assert not await harness.pop(queue, group)
     assert (await harness.lane(group)).ready_at is None
     await harness.push(queue, [2])
@@ -175,8 +175,8 @@ async def test_a_dead_lettered_message_is_dead_at_once(harness: Harness) -> None
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue)
-    settled = await harness.settle(harness.settlement(taken, 3, dead_letters=[Dead(0, "rotten"), Dead(2, "mouldy")]))
-    assert (settled.state, settled.after) == ("ok", 3)
+    acked = await harness.apply(harness.ordered_ack(taken, 3, dead_letters=[Dead(0, "rotten"), Dead(2, "mouldy")]))
+    assert (acked.state, acked.after) == ("ok", 3)
     letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert {(letter.position, letter.error) for letter in letters} == {(0, "rotten"), (2, "mouldy")}
     assert (await harness.lane(taken.group)).dead == 2
@@ -189,7 +189,7 @@ async def test_what_is_committed_is_not_dead_lettered(harness: Harness) -> None:
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
     await harness.ack(taken, 2)
-    await harness.settle(harness.settlement(taken, 3, dead_letters=[Dead(1, "late"), Dead(2, "in time")]))
+    await harness.apply(harness.ordered_ack(taken, 3, dead_letters=[Dead(1, "late"), Dead(2, "in time")]))
     letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert [letter.position for letter in letters] == [2]
 
@@ -198,10 +198,10 @@ async def test_one_settlement_may_finish_dead_letter_and_nack(harness: Harness) 
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue)
-    settled = await harness.settle(
-        harness.settlement(taken, 2, dead_letters=[Dead(1, "bad")], nack=Nack(2, charge=True, error="later"))
+    acked = await harness.apply(
+        harness.ordered_ack(taken, 2, dead_letters=[Dead(1, "bad")], nack=Nack(2, charge=True, error="later"))
     )
-    assert (settled.state, settled.after, settled.released, settled.dead) == ("ok", 2, True, False)
+    assert (acked.state, acked.after, acked.released, acked.dead) == ("ok", 2, True, False)
     again = await harness.pop(queue)
     assert (again.data, again.lane.attempts) == ([2, 3], 1)
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 1
@@ -212,7 +212,7 @@ async def test_results_are_kept_with_the_acked_messages(harness: Harness) -> Non
     other = await harness.group(queue, "other")
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
-    await harness.settle(harness.settlement(taken, 3, results=[(0, b'{"ok":1}'), (2, b"null")]))
+    await harness.apply(harness.ordered_ack(taken, 3, results=[(0, b'{"ok":1}'), (2, b"null")]))
 
     async def result(position: int, group_id: int = taken.group.id) -> bytes | None:
         return await harness.store.groups.result(group_id, taken.lane.partition, position)
@@ -225,9 +225,9 @@ async def test_a_refused_ack_keeps_no_result(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [0])
     taken = await harness.pop(queue)
-    forged = harness.settlement(taken, 1, results=[(0, b"1")])
+    forged = harness.ordered_ack(taken, 1, results=[(0, b"1")])
     forged.token = uuid4()
-    await harness.settle(forged)
+    await harness.apply(forged)
     assert await harness.store.groups.result(taken.group.id, taken.lane.partition, 0) is None
 
 
@@ -237,8 +237,8 @@ async def test_a_stale_ack_keeps_no_result_of_what_another_finished(harness: Har
     stale = await harness.pop(queue)
     harness.clock.advance(5)
     await harness.ack(await harness.pop(queue))
-    settled = await harness.settle(harness.settlement(stale, 1, results=[(0, b'"stale"')]))
-    assert (settled.state, settled.repeated) == ("lost", False)
+    acked = await harness.apply(harness.ordered_ack(stale, 1, results=[(0, b'"stale"')]))
+    assert (acked.state, acked.repeated) == ("lost", False)
     assert await harness.store.groups.result(stale.group.id, stale.lane.partition, 0) is None
 
 
@@ -250,22 +250,22 @@ async def test_settlements_of_one_call_do_not_depend_on_each_other(harness: Harn
     for name in "abcde":
         partition = await harness.partition(queue, name)
         taken[name] = await harness.pop(queue, partition=partition.id)
-    stale = harness.settlement(taken["b"], 2)
+    stale = harness.ordered_ack(taken["b"], 2)
     stale.token = uuid4()
-    missing = harness.settlement(taken["c"], 2)
+    missing = harness.ordered_ack(taken["c"], 2)
     missing.partition = PartitionId(missing.partition.shard, 2**62)
-    settled = await harness.store.messages.ack(
+    acked = await harness.store.messages.ack(
         [
-            harness.settlement(taken["e"], nack=Nack(0, charge=True, error="dead")),
+            harness.ordered_ack(taken["e"], nack=Nack(0, charge=True, error="dead")),
             stale,
-            harness.settlement(taken["a"], 2),
+            harness.ordered_ack(taken["a"], 2),
             missing,
-            harness.settlement(taken["d"], 1),
+            harness.ordered_ack(taken["d"], 1),
         ]
     )
-    assert [one.state for one in settled] == ["ok", "lost", "ok", "gone", "ok"]
-    assert [one.dead for one in settled] == [True, False, False, False, False]
-    assert [one.released for one in settled] == [True, False, True, False, False]
+    assert [one.state for one in acked] == ["ok", "lost", "ok", "gone", "ok"]
+    assert [one.dead for one in acked] == [True, False, False, False, False]
+    assert [one.released for one in acked] == [True, False, True, False, False]
     assert await harness.store.messages.ack([]) == []
 
 
@@ -274,8 +274,8 @@ async def test_one_call_settles_several_groups_of_one_lane(harness: Harness) -> 
     groups = [await harness.group(queue, name) for name in ("one", "two", "three")]
     await harness.push(queue, [0, 1])
     taken = [await harness.pop(queue, group) for group in groups]
-    settled = await harness.store.messages.ack(
-        [harness.settlement(each, upto) for each, upto in zip(taken, (2, 0, 1), strict=True)]
+    acked = await harness.store.messages.ack(
+        [harness.ordered_ack(each, upto) for each, upto in zip(taken, (2, 0, 1), strict=True)]
     )
-    assert [one.after for one in settled] == [2, 0, 1]
+    assert [one.after for one in acked] == [2, 0, 1]
     assert [(await harness.lane(group)).committed for group in groups] == [2, 0, 1]

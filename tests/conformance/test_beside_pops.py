@@ -17,7 +17,7 @@ from fairlane.model.group import Group, Seek
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
-from fairlane.store.values import DeadFilter, Nack, Settled, Verdicts
+from fairlane.store.values import AckResult, DeadFilter, Nack, UnorderedAck
 from tests.conformance.backends import Row, until
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.test_retention import run as run_retention
@@ -44,20 +44,20 @@ class Scene:
             await arrived(met)
         return taken, met.result()
 
-    async def settle(self, taken: Taken, *, nack: Nack | None = None) -> Settled:
+    async def settle(self, taken: Taken, *, nack: Nack | None = None) -> AckResult:
         """Ack what was taken of the lane, or fail one message of it."""
         if self.queue.options.ordering != "unordered":
             return await (self.harness.nack(taken, nack.position) if nack else self.harness.ack(taken))
         done = [] if nack else [(lane.first, lane.upto) for lane in taken.lanes]
-        said = Verdicts(
+        said = UnorderedAck(
             partition=self.partition,
             group_id=self.group.id,
             token=taken.token,
             done=done,
             nacks=[nack] if nack else [],
         )
-        [settled] = await self.harness.store.messages.ack([said])
-        return settled
+        [acked] = await self.harness.store.messages.ack([said])
+        return acked
 
     async def drain(self) -> list[Any]:
         """Pop and ack until nothing is ready, each message by itself and at its first attempt."""

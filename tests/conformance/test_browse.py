@@ -210,8 +210,8 @@ async def test_who_holds_a_deleted_message_may_still_ack_it(harness: Harness) ->
     queue, group, partition = await filled(harness, 3)
     taken = await harness.pop(queue, group)
     await harness.store.browse.delete(partition, 1)
-    settled = await harness.ack(taken)
-    assert (settled.state, settled.after, settled.released) == ("ok", 3, True)
+    acked = await harness.ack(taken)
+    assert (acked.state, acked.after, acked.released) == ("ok", 3, True)
     assert not await harness.pop(queue, group)
 
 
@@ -237,7 +237,7 @@ async def test_a_deleted_message_is_not_dead_lettered_by_its_holder(harness: Har
     queue, group, partition = await filled(harness, 2)
     taken = await harness.pop(queue, group)
     await harness.store.browse.delete(partition, 0)
-    await harness.settle(harness.settlement(taken, 2, dead_letters=[Dead(0, "mine")]))
+    await harness.apply(harness.ordered_ack(taken, 2, dead_letters=[Dead(0, "mine")]))
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
     assert (await harness.lane(group)).dead == 0
 
@@ -388,8 +388,8 @@ async def test_who_holds_what_is_dead_lettered_by_hand_may_still_ack_or_fail_it(
     queue, group, partition = await filled(harness, 3, retry_limit=0)
     taken = await harness.pop(queue, group)
     assert await harness.store.browse.dead_letter(partition, group.id, 0, "by hand") == "dead"
-    settled = await harness.nack(taken, 0)
-    assert (settled.state, settled.dead) == ("ok", False)
+    acked = await harness.nack(taken, 0)
+    assert (acked.state, acked.dead) == ("ok", False)
     assert (await harness.lane(group)).dead == 1
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert letter.error == "by hand"
@@ -513,8 +513,8 @@ async def test_every_message_is_finished_waiting_dead_or_deleted(harness: Harnes
         assert not set(taken.positions) & (deleted | by_hand)
         lane = taken.lane
         if step % 3 == 0:
-            settled = await harness.nack(taken, lane.first + step % (lane.upto - lane.first), upto=0)
-            finished |= set(taken.positions) & set(range(settled.before, settled.after - settled.dead))
+            acked = await harness.nack(taken, lane.first + step % (lane.upto - lane.first), upto=0)
+            finished |= set(taken.positions) & set(range(acked.before, acked.after - acked.dead))
         elif step % 5 == 0:
             harness.clock.advance(5)
         else:

@@ -278,8 +278,8 @@ async def test_every_message_is_finished_waiting_or_dead(harness: Harness) -> No
         step += 1
         lane = taken.lane
         if step % 3 == 0:
-            settled = await harness.nack(taken, lane.first + step % (lane.upto - lane.first), upto=0)
-            finished |= set(taken.positions) & set(range(settled.before, settled.after - settled.dead))
+            acked = await harness.nack(taken, lane.first + step % (lane.upto - lane.first), upto=0)
+            finished |= set(taken.positions) & set(range(acked.before, acked.after - acked.dead))
         elif step % 5 == 0:
             harness.clock.advance(5)
         else:

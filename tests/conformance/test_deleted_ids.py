@@ -154,7 +154,7 @@ async def test_a_result_is_known_as_long_as_its_id(harness: Harness) -> None:
     group = await harness.group(queue)
     await harness.push(queue, [1], ids=["x"])
     taken = await harness.pop(queue, group)
-    await harness.settle(harness.settlement(taken, 1, results=[(0, b'"done"')]))
+    await harness.apply(harness.ordered_ack(taken, 1, results=[(0, b'"done"')]))
     partition = taken.lane.partition
     harness.clock.advance(10)
     await run(harness)

@@ -68,7 +68,7 @@ async def test_everything_is_there_after_a_reopening(harness: Harness) -> None:
     b = await harness.partition(queue, "b")
     await harness.nack(await harness.pop(queue, group, partition=b.id), error="not yet")
     held = await harness.pop(queue, group, partition=(await harness.partition(queue, "a")).id)
-    await harness.settle(harness.settlement(await harness.pop(queue, fresh), 1, results=[(0, b'"r"')]))
+    await harness.apply(harness.ordered_ack(await harness.pop(queue, fresh), 1, results=[(0, b'"r"')]))
     before = await whole(harness, queue.id)
     depth = await harness.store.queues.depth(queue.id)
 

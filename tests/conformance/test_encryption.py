@@ -226,7 +226,7 @@ async def test_dead_letters_results_and_traces_are_sealed_too_and_replays_stay_s
     taken = await harness.pop(queue, group)
     assert taken.data == [CANARY]
     position = taken.lane.first
-    await harness.settle(harness.settlement(taken, taken.lane.upto, results=[(position, f'"{CANARY}"'.encode())]))
+    await harness.apply(harness.ordered_ack(taken, taken.lane.upto, results=[(position, f'"{CANARY}"'.encode())]))
     assert await harness.store.groups.result(group.id, partition.id, position) == f'"{CANARY}"'.encode()
     trace = Trace(
         id=harness.mint(), partition=partition.id, transaction_id="the id", data=f'"{CANARY}"'.encode(), names=["n"]

@@ -13,7 +13,7 @@ from fairlane.model.group import Seek
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem
-from fairlane.store.values import Dead, DeadFilter, Settlement
+from fairlane.store.values import Dead, DeadFilter, OrderedAck
 from tests.conformance.harness import Harness
 from tests.conformance.test_ack_by_id import codes, deliver, item, pop
 from tests.conformance.test_retention import run, total
@@ -290,11 +290,11 @@ async def test_settlements_name_ranges(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, list(range(10)))
     taken = await harness.pop(queue)
-    settlement = harness.settlement(taken, 4, dead_letters=[Dead(8, "bad")], results=[(3, b"3"), (8, b"8"), (9, b"9")])
-    settlement.first, settlement.ahead = 2, [(5, 6), (8, 9)]
-    settled = await harness.settle(settlement)
-    assert (settled.state, settled.before, settled.after, settled.finished) == ("ok", 0, 0, [])
-    assert (await harness.settle(settlement)).finished == [2, 3, 5, 8]
+    ack = harness.ordered_ack(taken, 4, dead_letters=[Dead(8, "bad")], results=[(3, b"3"), (8, b"8"), (9, b"9")])
+    ack.first, ack.ahead = 2, [(5, 6), (8, 9)]
+    acked = await harness.apply(ack)
+    assert (acked.state, acked.before, acked.after, acked.finished) == ("ok", 0, 0, [])
+    assert (await harness.apply(ack)).finished == [2, 3, 5, 8]
     results = [await harness.store.groups.result(taken.group.id, taken.lane.partition, at) for at in (3, 8, 9)]
     assert results == [b"3", b"8", None]
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 1
@@ -307,8 +307,8 @@ async def test_a_cumulative_settlement_finishes_all_that_lies_below(harness: Har
     queue = await harness.queue()
     await harness.push(queue, list(range(3)))
     taken = await harness.pop(queue)
-    plain = Settlement(partition=taken.lane.partition, group_id=taken.group.id, token=taken.token, upto=3)
-    assert (await harness.settle(plain)).released
+    plain = OrderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=taken.token, upto=3)
+    assert (await harness.apply(plain)).released
 
 
 async def test_a_cumulative_ack_without_a_lease_finishes_its_message_alone(harness: Harness) -> None:

@@ -14,7 +14,7 @@ from fairlane.store.values import Dead, DeadFilter, Nack
 from tests.conformance.harness import Harness
 from tests.conformance.test_dead_letters import kill
 from tests.conformance.test_retention import run
-from tests.conformance.test_unordered import judge, said
+from tests.conformance.test_unordered import apply_unordered, said
 
 
 async def pair(harness: Harness, *, of_target: dict[str, Any] | None = None, **options: Any) -> tuple[Queue, Queue]:
@@ -99,7 +99,7 @@ async def test_letters_of_unordered_queues_are_forwarded(harness: Harness) -> No
     queue, target = await pair(harness, ordering="unordered")
     await harness.push(queue, ["x"])
     taken = await harness.pop(queue)
-    await judge(harness, said(taken, nacks=[Nack(0, True, "broken")]))
+    await apply_unordered(harness, said(taken, nacks=[Nack(0, True, "broken")]))
     await harness.store.dead_letters.forward()
     assert [one["error"] for one in (await harness.pop(target)).data] == ["broken"]
 
@@ -163,7 +163,7 @@ async def test_the_last_errors_of_a_message_are_kept_and_the_oldest_forgotten(ha
         await harness.nack(await harness.pop(queue, group), error=f"failure {number}")
     harness.clock.advance(1)
     taken = await harness.pop(queue, group)
-    await harness.settle(harness.settlement(taken, 1, dead_letters=[Dead(0, "enough")]))
+    await harness.apply(harness.ordered_ack(taken, 1, dead_letters=[Dead(0, "enough")]))
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert letter.error == "enough"
     assert [one.error for one in letter.history] == [f"failure {number}" for number in range(4, 13)]

@@ -146,10 +146,10 @@ async def test_a_lane_is_handed_over_without_loss(harness: Harness) -> None:
     heir = await harness.pop(queue)
     assert heir.data[0] == 1
     for stale in (
-        harness.settlement(slow, 4),
-        harness.settlement(slow, nack=Nack(1, charge=True, error="x")),
+        harness.ordered_ack(slow, 4),
+        harness.ordered_ack(slow, nack=Nack(1, charge=True, error="x")),
     ):
-        assert (await harness.settle(stale)).state == "lost"
+        assert (await harness.apply(stale)).state == "lost"
     assert (await harness.renew(slow.lease, seconds=60)).renewed == 0
     assert await harness.store.messages.release(slow.lease) == 0
     seen = heir.data

@@ -97,9 +97,9 @@ async def test_acks_of_which_some_were_applied_are_not_said_to_be_refused(harnes
     ]
     real = harness.store.messages.ack
 
-    async def then_away(settlements: Any) -> Any:
+    async def then_away(acks: Any) -> Any:
         fails(harness.store.messages, "ack", AWAY)
-        return await real(settlements)
+        return await real(acks)
 
     harness.store.messages.ack = then_away  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknown):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.store.values import DeadFilter, Nack, Settlement
+from fairlane.store.values import DeadFilter, Nack, OrderedAck
 from tests.conformance.harness import Harness
 
 
@@ -12,10 +12,10 @@ async def test_after_a_nack_the_same_message_comes_next(harness: Harness) -> Non
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
-    settled = await harness.nack(taken, 1, upto=1, error="no luck")
-    assert (settled.state, settled.before, settled.after) == ("ok", 0, 1)
-    assert settled.released
-    assert not settled.dead
+    acked = await harness.nack(taken, 1, upto=1, error="no luck")
+    assert (acked.state, acked.before, acked.after) == ("ok", 0, 1)
+    assert acked.released
+    assert not acked.dead
     lane = await harness.lane(taken.group)
     assert (lane.committed, lane.attempts, lane.error, lane.leased_until) == (1, 1, "no luck", None)
     again = await harness.pop(queue)
@@ -29,9 +29,9 @@ async def test_a_nack_without_charge_counts_no_attempt(harness: Harness) -> None
     for _ in range(5):
         taken = await harness.pop(queue)
         assert taken.lane.attempts == 0
-        settled = await harness.nack(taken, charge=False)
-        assert settled.released
-        assert not settled.dead
+        acked = await harness.nack(taken, charge=False)
+        assert acked.released
+        assert not acked.dead
 
 
 async def test_a_nack_with_a_delay_lets_the_lane_sleep_and_no_other(harness: Harness) -> None:
@@ -106,9 +106,9 @@ async def test_a_failing_message_is_dead_after_its_last_attempt_and_the_lane_goe
     for attempt in range(limit + 1):
         taken = await harness.pop(queue)
         assert taken.data == ["bad", "good"]
-        settled = await harness.nack(taken, error=f"attempt {attempt}")
-        assert settled.released, "a nack always lets go of the lane"
-        assert (settled.dead, settled.after) == ((True, 1) if attempt == limit else (False, 0))
+        acked = await harness.nack(taken, error=f"attempt {attempt}")
+        assert acked.released, "a nack always lets go of the lane"
+        assert (acked.dead, acked.after) == ((True, 1) if attempt == limit else (False, 0))
     taken = await harness.pop(queue)
     assert (taken.data, taken.lane.attempts) == (["good"], 0)
     await harness.ack(taken)
@@ -131,10 +131,10 @@ async def test_a_nack_below_the_cursor_changes_nothing(harness: Harness) -> None
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
     await harness.ack(taken, 2)
-    settled = await harness.nack(taken, 1)
-    assert settled.state == "ok"
-    assert settled.after == 2 > 1
-    assert not settled.dead
+    acked = await harness.nack(taken, 1)
+    assert acked.state == "ok"
+    assert acked.after == 2 > 1
+    assert not acked.dead
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
     assert (await harness.lane(taken.group)).committed == 2
 
@@ -143,15 +143,15 @@ async def test_a_nack_without_a_lease_ends_the_lease_of_whoever_holds_the_lane(h
     queue = await harness.queue()
     await harness.push(queue, [0, 1])
     taken = await harness.pop(queue)
-    bare = Settlement(
+    bare = OrderedAck(
         partition=taken.lane.partition,
         group_id=taken.group.id,
         token=None,
         upto=0,
         nack=Nack(0, charge=True, error="bare"),
     )
-    settled = await harness.settle(bare)
-    assert (settled.state, settled.released) == ("ok", True)
+    acked = await harness.apply(bare)
+    assert (acked.state, acked.released) == ("ok", True)
     assert (await harness.ack(taken)).state == "lost"
     again = await harness.pop(queue)
     assert (again.data, again.lane.attempts) == ([0, 1], 1)

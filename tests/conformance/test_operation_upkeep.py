@@ -12,7 +12,7 @@ import pytest
 from fairlane.model.operation import Operation
 from fairlane.model.queue import Queue
 from fairlane.store.operations import Application, AppliedOperation, Enqueued, NewOperation
-from fairlane.store.values import Full, Gone, Settled, Stored
+from fairlane.store.values import AckResult, Full, Gone, Stored
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.operation_driver import (
     application,
@@ -125,15 +125,15 @@ async def test_an_ack_has_a_lane_of_its_own_and_goes_first(harness: Harness) -> 
     assert await harness.store.operations.enqueue([ack]) == [Enqueued(1)]
     acks, pushes = await harness.store.operations.claim("worker")
     assert [lane.operations[0].type for lane in (acks, pushes)] == ["ACK_BATCH", "PUSH"]
-    settlement = harness.settlement(taken, 2)
+    ack = harness.ordered_ack(taken, 2)
     sequences = [acks.operations[0].sequence]
-    work = Application(acks.claim, sequences, 0, lambda result: [repr(result).encode()], settlement=settlement)
-    [settled] = await harness.store.operations.apply([work])
-    assert isinstance(settled, Settled)
-    assert (settled.state, settled.after) == ("ok", 2)
+    work = Application(acks.claim, sequences, 0, lambda result: [repr(result).encode()], ack=ack)
+    [acked] = await harness.store.operations.apply([work])
+    assert isinstance(acked, AckResult)
+    assert (acked.state, acked.after) == ("ok", 2)
     found = await harness.store.operations.get(queue.tenant, ack.id)
     assert found is not None
-    assert (found.status, found.result) == ("completed", repr(settled).encode())
+    assert (found.status, found.result) == ("completed", repr(acked).encode())
     assert isinstance((await apply(harness, queue, [pushes]))[0], Stored)
     assert await harness.drain(queue) == ["c"]
 
@@ -148,10 +148,10 @@ async def test_an_ack_whose_lease_ended_is_left_to_its_caller(harness: Harness) 
     assert (await harness.pop(queue)).data == ["a"]
     [lane] = await harness.store.operations.claim("worker")
     sequences = [lane.operations[0].sequence]
-    lost = Application(lane.claim, sequences, 0, lambda _: [b"?"], settlement=harness.settlement(taken, 1))
-    [settled] = await harness.store.operations.apply([lost])
-    assert isinstance(settled, Settled)
-    assert settled.state == "lost"
+    lost = Application(lane.claim, sequences, 0, lambda _: [b"?"], ack=harness.ordered_ack(taken, 1))
+    [acked] = await harness.store.operations.apply([lost])
+    assert isinstance(acked, AckResult)
+    assert acked.state == "lost"
     assert await status(harness, queue, ack) == "processing"
     await harness.store.operations.apply([Application(lane.claim, sequences, 0, lambda _: [b'"lost"'])])
     assert await status(harness, queue, ack) == "completed"

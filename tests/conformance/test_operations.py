@@ -345,15 +345,15 @@ async def test_a_transaction_that_meets_an_open_operation_applies_nothing(harnes
     await enqueue(harness, target, ["waits"])
     lane = await harness.partition(target)
     _, pushed = await harness.store.messages.transact(
-        [harness.settlement(taken, 1)], [harness.slice(target, lane, ["out"])]
+        [harness.ordered_ack(taken, 1)], [harness.slice(target, lane, ["out"])]
     )
     assert pushed == [OperationsAhead()]
     assert (await harness.lane(taken.group)).committed == 0
     await work_off(harness, target)
-    settled, pushed = await harness.store.messages.transact(
-        [harness.settlement(taken, 1)], [harness.slice(target, lane, ["out"])]
+    acked, pushed = await harness.store.messages.transact(
+        [harness.ordered_ack(taken, 1)], [harness.slice(target, lane, ["out"])]
     )
-    assert settled[0].state == "ok"
+    assert acked[0].state == "ok"
     assert await harness.drain(target) == ["waits", "out"]
 
 

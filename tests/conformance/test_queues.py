@@ -11,7 +11,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions, labels_of, queue_options
-from fairlane.store.values import Claim, DeadFilter, Gone, Nack, PopCall, Settlement
+from fairlane.store.values import Claim, DeadFilter, Gone, Nack, OrderedAck, PopCall
 from tests.conformance.harness import Harness
 
 AWKWARD_NAMES = [
@@ -213,12 +213,12 @@ async def test_nothing_of_a_deleted_queue_can_be_pushed_claimed_or_acked(harness
     assert result.gone
     assert result.lanes == [[]]
     nack = Nack(0, charge=True, error="late")
-    for settlement in (
-        harness.settlement(taken, 1),
-        harness.settlement(taken, nack=nack),
-        Settlement(partition=partition.id, group_id=taken.group.id, token=None, upto=1),
+    for ack in (
+        harness.ordered_ack(taken, 1),
+        harness.ordered_ack(taken, nack=nack),
+        OrderedAck(partition=partition.id, group_id=taken.group.id, token=None, upto=1),
     ):
-        assert (await harness.settle(settlement)).state == "gone"
+        assert (await harness.apply(ack)).state == "gone"
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
     assert await store.release(taken.lease) == 0
     assert await store.leased(taken.lease) == []

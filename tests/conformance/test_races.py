@@ -108,15 +108,15 @@ async def test_depth_is_exact_when_two_groups_finish_one_lane_at_once(harness: H
         await harness.push(queue, list(range(5)), partition=lane.name)
     for group, lane in ((one, of_two), (two, of_one)):
         await harness.ack(await harness.pop(queue, group, partition=lane.id))
-    settlements = [
-        [harness.settlement(await harness.pop(queue, group, partition=lane.id), 5) for lane in (both, own)]
+    acks = [
+        [harness.ordered_ack(await harness.pop(queue, group, partition=lane.id), 5) for lane in (both, own)]
         for group, own in ((one, of_one), (two, of_two))
     ]
     assert await harness.store.queues.depth(queue.id) == 15
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(queue.id)) as arrived:
-        acks = [tasks.create_task(harness.store.messages.ack(each)) for each in settlements]
+        acks = [tasks.create_task(harness.store.messages.ack(each)) for each in acks]
         await arrived(*acks)
-    assert all(settled.released for ack in acks for settled in ack.result())
+    assert all(acked.released for ack in acks for acked in ack.result())
     assert await harness.store.queues.depth(queue.id) == 0
 
 
@@ -194,16 +194,16 @@ async def test_acks_in_opposite_orders_never_deadlock(harness: Harness, verb: st
 
     async def settle(number: int, taken: list[Taken]) -> None:
         messages = stores[number].messages
-        settlements = [harness.settlement(each, each.lane.upto) for each in taken]
+        acks = [harness.ordered_ack(each, each.lane.upto) for each in taken]
         if number:
-            settlements.reverse()
+            acks.reverse()
         if verb == "ack":
-            settled = await messages.ack(settlements)
+            acked = await messages.ack(acks)
         else:
             slices = [harness.slice(queue, lane, ["x"]) for lane in (lanes[::-1] if number else lanes)]
-            settled, pushed = await messages.transact(settlements, slices)
+            acked, pushed = await messages.transact(acks, slices)
             assert all(isinstance(result, Stored) for result in pushed)
-        assert all(one.state == "ok" for one in settled)
+        assert all(one.state == "ok" for one in acked)
 
     for turn in range(rounds):
         taken: list[list[Taken]] = [[], []]
@@ -228,7 +228,7 @@ async def test_a_transaction_is_invisible_until_all_of_it_is_there(harness: Harn
     taken = await harness.pop(source, group)
     slices = [harness.slice(target, lane, ["out"])]
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, reader.id)) as arrived:
-        work = harness.store.messages.transact([harness.settlement(taken, 1)], slices)
+        work = harness.store.messages.transact([harness.ordered_ack(taken, 1)], slices)
         transaction = tasks.create_task(work)
         await arrived(transaction)
         assert await harness.store.messages.read(lane.id, 0, 1) == []

@@ -10,7 +10,7 @@ from fairlane.errors import LeaseLost
 from fairlane.model.group import Seek
 from fairlane.model.queue import PartitionState, Queue
 from fairlane.model.retention import RETENTION, Expired
-from fairlane.store.values import DeadFilter, Gone, Settlement
+from fairlane.store.values import DeadFilter, Gone, OrderedAck
 from tests.conformance.harness import Harness
 
 DAY = 86_400
@@ -383,9 +383,9 @@ async def test_retention_beside_pushes_pops_seeks_and_deletes_loses_nothing_it_s
         while len(seen) < 240:
             taken = await harness.pop(queue, group, batch=5, partitions=2)
             for lane in taken.lanes:
-                settlement = Settlement(partition=lane.partition, group_id=group.id, token=taken.token, upto=lane.upto)
-                [settled] = await harness.store.messages.ack([settlement])
-                assert settled.state == "ok"
+                ack = OrderedAck(partition=lane.partition, group_id=group.id, token=taken.token, upto=lane.upto)
+                [acked] = await harness.store.messages.ack([ack])
+                assert acked.state == "ok"
             seen.update((name, number) for name, number in taken.data)
         done.set()
 

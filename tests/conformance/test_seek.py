@@ -105,8 +105,8 @@ async def test_a_seek_ends_the_lease(harness: Harness) -> None:
     for target, expected in ((Seek("beginning"), [0, 1, 2]), (Seek("position", 1), [1, 2])):
         taken = await harness.pop(queue, group)
         await harness.store.groups.seek(group.id, target)
-        settled = await harness.ack(taken)
-        assert (settled.state, settled.repeated) == ("lost", False)
+        acked = await harness.ack(taken)
+        assert (acked.state, acked.repeated) == ("lost", False)
         assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
         again = await harness.pop(queue, group)
         assert again.data == expected, "and no attempt is charged for it"

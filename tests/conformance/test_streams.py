@@ -130,10 +130,10 @@ async def test_a_cycle_commits_state_push_and_ack_together(harness: Harness) -> 
     await harness.push(source, [1, 2, 3])
     taken = await harness.pop(source)
     change = StateChange(query.id, lane.id, [StateOp("sum", b"6")])
-    settled, pushed = await harness.store.streams.cycle(
-        change, [harness.settlement(taken, 3)], [harness.slice(sink, out, ["a", "b", "c"])]
+    acked, pushed = await harness.store.streams.cycle(
+        change, [harness.ordered_ack(taken, 3)], [harness.slice(sink, out, ["a", "b", "c"])]
     )
-    assert (settled[0].state, settled[0].after, settled[0].released) == ("ok", 3, True)
+    assert (acked[0].state, acked[0].after, acked[0].released) == ("ok", 3, True)
     assert isinstance(pushed[0], Stored)
     assert await state(harness, query.id, lane.id) == {"sum": b"6"}
     assert await harness.drain(sink) == ["a", "b", "c"]
@@ -149,7 +149,7 @@ async def test_a_cycle_that_is_repeated_leaves_the_state_as_it_is(harness: Harne
     cycle = harness.store.streams.cycle
     for upto in (1, 2, 1):
         change = StateChange(query.id, lane.id, [StateOp("sum", b"%d" % upto)])
-        await cycle(change, [harness.settlement(taken, upto)], [])
+        await cycle(change, [harness.ordered_ack(taken, upto)], [])
     assert await state(harness, query.id, lane.id) == {"sum": b"2"}
 
 
@@ -162,10 +162,10 @@ async def test_a_cycle_that_is_refused_changes_nothing(harness: Harness) -> None
     taken = await harness.pop(source)
     harness.clock.advance(6)
     change = StateChange(query.id, lane.id, [StateOp("sum", b"1"), StateOp("more", b"1")])
-    settled, _ = await harness.store.streams.cycle(
-        change, [harness.settlement(taken, 1)], [harness.slice(sink, out, ["a"])]
+    acked, _ = await harness.store.streams.cycle(
+        change, [harness.ordered_ack(taken, 1)], [harness.slice(sink, out, ["a"])]
     )
-    assert settled[0].state == "lost"
+    assert acked[0].state == "lost"
     assert await state(harness, query.id, lane.id) == {"sum": b"0"}
     assert await harness.drain(sink) == []
 
@@ -178,7 +178,7 @@ async def test_a_cycle_whose_push_does_not_fit_changes_nothing(harness: Harness)
     taken = await harness.pop(source)
     change = StateChange(query.id, lane.id, [StateOp("k", b"1")])
     _, pushed = await harness.store.streams.cycle(
-        change, [harness.settlement(taken, 1)], [harness.slice(sink, out, ["a", "b"])]
+        change, [harness.ordered_ack(taken, 1)], [harness.slice(sink, out, ["a", "b"])]
     )
     assert not isinstance(pushed[0], Stored)
     assert await state(harness, query.id, lane.id) == {}
@@ -192,11 +192,11 @@ async def test_a_part_of_a_batch_is_acked_and_the_rest_released_or_kept(harness:
     await harness.push(source, [1, 2, 3, 4])
     taken = await harness.pop(source)
     change = StateChange(query.id, lane.id, [StateOp("n", b"1")])
-    await harness.store.streams.cycle(change, [harness.settlement(taken, 1)], [])
+    await harness.store.streams.cycle(change, [harness.ordered_ack(taken, 1)], [])
     assert not await harness.pop(source), "the lease goes on"
     release = Nack(2, charge=False, error="released", delay_ms=0)
-    [settled], _ = await harness.store.streams.cycle(change, [harness.settlement(taken, 2, nack=release)], [])
-    assert (settled.after, settled.released) == (2, True)
+    [acked], _ = await harness.store.streams.cycle(change, [harness.ordered_ack(taken, 2, nack=release)], [])
+    assert (acked.after, acked.released) == (2, True)
     assert (await harness.pop(source)).data == [3, 4]
 
 

@@ -15,11 +15,12 @@ from fairlane.store.values import (
     Duplicates,
     Full,
     Gone,
+    LaneAck,
     Nack,
-    Settlement,
+    OrderedAck,
     Slice,
     Stored,
-    Verdicts,
+    UnorderedAck,
     only_repeats,
 )
 from tests.conformance.harness import Harness, Taken
@@ -45,8 +46,8 @@ async def nothing_happened(harness: Harness, taken: Taken, slices: list[Slice]) 
 
 async def test_acks_and_pushes_over_queues_are_applied_together(harness: Harness) -> None:
     taken, slices = await forward(harness)
-    settled, pushed = await harness.store.messages.transact([harness.settlement(taken, 2)], slices)
-    assert [(one.state, one.after, one.released) for one in settled] == [("ok", 2, True)]
+    acked, pushed = await harness.store.messages.transact([harness.ordered_ack(taken, 2)], slices)
+    assert [(one.state, one.after, one.released) for one in acked] == [("ok", 2, True)]
     assert all(isinstance(one, Stored) for one in pushed)
     assert (await harness.lane(taken.group)).committed == 2
     for one in slices:
@@ -56,26 +57,26 @@ async def test_acks_and_pushes_over_queues_are_applied_together(harness: Harness
 async def test_a_transaction_may_only_push_or_only_ack_or_do_nothing(harness: Harness) -> None:
     taken, slices = await forward(harness)
     assert await harness.store.messages.transact([], []) == ([], [])
-    settled, pushed = await harness.store.messages.transact([], slices)
-    assert (settled, [type(one) for one in pushed]) == ([], [Stored, Stored])
-    settled, pushed = await harness.store.messages.transact([harness.settlement(taken, 1)], [])
-    assert ([one.after for one in settled], pushed) == ([1], [])
+    acked, pushed = await harness.store.messages.transact([], slices)
+    assert (acked, [type(one) for one in pushed]) == ([], [Stored, Stored])
+    acked, pushed = await harness.store.messages.transact([harness.ordered_ack(taken, 1)], [])
+    assert ([one.after for one in acked], pushed) == ([1], [])
 
 
 async def test_a_lost_lease_refuses_everything(harness: Harness) -> None:
     taken, slices = await forward(harness)
-    stale = harness.settlement(taken, 2)
+    stale = harness.ordered_ack(taken, 2)
     stale.token = uuid4()
-    settled, _ = await harness.store.messages.transact([stale], slices)
-    assert settled[0].state == "lost"
+    acked, _ = await harness.store.messages.transact([stale], slices)
+    assert acked[0].state == "lost"
     await nothing_happened(harness, taken, slices)
 
 
 async def test_a_lease_that_ran_out_refuses_everything(harness: Harness) -> None:
     taken, slices = await forward(harness)
     harness.clock.advance(300)
-    settled, _ = await harness.store.messages.transact([harness.settlement(taken, 2)], slices)
-    assert (settled[0].state, settled[0].repeated) == ("lost", False)
+    acked, _ = await harness.store.messages.transact([harness.ordered_ack(taken, 2)], slices)
+    assert (acked[0].state, acked[0].repeated) == ("lost", False)
     for one in slices:
         assert await harness.store.messages.read(one.partition, 0, 10) == []
 
@@ -84,13 +85,13 @@ async def test_one_refused_ack_undoes_the_others(harness: Harness) -> None:
     good, slices = await forward(harness)
     bad, _ = await forward(harness)
     for refused in (
-        Settlement(partition=PartitionId(bad.lane.partition.shard, 2**62), group_id=1, token=None, upto=1),
-        Settlement(partition=bad.lane.partition, group_id=2**62, token=bad.token, upto=1),
-        Settlement(partition=bad.lane.partition, group_id=bad.group.id, token=uuid4(), upto=1),
+        OrderedAck(partition=PartitionId(bad.lane.partition.shard, 2**62), group_id=1, token=None, upto=1),
+        OrderedAck(partition=bad.lane.partition, group_id=2**62, token=bad.token, upto=1),
+        OrderedAck(partition=bad.lane.partition, group_id=bad.group.id, token=uuid4(), upto=1),
     ):
-        for settlements in ([harness.settlement(good, 2), refused], [refused, harness.settlement(good, 2)]):
-            settled, _ = await harness.store.messages.transact(settlements, slices)
-            assert settled[settlements.index(refused)].state != "ok"
+        for acks in ([harness.ordered_ack(good, 2), refused], [refused, harness.ordered_ack(good, 2)]):
+            acked, _ = await harness.store.messages.transact(acks, slices)
+            assert acked[acks.index(refused)].state != "ok"
             await nothing_happened(harness, good, slices)
 
 
@@ -99,7 +100,7 @@ async def test_a_full_queue_refuses_everything(harness: Harness) -> None:
     full = await harness.queue(max_size=1)
     await harness.push(full, [0])
     over = harness.slice(full, await harness.partition(full), [1])
-    _, pushed = await harness.store.messages.transact([harness.settlement(taken, 2)], [*slices, over])
+    _, pushed = await harness.store.messages.transact([harness.ordered_ack(taken, 2)], [*slices, over])
     assert pushed[-1] == Full(1, 1)
     await nothing_happened(harness, taken, slices)
     assert await harness.store.queues.depth(full.id) == 1
@@ -110,7 +111,7 @@ async def test_a_deleted_queue_refuses_everything(harness: Harness) -> None:
     doomed = await harness.queue()
     late = harness.slice(doomed, await harness.partition(doomed), [1])
     await harness.store.queues.delete(DEFAULT_TENANT, doomed.name)
-    _, pushed = await harness.store.messages.transact([harness.settlement(taken, 2)], [late, *slices])
+    _, pushed = await harness.store.messages.transact([harness.ordered_ack(taken, 2)], [late, *slices])
     assert pushed[0] == Gone()
     await nothing_happened(harness, taken, slices)
 
@@ -119,12 +120,12 @@ async def test_a_duplicate_applies_nothing_until_it_is_left_out(harness: Harness
     """The caller drops what is stored already and asks again: the idempotent retry."""
     taken, slices = await forward(harness)
     await harness.store.messages.push([slices[1]])
-    settlements = [harness.settlement(taken, 2)]
-    _, pushed = await harness.store.messages.transact(settlements, slices)
+    acks = [harness.ordered_ack(taken, 2)]
+    _, pushed = await harness.store.messages.transact(acks, slices)
     assert isinstance(pushed[1], Duplicates)
     await nothing_happened(harness, taken, slices[:1])
-    settled, pushed = await harness.store.messages.transact(settlements, slices[:1])
-    assert settled[0].state == "ok"
+    acked, pushed = await harness.store.messages.transact(acks, slices[:1])
+    assert acked[0].state == "ok"
     assert isinstance(pushed[0], Stored)
 
 
@@ -132,8 +133,8 @@ async def test_a_nack_or_dead_letter_below_the_cursor_refuses_everything(harness
     taken, slices = await forward(harness, 4)
     await harness.ack(taken, 2)
     for late in (
-        harness.settlement(taken, nack=Nack(1, charge=True, error="late")),
-        harness.settlement(taken, 3, dead_letters=[Dead(0, "late")]),
+        harness.ordered_ack(taken, nack=Nack(1, charge=True, error="late")),
+        harness.ordered_ack(taken, 3, dead_letters=[Dead(0, "late")]),
     ):
         await harness.store.messages.transact([late], slices)
         for one in slices:
@@ -145,9 +146,9 @@ async def test_a_nack_or_dead_letter_below_the_cursor_refuses_everything(harness
 
 async def test_a_transaction_may_nack_and_dead_letter(harness: Harness) -> None:
     taken, slices = await forward(harness, 4)
-    settlement = harness.settlement(taken, 2, dead_letters=[Dead(1, "bad")], nack=Nack(2, charge=True, error="worse"))
-    [settled], pushed = await harness.store.messages.transact([settlement], slices)
-    assert (settled.state, settled.dead, settled.after) == ("ok", True, 3)
+    ack = harness.ordered_ack(taken, 2, dead_letters=[Dead(1, "bad")], nack=Nack(2, charge=True, error="worse"))
+    [acked], pushed = await harness.store.messages.transact([ack], slices)
+    assert (acked.state, acked.dead, acked.after) == ("ok", True, 3)
     assert all(isinstance(one, Stored) for one in pushed)
     assert await harness.store.dead_letters.count(taken.group.queue_id, DeadFilter()) == 2
 
@@ -155,13 +156,13 @@ async def test_a_transaction_may_nack_and_dead_letter(harness: Harness) -> None:
 async def test_a_repeated_transaction_is_told_from_a_stale_one(harness: Harness) -> None:
     """After an unknown outcome the same calls come again: the ack is `repeated`, the pushes are duplicates."""
     taken, slices = await forward(harness)
-    settlements = [harness.settlement(taken, 2)]
-    await harness.store.messages.transact(settlements, slices)
-    settled, pushed = await harness.store.messages.transact(settlements, slices)
-    assert (settled[0].state, settled[0].repeated) == ("lost", True)
+    acks = [harness.ordered_ack(taken, 2)]
+    await harness.store.messages.transact(acks, slices)
+    acked, pushed = await harness.store.messages.transact(acks, slices)
+    assert (acked[0].state, acked[0].repeated) == ("lost", True)
     assert all(isinstance(one, Duplicates) for one in pushed)
-    settled, _ = await harness.store.messages.transact(settlements, [])
-    assert settled[0].repeated
+    acked, _ = await harness.store.messages.transact(acks, [])
+    assert acked[0].repeated
 
 
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
@@ -181,22 +182,22 @@ async def test_a_transaction_whose_acks_are_only_repeats_pushes_nothing_that_is_
             _, [pushed] = await transact([said], [harness.slice(target, out, [upto])])
             assert isinstance(pushed, Stored)
             for slices in ([harness.slice(target, out, [upto])], []):
-                settled, _ = await transact([said], slices)
-                assert only_repeats([said], settled)
+                acked, _ = await transact([said], slices)
+                assert only_repeats([said], acked)
             assert await harness.drain(target) == [upto]
         said = finishing(taken, 3, leased=leased, shared=ordering == "unordered")
-        settled, _ = await transact([said], [harness.slice(target, out, ["new"])])
-        assert not only_repeats([said], settled), "what is new makes it another transaction"
+        acked, _ = await transact([said], [harness.slice(target, out, ["new"])])
+        assert not only_repeats([said], acked), "what is new makes it another transaction"
         assert await harness.drain(target) == ["new"]
 
 
-def finishing(taken: Taken, upto: int, *, leased: bool, shared: bool) -> Settlement | Verdicts:
+def finishing(taken: Taken, upto: int, *, leased: bool, shared: bool) -> LaneAck:
     """What is below `upto`, of the only lane taken."""
     where: dict[str, Any] = {"partition": taken.lane.partition, "group_id": taken.group.id}
     where["token"] = taken.token if leased else None
     if shared:
-        return Verdicts(**where, done=[(taken.lane.first, upto)])
-    return Settlement(**where, upto=upto)
+        return UnorderedAck(**where, done=[(taken.lane.first, upto)])
+    return OrderedAck(**where, upto=upto)
 
 
 async def test_a_consumer_may_push_into_the_lane_it_acks(harness: Harness) -> None:
@@ -206,10 +207,10 @@ async def test_a_consumer_may_push_into_the_lane_it_acks(harness: Harness) -> No
     for number in range(3):
         taken = await harness.pop(queue)
         assert taken.data == [number]
-        settled, pushed = await harness.store.messages.transact(
-            [harness.settlement(taken, taken.lane.upto)], [harness.slice(queue, partition, [number + 1])]
+        acked, pushed = await harness.store.messages.transact(
+            [harness.ordered_ack(taken, taken.lane.upto)], [harness.slice(queue, partition, [number + 1])]
         )
-        assert settled[0].released
+        assert acked[0].released
         assert isinstance(pushed[0], Stored)
         assert pushed[0].first == number + 1
     assert await harness.drain(queue) == [3]
@@ -221,7 +222,7 @@ async def test_an_ack_makes_room_for_the_push_beside_it(harness: Harness) -> Non
     taken = await harness.pop(queue)
     partition = await harness.partition(queue, "next")
     _, pushed = await harness.store.messages.transact(
-        [harness.settlement(taken, 1)], [harness.slice(queue, partition, [1])]
+        [harness.ordered_ack(taken, 1)], [harness.slice(queue, partition, [1])]
     )
     assert isinstance(pushed[0], Stored)
     assert (pushed[0].depth, pushed[0].capacity) == (1, 1)
@@ -239,12 +240,12 @@ async def test_a_sum_of_tokens_is_conserved(harness: Harness) -> None:
         taken = await harness.pop(source, batch=1)
         if not taken:
             continue
-        settlement = harness.settlement(taken, taken.lane.upto)
+        ack = harness.ordered_ack(taken, taken.lane.upto)
         if step % 4 == 0:
-            settlement.token = uuid4()
+            ack.token = uuid4()
         slices = [harness.slice(target, await harness.partition(target), taken.data)]
-        settled, _ = await harness.store.messages.transact([settlement], slices)
-        if settled[0].state == "lost":
+        acked, _ = await harness.store.messages.transact([ack], slices)
+        if acked[0].state == "lost":
             await harness.store.messages.release(taken.lease)
     left = [token for queue in queues for token in await harness.drain(queue)]
     assert sorted(left) == list(range(9))

@@ -10,7 +10,7 @@ import pytest
 from fairlane.errors import Conflict, InvalidRequest
 from fairlane.model.group import Group, Seek
 from fairlane.model.queue import Queue, queue_options
-from fairlane.store.values import Dead, DeadFilter, Full, Nack, Settled, Stored, Verdicts
+from fairlane.store.values import AckResult, Dead, DeadFilter, Full, Nack, Stored, UnorderedAck
 from tests.conformance.harness import Harness, Taken
 
 
@@ -18,22 +18,22 @@ async def unordered(harness: Harness, **options: Any) -> Queue:
     return await harness.queue("jobs", ordering="unordered", **options)
 
 
-def said(taken: Taken, *done: int | tuple[int, int], **more: Any) -> Verdicts:
+def said(taken: Taken, *done: int | tuple[int, int], **more: Any) -> UnorderedAck:
     """Verdicts on the only partition taken; a number is one position."""
     [partition] = {lane.partition for lane in taken.lanes}
     ranges = [(one, one + 1) if isinstance(one, int) else one for one in done]
     more.setdefault("token", taken.token)
-    return Verdicts(partition=partition, group_id=taken.group.id, done=ranges, **more)
+    return UnorderedAck(partition=partition, group_id=taken.group.id, done=ranges, **more)
 
 
-async def judge(harness: Harness, verdicts: Verdicts) -> Settled:
-    [settled] = await harness.store.messages.ack([verdicts])
-    return settled
+async def apply_unordered(harness: Harness, verdicts: UnorderedAck) -> AckResult:
+    [acked] = await harness.store.messages.ack([verdicts])
+    return acked
 
 
 async def finish(harness: Harness, taken: Taken) -> None:
     done = [(lane.first, lane.upto) for lane in taken.lanes]
-    assert (await judge(harness, said(taken, *done))).state == "ok"
+    assert (await apply_unordered(harness, said(taken, *done))).state == "ok"
 
 
 async def drain(harness: Harness, queue: Queue, group: Group | None = None) -> list[Any]:
@@ -64,13 +64,13 @@ async def test_each_message_is_acked_for_itself_in_any_order(harness: Harness) -
     await harness.push(queue, list(range(5)))
     taken = await harness.pop(queue)
     for position in (3, 1):
-        settled = await judge(harness, said(taken, position))
-        assert (settled.state, settled.released) == ("ok", False)
+        acked = await apply_unordered(harness, said(taken, position))
+        assert (acked.state, acked.released) == ("ok", False)
     assert await harness.store.queues.depth(queue.id) == 3
     held = await harness.store.messages.leased(taken.lease)
     assert [(one.first, one.upto) for one in held] == [(0, 1), (2, 3), (4, 5)]
-    settled = await judge(harness, said(taken, (0, 5)))
-    assert (settled.state, settled.finished, settled.released) == ("ok", [1, 3], True)
+    acked = await apply_unordered(harness, said(taken, (0, 5)))
+    assert (acked.state, acked.finished, acked.released) == ("ok", [1, 3], True)
     assert await harness.store.queues.depth(queue.id) == 0
     assert (await harness.lane(taken.group)).committed == 5
 
@@ -80,8 +80,8 @@ async def test_repeating_an_ack_finds_it_done(harness: Harness) -> None:
     await harness.push(queue, [0, 1])
     taken = await harness.pop(queue)
     await finish(harness, taken)
-    settled = await judge(harness, said(taken, (0, 2)))
-    assert (settled.state, settled.finished, settled.lost) == ("ok", [0, 1], [])
+    acked = await apply_unordered(harness, said(taken, (0, 2)))
+    assert (acked.state, acked.finished, acked.lost) == ("ok", [0, 1], [])
 
 
 async def test_a_failed_message_comes_again_alone_and_its_neighbours_do_not(harness: Harness) -> None:
@@ -89,8 +89,8 @@ async def test_a_failed_message_comes_again_alone_and_its_neighbours_do_not(harn
     await harness.push(queue, list(range(4)))
     taken = await harness.pop(queue)
     nack = Nack(2, charge=True, error="no luck")
-    settled = await judge(harness, said(taken, 0, 1, 3, nacks=[nack]))
-    assert (settled.state, settled.died) == ("ok", [])
+    acked = await apply_unordered(harness, said(taken, 0, 1, 3, nacks=[nack]))
+    assert (acked.state, acked.died) == ("ok", [])
     empty = await harness.pop(queue)
     assert not empty
     assert empty.next_at == harness.clock() + 1_000_000
@@ -107,7 +107,7 @@ async def test_a_retry_waits_as_long_as_it_says_and_charges_nothing(harness: Har
     for _ in range(3):
         taken = await harness.pop(queue)
         assert taken.lane.attempts == 0
-        await judge(harness, said(taken, nacks=[Nack(0, charge=False, error="later", delay_ms=5_000)]))
+        await apply_unordered(harness, said(taken, nacks=[Nack(0, charge=False, error="later", delay_ms=5_000)]))
         harness.clock.advance(4.999)
         assert not await harness.pop(queue)
         harness.clock.advance(0.001)
@@ -122,8 +122,8 @@ async def test_a_message_is_dead_after_its_own_last_attempt(harness: Harness, li
     for attempt in range(limit + 1):
         taken = await harness.pop(queue, group)
         nack = Nack(0, charge=True, error=f"attempt {attempt}")
-        settled = await judge(harness, said(taken, *([1] if attempt == 0 else []), nacks=[nack]))
-        assert settled.died == ([0] if attempt == limit else [])
+        acked = await apply_unordered(harness, said(taken, *([1] if attempt == 0 else []), nacks=[nack]))
+        assert acked.died == ([0] if attempt == limit else [])
     assert not await harness.pop(queue, group)
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert (letter.position, letter.attempts, letter.error) == (0, limit + 1, f"attempt {limit}")
@@ -135,9 +135,9 @@ async def test_what_a_lost_claim_left_open_comes_again_one_by_one_and_its_first_
     queue = await unordered(harness, lease_seconds=5)
     await harness.push(queue, list(range(4)))
     taken = await harness.pop(queue)
-    await judge(harness, said(taken, 1))
+    await apply_unordered(harness, said(taken, 1))
     harness.clock.advance(5)
-    assert (await judge(harness, said(taken, 0))).state == "lost"
+    assert (await apply_unordered(harness, said(taken, 0))).state == "lost"
     seen = []
     while again := await harness.pop(queue):
         seen.append((again.data, again.lane.attempts))
@@ -175,7 +175,7 @@ async def test_a_renewed_claim_lives_on_and_a_released_one_is_not_charged(harnes
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
     again = await harness.pop(queue)
     assert (again.data, [lane.attempts for lane in again.lanes]) == ([0, 1], [0, 0])
-    assert (await judge(harness, said(taken, (0, 2)))).state == "lost"
+    assert (await apply_unordered(harness, said(taken, (0, 2)))).state == "lost"
     renewed = await harness.renew(again.lease, seconds=60)
     assert renewed.renewed == 1
     await finish(harness, again)
@@ -185,12 +185,12 @@ async def test_an_ack_without_a_lease_finishes_what_is_in_any_hand(harness: Harn
     queue = await unordered(harness)
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue, batch=2)
-    settled = await judge(harness, said(taken, 0, token=None))
-    assert settled.state == "ok"
-    settled = await judge(harness, said(taken, 2, token=None))
-    assert (settled.state, settled.lost) == ("lost", [2]), "it was handed to nobody yet"
-    settled = await judge(harness, said(taken, (0, 2)))
-    assert (settled.finished, settled.lost) == ([0], [])
+    acked = await apply_unordered(harness, said(taken, 0, token=None))
+    assert acked.state == "ok"
+    acked = await apply_unordered(harness, said(taken, 2, token=None))
+    assert (acked.state, acked.lost) == ("lost", [2]), "it was handed to nobody yet"
+    acked = await apply_unordered(harness, said(taken, (0, 2)))
+    assert (acked.finished, acked.lost) == ([0], [])
 
 
 async def test_dead_lettered_messages_are_dead_at_once(harness: Harness) -> None:
@@ -198,8 +198,8 @@ async def test_dead_lettered_messages_are_dead_at_once(harness: Harness) -> None
     await harness.group(queue)
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
-    settled = await judge(harness, said(taken, 0, dead_letters=[Dead(1, "hopeless")]))
-    assert (settled.state, settled.died) == ("ok", [1])
+    acked = await apply_unordered(harness, said(taken, 0, dead_letters=[Dead(1, "hopeless")]))
+    assert (acked.state, acked.died) == ("ok", [1])
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert (letter.position, letter.error, letter.attempts) == (1, "hopeless", 1)
     assert await harness.store.queues.depth(queue.id) == 1
@@ -212,7 +212,7 @@ async def test_auto_acked_messages_are_finished_at_delivery(harness: Harness) ->
     await harness.group(queue)
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue, batch=1)
-    await judge(harness, said(taken, nacks=[Nack(0, charge=True, error="x")]))
+    await apply_unordered(harness, said(taken, nacks=[Nack(0, charge=True, error="x")]))
     assert (await harness.pop(queue, batch=3, auto_ack=True)).data == [0, 1, 2]
     assert await harness.store.queues.depth(queue.id) == 1
     assert (await harness.pop(queue, auto_ack=True)).data == [3]
@@ -224,12 +224,12 @@ async def test_capacity_of_an_unordered_queue_counts_what_some_group_has_open(ha
     one, two = await harness.group(queue, "one"), await harness.group(queue, "two")
     await harness.push(queue, [0, 1, 2, 3])
     of_one, of_two = await harness.pop(queue, one), await harness.pop(queue, two, batch=3)
-    await judge(harness, said(of_one, 1, 3))
-    await judge(harness, said(of_two, 0, 1))
+    await apply_unordered(harness, said(of_one, 1, 3))
+    await apply_unordered(harness, said(of_two, 0, 1))
     assert await harness.store.queues.depth(queue.id) == 3, "only 1 is finished by both"
     assert await harness.try_push(queue, [4, 5]) == Full(3, 4)
-    await judge(harness, said(of_two, nacks=[Nack(2, charge=True, error="x")]))
-    await judge(harness, said(of_one, 0, 2))
+    await apply_unordered(harness, said(of_two, nacks=[Nack(2, charge=True, error="x")]))
+    await apply_unordered(harness, said(of_one, 0, 2))
     assert await harness.store.queues.depth(queue.id) == 2
     assert isinstance(await harness.try_push(queue, [4, 5]), Stored)
     assert sorted(await drain(harness, queue, one)) == [4, 5]
@@ -241,7 +241,7 @@ async def test_a_limit_set_later_counts_what_is_open(harness: Harness) -> None:
     queue = await unordered(harness)
     await harness.push(queue, list(range(6)))
     taken = await harness.pop(queue, batch=4)
-    await judge(harness, said(taken, 1, 2, nacks=[Nack(3, charge=True, error="x")]))
+    await apply_unordered(harness, said(taken, 1, 2, nacks=[Nack(3, charge=True, error="x")]))
     queue = await harness.configure(queue, ordering="unordered", max_size=5)
     assert await harness.store.queues.depth(queue.id) == 4
     assert (await harness.push(queue, [6])).depth == 5
@@ -252,10 +252,10 @@ async def test_a_seek_ends_claims_and_forgets_attempts(harness: Harness) -> None
     group = await harness.group(queue)
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue, group)
-    await judge(harness, said(taken, 1, nacks=[Nack(0, charge=True, error="x")]))
+    await apply_unordered(harness, said(taken, 1, nacks=[Nack(0, charge=True, error="x")]))
     await harness.store.groups.seek(group.id, Seek("beginning"))
     assert await harness.store.queues.depth(queue.id) == 3
-    assert (await judge(harness, said(taken, 2))).state == "lost"
+    assert (await apply_unordered(harness, said(taken, 2))).state == "lost"
     again = await harness.pop(queue, group)
     assert (again.data, again.lane.attempts) == ([0, 1, 2], 0)
     await harness.store.groups.seek(group.id, Seek("end"))
@@ -270,12 +270,12 @@ async def test_a_deleted_message_is_nobodys(harness: Harness) -> None:
     assert stored.first == 0
     partition = (await harness.partition(queue)).id
     taken = await harness.pop(queue, group, batch=3)
-    await judge(harness, said(taken, 0, nacks=[Nack(2, charge=True, error="x")]))
+    await apply_unordered(harness, said(taken, 0, nacks=[Nack(2, charge=True, error="x")]))
     for position in (0, 1, 2, 4):
         assert await harness.store.browse.delete(partition, position)
     assert await harness.store.queues.depth(queue.id) == 2
-    settled = await judge(harness, said(taken, 1))
-    assert (settled.lost, settled.finished) == ([], [1])
+    acked = await apply_unordered(harness, said(taken, 1))
+    assert (acked.lost, acked.finished) == ([], [1])
     assert await drain(harness, queue, group) == [3, 5]
     assert await harness.store.queues.depth(queue.id) == 0
 
@@ -285,10 +285,10 @@ async def test_a_group_that_is_deleted_leaves_nothing_behind(harness: Harness) -
     one = await harness.group(queue, "one")
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue, one)
-    await judge(harness, said(taken, 0, nacks=[Nack(1, charge=True, error="x")]))
+    await apply_unordered(harness, said(taken, 0, nacks=[Nack(1, charge=True, error="x")]))
     await harness.group(queue, "two")
     await harness.store.groups.delete(one.id)
-    assert (await judge(harness, said(taken, 2))).state == "gone"
+    assert (await apply_unordered(harness, said(taken, 2))).state == "gone"
     assert await harness.store.queues.depth(queue.id) == 3
     assert await harness.store.queues.delete(queue.tenant, queue.name)
 
@@ -298,12 +298,12 @@ async def test_verdicts_in_a_transaction_are_applied_together_or_not_at_all(harn
     await harness.push(source, [0, 1, 2])
     taken = await harness.pop(source)
     out = harness.slice(sink, await harness.partition(sink), ["out"])
-    stale = Verdicts(partition=taken.lane.partition, group_id=taken.group.id, token=harness.token(), done=[(1, 2)])
-    settled, _ = await harness.store.messages.transact([said(taken, 0), stale], [out])
-    assert settled[1].lost == [1]
+    stale = UnorderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=harness.token(), done=[(1, 2)])
+    acked, _ = await harness.store.messages.transact([said(taken, 0), stale], [out])
+    assert acked[1].lost == [1]
     assert await harness.store.queues.depth(source.id) == 3
-    settled, pushed = await harness.store.messages.transact([said(taken, 0, 2)], [out])
-    assert settled[0].state == "ok"
+    acked, pushed = await harness.store.messages.transact([said(taken, 0, 2)], [out])
+    assert acked[0].state == "ok"
     assert isinstance(pushed[0], Stored)
     assert (await harness.store.queues.depth(source.id), await harness.store.queues.depth(sink.id)) == (1, 1)
 
@@ -312,7 +312,7 @@ async def test_results_are_kept_for_messages_of_unordered_queues(harness: Harnes
     queue = await unordered(harness)
     await harness.push(queue, [0, 1])
     taken = await harness.pop(queue)
-    await judge(harness, said(taken, 1, results=[(1, b'"well"')]))
+    await apply_unordered(harness, said(taken, 1, results=[(1, b'"well"')]))
     assert await harness.store.groups.result(taken.group.id, taken.lane.partition, 1) == b'"well"'
 
 
@@ -332,7 +332,7 @@ async def test_a_paused_partition_of_an_unordered_queue_hands_nothing_out(harnes
     await harness.push(queue, [0, 1])
     group = await harness.group(queue)
     taken = await harness.pop(queue, group, batch=1)
-    await judge(harness, said(taken, nacks=[Nack(0, charge=True, error="x")]))
+    await apply_unordered(harness, said(taken, nacks=[Nack(0, charge=True, error="x")]))
     partition = taken.lane.partition
     assert await harness.store.pauses.pause(queue.id, partition=partition)
     assert not await harness.pop(queue, group)
@@ -361,15 +361,15 @@ async def test_every_message_of_an_unordered_queue_ends_once_while_consumers_rac
                 mine = [lane for lane in taken.lanes if lane.partition == partition]
                 bad = [p for lane in mine for p in range(lane.first, lane.upto) if p % 10 == number]
                 good = [(p, p + 1) for lane in mine for p in range(lane.first, lane.upto) if p % 10 != number]
-                said = Verdicts(
+                said = UnorderedAck(
                     partition=partition,
                     group_id=group.id,
                     token=taken.token,
                     done=good,
                     nacks=[Nack(p, charge=True, error="x") for p in bad],
                 )
-                [settled] = await store.messages.ack([said])
-                assert (settled.lost, settled.finished) == ([], [])
+                [acked] = await store.messages.ack([said])
+                assert (acked.lost, acked.finished) == ([], [])
                 done.extend((partition, p) for p, _ in good)
 
     await asyncio.gather(*(consume(number) for number in range(4)))
@@ -410,7 +410,7 @@ async def test_numbers_of_an_unordered_queue_are_of_its_messages(harness: Harnes
     group = await harness.group(queue)
     await harness.push(queue, list(range(10)))
     taken = await harness.pop(queue, group, batch=6)
-    await judge(harness, said(taken, 1, 2, nacks=[Nack(4, charge=True, error="x", delay_ms=1_000)]))
+    await apply_unordered(harness, said(taken, 1, 2, nacks=[Nack(4, charge=True, error="x", delay_ms=1_000)]))
     lane = await harness.lane(group)
     assert (lane.committed, lane.skipped, lane.in_flight) == (0, 2, 3)
     [stats] = await harness.store.statistics.queues([queue.id])
@@ -430,23 +430,23 @@ async def test_what_one_call_says_of_a_claim_in_several_verdicts_is_applied_one_
     await harness.push(queue, list(range(20)))
     whole, cut, twice = [await harness.pop(queue, batch=5) for _ in range(3)]
     fails = [Nack(position, charge=True, error="x") for position in (2, 6)]
-    settled = await harness.store.messages.ack(
+    acked = await harness.store.messages.ack(
         [
             *(said(whole, (0, 2), (3, 5)), said(whole, nacks=fails[:1])),
             *(said(cut, 5), said(cut, (5, 7)), said(cut, nacks=fails[1:])),
             *(said(twice, (10, 15)), said(twice, (10, 15))),
         ]
     )
-    assert [one.state for one in settled] == ["ok"] * 7
-    assert [one.released for one in settled] == [True, True, False, False, False, True, True]
-    assert [one.finished for one in settled[:5]] == [[], [], [], [5], [6]]
-    assert sorted(one.finished for one in settled[5:]) == [[], [10, 11, 12, 13, 14]]
+    assert [one.state for one in acked] == ["ok"] * 7
+    assert [one.released for one in acked] == [True, True, False, False, False, True, True]
+    assert [one.finished for one in acked[:5]] == [[], [], [], [5], [6]]
+    assert sorted(one.finished for one in acked[5:]) == [[], [10, 11, 12, 13, 14]]
     held = await harness.store.messages.leased(cut.lease)
     assert [(one.first, one.upto) for one in held] == [(7, 10)]
     again = await harness.pop(queue, batch=3)
     assert (again.data, [lane.attempts for lane in again.lanes]) == ([2, 15, 16], [1, 0])
-    settled = await harness.store.messages.ack([said(cut, (7, 10)), said(again, 2), said(again, (15, 17))])
-    assert [(one.state, one.finished, one.released) for one in settled] == [("ok", [], True)] * 3
+    acked = await harness.store.messages.ack([said(cut, (7, 10)), said(again, 2), said(again, (15, 17))])
+    assert [(one.state, one.finished, one.released) for one in acked] == [("ok", [], True)] * 3
     assert (await harness.lane(again.group)).committed == 17
     assert await drain(harness, queue, again.group) == [17, 18, 19]
 

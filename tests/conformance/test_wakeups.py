@@ -11,7 +11,7 @@ import pytest
 from fairlane.engine import reseed
 from fairlane.model.group import Seek
 from fairlane.model.queue import Partition
-from fairlane.store.values import Settlement, Stored
+from fairlane.store.values import OrderedAck, Stored
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, Taken
 
@@ -24,8 +24,8 @@ async def ack(harness: Harness, taken: Taken) -> object:
 
 async def ack_without_lease(harness: Harness, taken: Taken) -> object:
     lane = taken.lane
-    bare = Settlement(partition=lane.partition, group_id=taken.group.id, token=None, upto=lane.upto)
-    return await harness.settle(bare)
+    bare = OrderedAck(partition=lane.partition, group_id=taken.group.id, token=None, upto=lane.upto)
+    return await harness.apply(bare)
 
 
 async def dead_letter_by_nack(harness: Harness, taken: Taken) -> object:
@@ -33,7 +33,7 @@ async def dead_letter_by_nack(harness: Harness, taken: Taken) -> object:
 
 
 async def transact(harness: Harness, taken: Taken) -> object:
-    return await harness.store.messages.transact([harness.settlement(taken, taken.lane.upto)], [])
+    return await harness.store.messages.transact([harness.ordered_ack(taken, taken.lane.upto)], [])
 
 
 async def seek_to_the_end(harness: Harness, taken: Taken) -> object:
@@ -98,12 +98,13 @@ async def test_a_push_that_waited_for_the_drain_sees_the_drained_lane(harness: H
     group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
     lane = await harness.partition(queue)
     await harness.push(queue, ["first"])
-    settlements = [
-        harness.settlement(await harness.pop(queue, each), 1) for each in sorted((group, other), key=lambda one: one.id)
+    acks = [
+        harness.ordered_ack(await harness.pop(queue, each), 1)
+        for each in sorted((group, other), key=lambda one: one.id)
     ]
     last = max(group.id, other.id)
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, last)) as arrived:
-        drain = tasks.create_task(harness.store.messages.ack(settlements))
+        drain = tasks.create_task(harness.store.messages.ack(acks))
         await arrived(drain)
         push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["second"])]))
         await arrived(drain, push)

@@ -35,7 +35,7 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
-async def settled(broker: Broker) -> None:
+async def acked(broker: Broker) -> None:
     async with asyncio.timeout(60):
         while await broker.store.operations.depth():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -52,7 +52,7 @@ async def test_a_hundred_pushes_at_once_on_a_slow_store_all_succeed_in_order(
         began = time.monotonic()
         outcomes = await asyncio.gather(*(broker.push(QUEUE, n, partition=f"p{n % 10}") for n in range(100)))
         assert {outcome.status for outcome in outcomes} <= {"queued", "buffered"}
-        await settled(broker)
+        await acked(broker)
         assert time.monotonic() - began < 10, "about a second on a quiet machine"
     assert await stored(url) == {f"p{lane}": [-1, *range(lane, 100, 10)] for lane in range(10)}
 
@@ -94,7 +94,7 @@ async def test_a_store_slower_than_its_producers_answers_201_202_and_429_and_eac
         stop.set()
         await asyncio.gather(*producers)
         link.byte_seconds = 0.0
-        await settled(broker)
+        await acked(broker)
     assert await stored(url) == {f"p{lane}": [-1, *accepted[f"p{lane}"]] for lane in range(LANES)}
 
 

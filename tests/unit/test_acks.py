@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes, Saying
+from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes, Verdict
 
 _A, _B = PartitionId(0, 1), PartitionId(0, 2)
 
@@ -24,20 +24,20 @@ def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
     assert acks[1:] == items[1:]
     with pytest.raises(IndexError):
         acks[3]
-    failed = Alike({(_A, None): range(1)}, [10], lambda: ["a"], Saying("failed", "no\0 luck", 5).checked())
+    failed = Alike({(_A, None): range(1)}, [10], lambda: ["a"], Verdict("failed", "no\0 luck", 5).checked())
     assert failed[0] == AckItem(
         transaction_id="a", partition=_A, status="failed", error="no\ufffd luck", delay_ms=5, position=10
     )
     with pytest.raises(InvalidRequest):
-        Saying("finished").checked()  # type: ignore[arg-type]
+        Verdict("finished").checked()  # type: ignore[arg-type]
 
 
 def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> None:
     acks = Alike({(_A, "1.lease"): range(3)}, range(10, 13), lambda: ["a", "b", "c"])
     outcomes = Outcomes(acks)
-    outcomes.say(range(2), AckOutcome(True, "", lease_released=True))
+    outcomes.add(range(2), AckOutcome(True, "", lease_released=True))
     before = outcomes.copy()
-    outcomes.say([1], AckOutcome(False, "", code="committed"))
+    outcomes.add([1], AckOutcome(False, "", code="committed"))
     assert outcomes == [
         AckOutcome(True, "a", lease_released=True),
         AckOutcome(False, "b", code="committed"),
@@ -55,7 +55,7 @@ def test_ids_of_completed_acks_are_asked_for_when_an_outcome_is_looked_at() -> N
     asked = []
     acks = Alike({(_A, "1.lease"): range(1)}, range(10, 11), lambda: asked.append(True) or ["a"])
     outcomes = Outcomes(acks)
-    outcomes.say(range(1), AckOutcome(True, ""))
+    outcomes.add(range(1), AckOutcome(True, ""))
     assert len(outcomes) == 1
     assert not asked
     assert outcomes[0].transaction_id == "a"

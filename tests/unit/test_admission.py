@@ -42,7 +42,7 @@ def let_wait(admission: Admission, seconds: float, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("kind", "wait", "depth", "verdict"),
+    ("kind", "wait", "depth", "decision"),
     [
         ("push", 2.0, 10**9, "execute"),
         ("push", 2.1, 9_999, "enqueue"),
@@ -61,11 +61,11 @@ async def test_each_kind_waits_then_becomes_an_operation_and_is_refused_only_pas
     kind: Kind,
     wait: float,
     depth: int,
-    verdict: str,
+    decision: str,
 ) -> None:
     let_wait(admission, wait, monkeypatch)
     broker.engine.operation_drain.depth = depth
-    if verdict == "refuse":
+    if decision == "refuse":
         with pytest.raises(Overloaded):
             admission.check(kind)
         with pytest.raises(Overloaded) as refused:
@@ -74,8 +74,8 @@ async def test_each_kind_waits_then_becomes_an_operation_and_is_refused_only_pas
         assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 2}
     else:
         admission.check(kind)
-        assert admission.defers(kind) == (verdict == "enqueue")
-        assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 0} | {verdict: 1}
+        assert admission.defers(kind) == (decision == "enqueue")
+        assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 0} | {decision: 1}
 
 
 async def test_a_refusal_says_why_and_when_to_come_again(

@@ -90,7 +90,7 @@ async def test_a_worker_that_asks_about_its_queue_lets_others_take_its_last_plac
     await client.push_many(items)
     async with running(app) as worker:
         await until_drained(client, queue)
-        assert sum(one.settling.handled for one in worker.feeds) == 300
+        assert sum(one.verdict_sender.handled for one in worker.feeds) == 300
         stopped_at = time.monotonic()
     assert time.monotonic() - stopped_at < 5, "nor does it begin to wait for messages after it was told to stop"
 

@@ -32,9 +32,9 @@ async def watch(worker: Worker, servers: list[str]) -> None:
                     lags, lag_at = await _lags(client), now + _LAG_SECONDS
                 rates = {}
                 for feed in worker.feeds:
-                    at, before = handled.get(feed, (now, feed.settling.handled))
-                    rates[feed] = (feed.settling.handled - before) / max(now - at, 0.001)
-                    handled[feed] = now, feed.settling.handled
+                    at, before = handled.get(feed, (now, feed.verdict_sender.handled))
+                    rates[feed] = (feed.verdict_sender.handled - before) / max(now - at, 0.001)
+                    handled[feed] = now, feed.verdict_sender.handled
                 live.update(table(worker, rates, lags), refresh=True)
 
 
@@ -51,9 +51,9 @@ def table(worker: Worker, rates: dict[Feed, float], lags: dict[tuple[str, str], 
             key[0],
             "" if key[1] == QUEUE_MODE else key[1],
             f"{feed.in_hand} of {feed.room}",
-            str(feed.settling.handled),
+            str(feed.verdict_sender.handled),
             f"{rates.get(feed, 0.0):.0f}",
-            str(feed.settling.failed),
+            str(feed.verdict_sender.failed),
             "" if lag is None else str(lag),
         )
     return shown

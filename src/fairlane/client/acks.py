@@ -48,7 +48,7 @@ class Acks(Family):
             raise InvalidRequest("one ack is about messages of one group")
         items = [ack_item(message, status, error, delay_ms, result) for message in some]
         check_acks(items)
-        return await self._say(groups.pop(), items)
+        return await self._ack(groups.pop(), items)
 
     async def nack(
         self,
@@ -65,9 +65,9 @@ class Acks(Family):
         it sends the acks where its pops went."""
         check_name("group", group)
         check_acks(items)
-        return await self._say((queue, group), items) if items else []
+        return await self._ack((queue, group), items) if items else []
 
-    async def _say(self, group: QueueGroup, items: Sequence[AckItem]) -> list[AckOutcome]:
+    async def _ack(self, group: QueueGroup, items: Sequence[AckItem]) -> list[AckOutcome]:
         batcher = self._acks.get(group)
         if batcher is None:
             batcher = self._acks[group] = Batcher(

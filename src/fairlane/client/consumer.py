@@ -99,19 +99,19 @@ class Consumer:
         """Every message of a batch: handled and acked, or given back."""
         lease, unhandled = batch.lease, len(batch)
         self._keeper.hold(lease, batch.lease_seconds)
-        said: list[AckItem] = []
-        saying: asyncio.Task[None] | None = None
+        acks: list[AckItem] = []
+        acking: asyncio.Task[None] | None = None
         whole = False
         try:
-            async for items in self._handling.judge(batch, lambda: self._goes_on(lease)):
+            async for items in self._handling.verdicts(batch, lambda: self._goes_on(lease)):
                 unhandled -= len(items)
-                said += items
-                if saying is None or saying.done():
-                    saying = asyncio.create_task(self._say(batch, said))
+                acks += items
+                if acking is None or acking.done():
+                    acking = asyncio.create_task(self._ack(batch, acks))
             whole = not self._poller.stopped
         finally:
-            if saying is not None:
-                await saying
+            if acking is not None:
+                await acking
             self._keeper.let_go(lease)
             if not whole:
                 await self._give_back(lease)
@@ -120,12 +120,12 @@ class Consumer:
     def _goes_on(self, lease: str) -> bool:
         return not self._poller.stopped and not self._keeper.lost(lease)
 
-    async def _say(self, batch: Batch[Any], said: list[AckItem]) -> None:
+    async def _ack(self, batch: Batch[Any], acks: list[AckItem]) -> None:
         """Ack what the handler said so far, and then what it said meanwhile."""
         first = batch[0]
-        while said:
-            items = said.copy()
-            said.clear()
+        while acks:
+            items = acks.copy()
+            acks.clear()
             self.handled += len(items)
             self.failed += sum(map(comes_again, items))
             try:

@@ -46,7 +46,7 @@ class Handling:
             raise InvalidRequest(f"a handler is called with a message; {type(self._handler).__name__} cannot be")
         self._threads = None if _is_async(self._handler) else ThreadPoolExecutor(concurrency, "fairlane-handler")
 
-    async def judge(self, batch: Batch[Any], go_on: Callable[[], bool]) -> AsyncIterator[list[AckItem]]:
+    async def verdicts(self, batch: Batch[Any], go_on: Callable[[], bool]) -> AsyncIterator[list[AckItem]]:
         """What to say of the messages, in order, as soon as it is known. Ends early when `go_on` says so.
 
         After a message that comes again the rest of its lane is left out: it comes again too.

@@ -9,10 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.engine.batcher import LateAnswer
-from fairlane.engine.catalogue import Catalogue
-from fairlane.engine.leases import Leases
-from fairlane.engine.settlement import (
+from fairlane.engine.ack_plan import (
     LOCKED,
     LOST,
     UNRESOLVABLE,
@@ -20,19 +17,22 @@ from fairlane.engine.settlement import (
     after_a_late_nack,
     bounds,
     given_positions,
+    lane_ack,
     lanes_of,
-    said,
-    settled_outcome,
+    ordered_outcome,
 )
+from fairlane.engine.batcher import LateAnswer
+from fairlane.engine.catalogue import Catalogue
+from fairlane.engine.leases import Leases
 from fairlane.engine.unknown import still_unknown
-from fairlane.engine.verdicts import outcome_of
+from fairlane.engine.unordered_ack import unordered_outcome
 from fairlane.engine.waiters import Waiters
 from fairlane.errors import BrokerFailed, LaneLocked, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome, OperationReason, Outcomes
 from fairlane.store.base import Store
-from fairlane.store.values import Settled, Settlement, Verdicts
+from fairlane.store.values import AckResult, OrderedAck, UnorderedAck
 from fairlane.telemetry import Telemetry
 
 Answers = list[Sequence[AckOutcome] | Exception]
@@ -134,7 +134,7 @@ class Acker:
             for number, request in enumerate(requests):
                 plans = await self.plan(request, acking.outcomes[number], in_transaction=False)
                 acking.unsettled += [(number, plan) for plan in plans]
-            await self._settle_all(acking)
+            await self._apply_all(acking)
         except Unavailable as error:
             if not acking.applied:
                 raise
@@ -146,16 +146,16 @@ class Acker:
         while acking.locked and monotonic() < give_up_at:
             await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
             acking.unsettled, acking.locked = acking.locked, []
-            await self._settle_all(acking)
+            await self._apply_all(acking)
         for number in acking.locked_requests():
             acking.answers[number] = acking.locked_error(number)
 
-    async def _settle_all(self, acking: _Acking) -> None:
+    async def _apply_all(self, acking: _Acking) -> None:
         deferred: list[tuple[int, Plan]] = []
         while acking.unsettled:
             # A lane takes one settlement a call; a second one of the same lane waits for the first.
             now, acking.unsettled = _one_per_lane(acking.unsettled)
-            for (number, plan), result in zip(now, await self._settle(acking, now), strict=True):
+            for (number, plan), result in zip(now, await self._apply(acking, now), strict=True):
                 items, outcomes = acking.requests[number].items, acking.outcomes[number]
                 if isinstance(result, BrokerFailed):
                     acking.answers[number] = result
@@ -172,14 +172,14 @@ class Acker:
         if deferred:
             await self._defer(acking.requests, deferred, acking.answers)
 
-    async def _settle(self, acking: _Acking, some: list[tuple[int, Plan]]) -> list[Settled | BrokerFailed]:
+    async def _apply(self, acking: _Acking, some: list[tuple[int, Plan]]) -> list[AckResult | BrokerFailed]:
         """Together; after a defect one by one, so that what it met fails alone."""
         try:
-            return list(await self._store.messages.ack([plan.settlement for _, plan in some]))
+            return list(await self._store.messages.ack([plan.ack for _, plan in some]))
         except BrokerFailed as error:
             if len(some) == 1:
                 return [error]
-        return [result for one in some for result in await self._settle(acking, [one])]
+        return [result for one in some for result in await self._apply(acking, [one])]
 
     async def _defer(
         self, requests: list[AckRequest], plans: list[tuple[int, Plan]], answers: list[Sequence[AckOutcome] | Exception]
@@ -195,7 +195,7 @@ class Acker:
                 answers[number] = enqueued
             elif isinstance(known, Outcomes):
                 for index, outcome in zip(plan.indexes, enqueued, strict=True):
-                    known.say([index], outcome)
+                    known.add([index], outcome)
 
     async def plan(self, request: AckRequest, outcomes: Outcomes, *, in_transaction: bool) -> list[Plan]:
         """Settlements for all items that name a message; the others are answered in `outcomes`."""
@@ -210,20 +210,20 @@ class Acker:
                 self._catalogue.forget_group(found.queue_id, request.group)
                 group_id = await self._catalogue.group_id(found.queue_id, request.group)
             if named is not None and (lease is None or lease.group_id != group_id):
-                outcomes.say(indexes, LOST)
+                outcomes.add(indexes, LOST)
                 continue
             if found is None or group_id is None:
-                outcomes.say(indexes, UNRESOLVABLE)
+                outcomes.add(indexes, UNRESOLVABLE)
                 continue
             known, positions = await self._resolve(items, indexes, partition, lease)
             if len(known) < len(indexes):
                 unknown = sorted(set(indexes).difference(known))
-                outcomes.say(unknown, await self._unknown(partition, lease))
+                outcomes.add(unknown, await self._unknown(partition, lease))
             if known:
-                settlement = said(items, known, positions, unordered=found.unordered, in_transaction=in_transaction)
-                settlement.partition, settlement.group_id = partition, group_id
-                settlement.token = lease.token if lease else None
-                plans.append(Plan(settlement, known, positions, found.queue_id))
+                ack = lane_ack(items, known, positions, unordered=found.unordered, in_transaction=in_transaction)
+                ack.partition, ack.group_id = partition, group_id
+                ack.token = lease.token if lease else None
+                plans.append(Plan(ack, known, positions, found.queue_id))
         return plans
 
     async def _unknown(self, partition: PartitionId, lease: LeaseId | None) -> AckOutcome:
@@ -261,95 +261,93 @@ class Acker:
                 found[index] = position
         return list(found), list(found.values())
 
-    async def answer(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> None:
+    async def answer(self, plan: Plan, acked: AckResult, items: Sequence[AckItem], outcomes: Outcomes) -> None:
         """Tell each item what became of it, and waiting polls that the lane may be ready."""
-        settlement = plan.settlement
-        if isinstance(settlement, Verdicts):
-            await self._answer_each(plan, settlement, settled, items, outcomes)
+        ack = plan.ack
+        if isinstance(ack, UnorderedAck):
+            await self._answer_each(plan, ack, acked, items, outcomes)
             return
-        self.count(plan, settled)
-        plain = (
-            settled.state == "ok" and settlement.nack is None and not settlement.dead_letters and not settled.finished
-        )
+        self.count(plan, acked)
+        plain = acked.state == "ok" and ack.nack is None and not ack.dead_letters and not acked.finished
         least, most = bounds(plan.positions)
-        if plain and least >= settled.before and most < settled.limit:
-            outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
+        if plain and least >= acked.before and most < acked.limit:
+            outcomes.add(plan.indexes, AckOutcome(True, "", lease_released=acked.released))
         else:
-            await self._answer_all(plan, settlement, settled, items, outcomes)
-        if settled.state == "lost" or settled.released:
+            await self._answer_all(plan, ack, acked, items, outcomes)
+        if acked.state == "lost" or acked.released:
             self.released(plan)
 
     async def _answer_all(
         self,
         plan: Plan,
-        settlement: Settlement,
-        settled: Settled,
+        ack: OrderedAck,
+        acked: AckResult,
         items: Sequence[AckItem],
         outcomes: Outcomes,
     ) -> None:
         for index, position in plan.items:
-            outcome = settled_outcome(items[index], position, settlement, settled)
+            outcome = ordered_outcome(items[index], position, ack, acked)
             if outcome.noop:
-                outcome.result = await self._store.groups.result(settlement.group_id, settlement.partition, position)
-            outcomes.say([index], outcome)
+                outcome.result = await self._store.groups.result(ack.group_id, ack.partition, position)
+            outcomes.add([index], outcome)
 
     async def _answer_each(
         self,
         plan: Plan,
-        said: Verdicts,
-        settled: Settled,
+        ack: UnorderedAck,
+        acked: AckResult,
         items: Sequence[AckItem],
         outcomes: Outcomes,
     ) -> None:
-        self.count(plan, settled)
-        if settled.state == "ok" and not (settled.lost or settled.finished or settled.died):
-            outcomes.say(plan.indexes, AckOutcome(True, "", lease_released=settled.released))
+        self.count(plan, acked)
+        if acked.state == "ok" and not (acked.lost or acked.finished or acked.died):
+            outcomes.add(plan.indexes, AckOutcome(True, "", lease_released=acked.released))
         else:
             for index, position in plan.items:
-                outcome = outcome_of(items[index], position, settled)
+                outcome = unordered_outcome(items[index], position, acked)
                 if outcome.noop:
-                    outcome.result = await self._store.groups.result(said.group_id, said.partition, position)
-                outcomes.say([index], outcome)
-        if settled.released:
+                    outcome.result = await self._store.groups.result(ack.group_id, ack.partition, position)
+                outcomes.add([index], outcome)
+        if acked.released:
             self.released(plan)
 
-    def count(self, plan: Plan, settled: Settled) -> None:
+    def count(self, plan: Plan, acked: AckResult) -> None:
         """What was applied, for whoever looks at numbers; and dead letters may have to be forwarded."""
-        if settled.state != "ok":
+        if acked.state != "ok":
             return
-        counts, said = self._telemetry.queue(plan.queue_id), plan.settlement
+        counts, ack = self._telemetry.queue(plan.queue_id), plan.ack
         counts.acks += len(plan.indexes)
-        if isinstance(said, Verdicts):
-            counts.failed += sum(nack.charge for nack in said.nacks)
-            dead = len(settled.died)
+        if isinstance(ack, UnorderedAck):
+            counts.failed += sum(nack.charge for nack in ack.nacks)
+            dead = len(acked.died)
         else:
-            counts.failed += said.nack is not None and said.nack.charge
-            dead = settled.dead + len(said.dead_letters)
+            counts.failed += ack.nack is not None and ack.nack.charge
+            dead = acked.dead + len(ack.dead_letters)
         if dead:
             self._telemetry.gave_up(plan.queue_id, dead)
             self.dead_lettered()
 
-    def resolve(self, plan: Plan, settled: Settled, items: Sequence[AckItem], outcomes: Outcomes) -> Plan | None:
+    def resolve(self, plan: Plan, acked: AckResult, items: Sequence[AckItem], outcomes: Outcomes) -> Plan | None:
         """Tell each item what became of it, without looking at the store; the plan of what is left behind a nack that
         came too late."""
-        rest = after_a_late_nack(plan, settled, items)
+        rest = after_a_late_nack(plan, acked, items)
         for index, position in plan.items:
-            if isinstance(plan.settlement, Verdicts):
-                outcomes.say([index], outcome_of(items[index], position, settled))
+            if isinstance(plan.ack, UnorderedAck):
+                outcomes.add([index], unordered_outcome(items[index], position, acked))
             else:
-                outcomes.say([index], settled_outcome(items[index], position, plan.settlement, settled))
+                outcomes.add([index], ordered_outcome(items[index], position, plan.ack, acked))
         return rest
 
     def released(self, plan: Plan) -> None:
         """A lane may be ready: tell waiting polls, here and at other brokers."""
-        if plan.settlement.token is not None:
-            self._leases.forget(plan.settlement.token, plan.settlement.partition)
-        self._waiters.wake(plan.queue_id, 1, group_id=plan.settlement.group_id)
+        if plan.ack.token is not None:
+            self._leases.forget(plan.ack.token, plan.ack.partition)
+        self._waiters.wake(plan.queue_id, 1, group_id=plan.ack.group_id)
         self._store.hint(plan.queue_id)
 
 
 def _lane(plan: Plan) -> tuple[PartitionId, int]:
-    return plan.settlement.partition, plan.settlement.group_id
+    return plan.ack.partition, plan.ack.group_id
 
 
 def _one_per_lane(unsettled: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
@@ -357,7 +355,7 @@ def _one_per_lane(unsettled: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Pl
     each: list[tuple[int, Plan]] = []
     others = []
     for entry in unsettled:
-        if isinstance(entry[1].settlement, Verdicts):
+        if isinstance(entry[1].ack, UnorderedAck):
             each.append(entry)
             continue
         lane = _lane(entry[1])

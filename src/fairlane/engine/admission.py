@@ -17,7 +17,7 @@ from fairlane.errors import Overloaded
 from fairlane.telemetry import Telemetry
 
 Kind = Literal["push", "ack", "pop"]
-Verdict = Literal["execute", "enqueue", "refuse"]
+Decision = Literal["execute", "enqueue", "refuse"]
 
 WAIT_SECONDS_MAX: Final = 2.0
 CALLERS: Final = 500
@@ -46,7 +46,7 @@ class Admission:
         self, limits: Mapping[Kind, Limit], batchers: Batchers, drain: OperationDrain, telemetry: Telemetry
     ) -> None:
         self.limits = limits
-        self.decisions: dict[Kind, dict[Verdict, int]] = {
+        self.decisions: dict[Kind, dict[Decision, int]] = {
             kind: {"execute": 0, "enqueue": 0, "refuse": 0} for kind in LIMITS
         }
         """How many of each kind went which way, for the metrics."""

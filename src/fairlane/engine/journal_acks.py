@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from fairlane.engine.ack import AckRequest
+from fairlane.engine.ack_plan import lanes_of
 from fairlane.engine.journal_codec import ack_entry, ack_lane
 from fairlane.engine.journal_lanes import JournalLanes
-from fairlane.engine.settlement import lanes_of
 from fairlane.errors import FairlaneError, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes
@@ -62,7 +62,7 @@ async def append_acks(
                 outcome = AckOutcome(True, "", operation_id=str(entry.id), durability="journal")
                 outcome.queue_position = lanes.count(entry.lane) + added[entry.lane]
                 outcome.reason, outcome.estimated_wait = reason, wait
-                outcomes.say(some, outcome)
+                outcomes.add(some, outcome)
             answers.append(outcomes)
     failure = await lanes.append(entries) if entries else None
     if failure is not None:

@@ -10,10 +10,10 @@ from uuid import UUID
 import msgspec
 
 from fairlane.engine.ack import AckRequest
+from fairlane.engine.ack_plan import LOCKED, LOST, UNRESOLVABLE, lanes_of
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush
-from fairlane.engine.settlement import LOCKED, LOST, UNRESOLVABLE, lanes_of
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, Overloaded
 from fairlane.model.ids import PartitionId, Uuid7
@@ -170,7 +170,7 @@ async def enqueue_acks(
         for (partition, lease), indexes in lanes_of(request.items).items():
             new = await enqueuer.ack_operation(request, partition, indexes, catalogue)
             if new is None:
-                outcomes[number].say(indexes, UNRESOLVABLE if lease is None else LOST)
+                outcomes[number].add(indexes, UNRESOLVABLE if lease is None else LOST)
             else:
                 operations.append(new)
                 owners.append((number, indexes))
@@ -180,12 +180,12 @@ async def enqueue_acks(
             locked.add(number)
             continue
         if not isinstance(result, Enqueued):
-            outcomes[number].say(indexes, UNRESOLVABLE)
+            outcomes[number].add(indexes, UNRESOLVABLE)
             continue
         outcome = AckOutcome(True, "", operation_id=str(new.id), durability="store")
         outcome.queue_position, outcome.reason = result.position, reason
         outcome.estimated_wait = enqueuer.estimate(result.position)
-        outcomes[number].say(indexes, outcome)
+        outcomes[number].add(indexes, outcome)
     return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
 
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import msgspec
 
 from fairlane.engine.ack import Acker, AckRequest
+from fairlane.engine.ack_plan import Plan
 from fairlane.engine.catalogue import Catalogue
-from fairlane.engine.settlement import Plan
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import id_key
 from fairlane.model.operation import Operation, PushColumns, ack_result, read_ack, read_push
@@ -17,7 +17,7 @@ from fairlane.model.outcome import AckItem, Outcomes
 from fairlane.model.queue import Queue
 from fairlane.model.segment import encode
 from fairlane.store.operations import Application, ApplyResult, ClaimedLane
-from fairlane.store.values import NO_ID_TIME, Duplicate, Duplicates, Gone, Settled, Slice, Stored
+from fairlane.store.values import NO_ID_TIME, AckResult, Duplicate, Duplicates, Gone, Slice, Stored
 
 
 class Work(Protocol):
@@ -106,7 +106,7 @@ class PushWork:
             return True
         return False
 
-    def _results(self, result: Stored | Settled | None) -> list[bytes]:
+    def _results(self, result: Stored | AckResult | None) -> list[bytes]:
         """What became of each message, by operation."""
         position = result.first if isinstance(result, Stored) else 0
         items: dict[int, list[dict[str, object]]] = {sequence: [] for sequence in self.sequences}
@@ -181,12 +181,12 @@ class AckWork:
             plans = await self._acker.plan(request, self._outcomes, in_transaction=False)
             self._plan = plans[0] if plans else None
             self._planned = True
-        settlement = self._plan.settlement if self._plan else None
-        return Application(self.lane.claim, self.sequences, 0, self._results, settlement=settlement)
+        ack = self._plan.ack if self._plan else None
+        return Application(self.lane.claim, self.sequences, 0, self._results, ack=ack)
 
     def met(self, result: ApplyResult) -> bool:
         plan = self._plan
-        if not isinstance(result, Settled) or plan is None:
+        if not isinstance(result, AckResult) or plan is None:
             return False
         self._acker.count(plan, result)
         if result.state == "lost" or result.released:
@@ -195,8 +195,8 @@ class AckWork:
         self._plan = self._acker.resolve(plan, result, self._items, self._outcomes)
         return True
 
-    def _results(self, result: Stored | Settled | None) -> list[bytes]:
+    def _results(self, result: Stored | AckResult | None) -> list[bytes]:
         outcomes = self._outcomes.copy()
-        if isinstance(result, Settled) and self._plan is not None:
+        if isinstance(result, AckResult) and self._plan is not None:
             self._acker.resolve(self._plan, result, self._items, outcomes)
         return [ack_result(outcomes)]

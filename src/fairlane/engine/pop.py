@@ -38,7 +38,7 @@ from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
 from fairlane.model.queue import Queue
 from fairlane.model.stream import STREAM_GROUPS
 from fairlane.store.base import Store
-from fairlane.store.values import Claim, Lane, Nack, PopCall, PopResult, Settlement, Verdicts
+from fairlane.store.values import Claim, Lane, Nack, OrderedAck, PopCall, PopResult, UnorderedAck
 from fairlane.telemetry import Telemetry
 
 _FLOOR_SECONDS = 2.0
@@ -321,7 +321,7 @@ class Popper:
         ]
         where: dict[str, Any] = {"partition": lane.partition, "group_id": lease.group_id, "token": lease.token}
         await self._store.messages.ack(
-            [Verdicts(**where, nacks=nacks) if unordered else Settlement(**where, upto=0, nack=nacks[0])]
+            [UnorderedAck(**where, nacks=nacks) if unordered else OrderedAck(**where, upto=0, nack=nacks[0])]
         )
 
     def give_back(self, lease: LeaseId) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from fairlane.engine.ack import Acker, AckRequest
+from fairlane.engine.ack_plan import NOT_DELIVERED, Plan
 from fairlane.engine.capacity import full
 from fairlane.engine.draft import Draft, Flush, PushRequest, doubt
 from fairlane.engine.push import Pusher
-from fairlane.engine.settlement import NOT_DELIVERED, Plan
 from fairlane.engine.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import (
     AlreadyApplied,
@@ -27,15 +27,15 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, PushOutcome
 from fairlane.store.base import Store
 from fairlane.store.values import (
+    AckResult,
     Full,
+    LaneAck,
     Nack,
     OperationsAhead,
     PushResult,
-    Settled,
-    Settlement,
     Slice,
     Stored,
-    Verdicts,
+    UnorderedAck,
     only_repeats,
 )
 
@@ -49,7 +49,7 @@ class AckStep(msgspec.Struct):
     group: str
 
 
-Commit = Callable[[Sequence[Settlement | Verdicts], Sequence[Slice]], Awaitable[tuple[list[Settled], list[PushResult]]]]
+Commit = Callable[[Sequence[LaneAck], Sequence[Slice]], Awaitable[tuple[list[AckResult], list[PushResult]]]]
 Step = PushItem | AckStep
 Outcome = PushOutcome | AckOutcome
 
@@ -89,13 +89,13 @@ class Transactor:
         flat = [(group, plan) for group, some in plans.items() for plan in some]
         if release:
             for _, plan in flat:
-                if isinstance(plan.settlement, Verdicts):
-                    plan.settlement.release = True
+                if isinstance(plan.ack, UnorderedAck):
+                    plan.ack.release = True
                     continue
-                plan.settlement.nack = Nack(plan.settlement.upto, charge=False, error="released", delay_ms=0)
-        settled = await self._commit(commit or self._store.messages.transact, flush, flat, ack_indexes, push_indexes)
+                plan.ack.nack = Nack(plan.ack.upto, charge=False, error="released", delay_ms=0)
+        acked = await self._commit(commit or self._store.messages.transact, flush, flat, ack_indexes, push_indexes)
         outcomes: list[Outcome | None] = [None] * len(steps)
-        for (group, plan), result in zip(flat, settled, strict=True):
+        for (group, plan), result in zip(flat, acked, strict=True):
             await self._acker.answer(plan, result, acks[group].items, ack_outcomes[group])
         for group, indexes in ack_indexes.items():
             for index, answer in zip(indexes, ack_outcomes[group], strict=True):
@@ -130,7 +130,7 @@ class Transactor:
         plans: list[tuple[str, Plan]],
         ack_indexes: dict[str, list[int]],
         push_indexes: list[int],
-    ) -> list[Settled]:
+    ) -> list[AckResult]:
         if isinstance(error := flush.outcomes[0], Exception):
             raise error
         pauses = iter(UNKNOWN_PAUSES)
@@ -138,15 +138,13 @@ class Transactor:
         for _ in range(_ROUNDS_MAX):
             drafts = list(flush.drafts.values())
             try:
-                settled, pushed = await commit(
-                    [plan.settlement for _, plan in plans], [draft.slice for draft in drafts]
-                )
-                _check_acks(plans, settled, ack_indexes)
+                acked, pushed = await commit([plan.ack for _, plan in plans], [draft.slice for draft in drafts])
+                _check_acks(plans, acked, ack_indexes)
                 if all(isinstance(result, Stored) for result in pushed):
-                    if drafts and only_repeats([plan.settlement for _, plan in plans], settled):
+                    if drafts and only_repeats([plan.ack for _, plan in plans], acked):
                         raise _applied_before(push_indexes[drafts[0].owners[0][1]])
                     await self._pusher.apply(flush, drafts, pushed)
-                    return settled
+                    return acked
                 await self._mend(flush, drafts, pushed, push_indexes)
             except OutcomeUnknown:
                 unknown = True
@@ -190,17 +188,17 @@ def _applied_before(index: int) -> AlreadyApplied:
     )
 
 
-def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_indexes: dict[str, list[int]]) -> None:
-    for (group, plan), result in zip(plans, settled, strict=True):
+def _check_acks(plans: list[tuple[str, Plan]], acked: Sequence[AckResult], ack_indexes: dict[str, list[int]]) -> None:
+    for (group, plan), result in zip(plans, acked, strict=True):
         steps = ack_indexes[group]
         index = steps[plan.indexes[0]]
         if result.state == "operations_ahead":
             raise LaneWaiting(f"rolled back: step {index}: earlier acks of its partition wait; try again")
         if result.state != "ok" and not result.repeated:
             raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
-        said = plan.settlement
-        if isinstance(said, Verdicts):
-            late = {dead.position for dead in said.dead_letters}.intersection(result.finished)
+        ack = plan.ack
+        if isinstance(ack, UnorderedAck):
+            late = {dead.position for dead in ack.dead_letters}.intersection(result.finished)
             if result.lost:
                 index = min(steps[item] for item, position in plan.items if position in result.lost)
                 raise TransactionRefused(
@@ -211,7 +209,7 @@ def _check_acks(plans: list[tuple[str, Plan]], settled: Sequence[Settled], ack_i
             if result.state == "ok" and over:
                 index = min(steps[item] for item in over)
                 raise TransactionRefused(f"rolled back: step {index}: {NOT_DELIVERED.error}", index=index)
-            dead_lettered = {dead.position for dead in said.dead_letters}
+            dead_lettered = {dead.position for dead in ack.dead_letters}
             late = {at for at in dead_lettered if at < result.before or at in result.finished}
         if result.state == "ok" and late:
             index = min(steps[item] for item, position in plan.items if position in late)

@@ -85,7 +85,7 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
             self.error = self.error[:ERROR_CHARS_MAX].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-class Saying(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True):
     """What a consumer says of messages, whichever they are."""
 
     status: AckStatus = "completed"
@@ -96,16 +96,16 @@ class Saying(msgspec.Struct, frozen=True):
     def finishes(self) -> bool:
         return self.status in ("completed", "success")
 
-    def checked(self) -> Saying:
+    def checked(self) -> Verdict:
         """The same as a store can hold it, or InvalidRequest."""
         if self == COMPLETED:
             return self
         item = AckItem(transaction_id="any", partition=PartitionId(0, 0), **msgspec.structs.asdict(self))
         item.check()
-        return Saying(item.status, item.error, item.delay_ms)
+        return Verdict(item.status, item.error, item.delay_ms)
 
 
-COMPLETED = Saying()
+COMPLETED = Verdict()
 
 
 class Alike(Sequence[AckItem]):
@@ -117,9 +117,9 @@ class Alike(Sequence[AckItem]):
         lanes: Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]],
         positions: Sequence[int],
         transaction_ids: Callable[[], list[str]],
-        saying: Saying = COMPLETED,
+        verdict: Verdict = COMPLETED,
     ) -> None:
-        self.saying = saying
+        self.verdict = verdict
         self.lanes = lanes
         self.positions = positions
         self._ids = transaction_ids
@@ -147,10 +147,10 @@ class Alike(Sequence[AckItem]):
         return AckItem(
             transaction_id=self.transaction_ids[index],
             partition=partition,
-            status=self.saying.status,
+            status=self.verdict.status,
             lease=None if lease is None else str(lease),
-            error=self.saying.error,
-            delay_ms=self.saying.delay_ms,
+            error=self.verdict.error,
+            delay_ms=self.verdict.delay_ms,
             position=self.positions[index],
         )
 
@@ -201,17 +201,17 @@ class Outcomes(Sequence[AckOutcome]):
 
     def __init__(self, items: Sequence[AckItem]) -> None:
         self._items = items
-        self._said: list[tuple[Sequence[int], AckOutcome]] = []
+        self._added: list[tuple[Sequence[int], AckOutcome]] = []
         self._made: list[AckOutcome] | None = None
 
-    def say(self, indexes: Sequence[int], outcome: AckOutcome) -> None:
+    def add(self, indexes: Sequence[int], outcome: AckOutcome) -> None:
         """All of these items came to that, whatever was said of them before."""
-        self._said.append((indexes, outcome))
+        self._added.append((indexes, outcome))
         self._made = None
 
     def copy(self) -> Outcomes:
         other = Outcomes(self._items)
-        other._said = list(self._said)
+        other._added = list(self._added)
         return other
 
     def __len__(self) -> int:
@@ -239,13 +239,13 @@ class Outcomes(Sequence[AckOutcome]):
         if self._made is None:
             items = self._items
             ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
-            if len(self._said) == 1 and len(self._said[0][0]) == len(ids):  # the same of all of them, mostly
-                success, _, *rest = msgspec.structs.astuple(self._said[0][1])
+            if len(self._added) == 1 and len(self._added[0][0]) == len(ids):  # the same of all of them, mostly
+                success, _, *rest = msgspec.structs.astuple(self._added[0][1])
                 self._made = [AckOutcome(success, id, *rest) for id in ids]
                 return self._made
             self._made = [AckOutcome(False, id) for id in ids]
-            for indexes, said in self._said:
-                success, _, *rest = msgspec.structs.astuple(said)
+            for indexes, outcome in self._added:
+                success, _, *rest = msgspec.structs.astuple(outcome)
                 for index in indexes:
                     self._made[index] = AckOutcome(success, ids[index], *rest)
         return self._made

@@ -34,18 +34,17 @@ from fairlane.store.statistics import Statistics
 from fairlane.store.streams import Streams
 from fairlane.store.upkeep import Pauses, Retention
 from fairlane.store.values import (
+    AckResult,
     Appended,
     DeadFilter,
+    LaneAck,
     Leased,
     PopCall,
     PopResult,
     PushResult,
     Renewal,
     Roused,
-    Settled,
-    Settlement,
     Slice,
-    Verdicts,
 )
 
 
@@ -165,7 +164,7 @@ class Messages(Protocol):
         """(queue, group) of all groups of queues whose messages expire, of all tenants."""
         ...
 
-    async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> List[Settled]:
+    async def ack(self, acks: Sequence[LaneAck]) -> List[AckResult]:
         """Apply each settlement by itself, in order; a stale token applies nothing.
 
         What is said to be finished is, and nothing else: from the cursor on it moves the cursor, never back, and over
@@ -198,8 +197,8 @@ class Messages(Protocol):
         ...
 
     async def transact(
-        self, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[list[Settled], list[PushResult]]:
+        self, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
         """All settlements, then all slices, in one transaction: every one applied, or none.
 
         Nothing is applied when a settlement is not `ok` (or `repeated`), a settlement's nack or dead letter lies below

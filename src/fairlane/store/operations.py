@@ -17,7 +17,17 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationStatus, OperationType
 from fairlane.model.queue import QueueOptions
-from fairlane.store.values import Full, Gone, Locked, PushResult, Settled, Settlement, Slice, Stored, Verdicts
+from fairlane.store.values import (
+    AckResult,
+    Full,
+    Gone,
+    LaneAck,
+    Locked,
+    OrderedAck,
+    PushResult,
+    Slice,
+    Stored,
+)
 
 LANES_MAX = 50
 """Lanes of one claim, unless it says otherwise."""
@@ -103,15 +113,15 @@ class Application(msgspec.Struct):
     sequences: list[int]
     messages: int
     """Of these operations in all; their places in the queue are free again when they are applied."""
-    results: Callable[[Stored | Settled | None], list[bytes]]
+    results: Callable[[Stored | AckResult | None], list[bytes]]
     """The result of each operation when they are applied. Called inside the transaction; it must not wait."""
     slice: Slice | None = None
-    settlement: Settlement | Verdicts | None = None
+    ack: LaneAck | None = None
 
     def applied_by(self, result: ApplyResult) -> bool:
         """Whether this result means that the operations are completed."""
-        if isinstance(result, Settled):
-            nack = self.settlement.nack if isinstance(self.settlement, Settlement) else None
+        if isinstance(result, AckResult):
+            nack = self.ack.nack if isinstance(self.ack, OrderedAck) else None
             return (result.state == "ok" or result.repeated) and (nack is None or nack.position >= result.before)
         return isinstance(result, Stored | Closed)
 
@@ -124,7 +134,7 @@ class Closed(msgspec.Struct, frozen=True):
     """Operations that came to nothing were completed."""
 
 
-ApplyResult = PushResult | Settled | Lost | Closed
+ApplyResult = PushResult | AckResult | Lost | Closed
 
 
 class Operations(Protocol):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.stream import Registered, StateChange, StateFilter, StateRow, StreamQuery
-from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 
 class Streams(Protocol):
@@ -30,8 +30,8 @@ class Streams(Protocol):
         ...
 
     async def cycle(
-        self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[list[Settled], list[PushResult]]:
+        self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
         """`Messages.transact` with the change of state in the same transaction: all of it, or nothing.
 
         Cycles of one query and partition come one after another. NotFound if the query or the partition is gone,

@@ -213,7 +213,7 @@ class Dead(msgspec.Struct, frozen=True):
     error: str
 
 
-class Settlement(msgspec.Struct, kw_only=True):
+class OrderedAck(msgspec.Struct, kw_only=True):
     """All that one call says of one lane. At most one settlement per (partition, group) and call of the store."""
 
     partition: PartitionId
@@ -238,7 +238,7 @@ class Settlement(msgspec.Struct, kw_only=True):
         return [(self.first, self.upto), *self.ahead]
 
 
-class Verdicts(msgspec.Struct, kw_only=True):
+class UnorderedAck(msgspec.Struct, kw_only=True):
     """All that one call says of messages of one lane of an unordered queue, each for itself. Of one lane there may be
     several in a call: its messages are in many hands."""
 
@@ -255,7 +255,10 @@ class Verdicts(msgspec.Struct, kw_only=True):
     """Then give back what the lease still holds of this lane, without charge."""
 
 
-class Settled(msgspec.Struct, frozen=True):
+LaneAck = OrderedAck | UnorderedAck
+
+
+class AckResult(msgspec.Struct, frozen=True):
     """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was ended by
     an ack, nack or release, all that the settlement finishes is finished, and it does nothing else. `before` and
     `after` are the cursor's positions; `gone`: no such lane; `behind`: acks of the lane wait as operations, so that
@@ -280,41 +283,41 @@ class Settled(msgspec.Struct, frozen=True):
     """Of verdicts: positions that were dead-lettered."""
 
 
-def wholly(verdicts: Verdicts, settled: Settled) -> bool:
+def unordered_in_force(ack: UnorderedAck, acked: AckResult) -> bool:
     """Whether all that was said took effect, now or, of what was finished, in an earlier try."""
-    late = {nack.position for nack in verdicts.nacks} | {dead.position for dead in verdicts.dead_letters}
-    return settled.state == "ok" and not settled.lost and late.isdisjoint(settled.finished)
+    late = {nack.position for nack in ack.nacks} | {dead.position for dead in ack.dead_letters}
+    return acked.state == "ok" and not acked.lost and late.isdisjoint(acked.finished)
 
 
-def only_repeats(said: Sequence[Settlement | Verdicts], settled: Sequence[Settled]) -> bool:
+def only_repeats(acks: Sequence[LaneAck], acked: Sequence[AckResult]) -> bool:
     """Whether there are settlements, and all that they say had been done before."""
-    return bool(said) and all(map(_is_repeat, said, settled))
+    return bool(acks) and all(map(_is_repeat, acks, acked))
 
 
-def _is_repeat(said: Settlement | Verdicts, settled: Settled) -> bool:
-    if isinstance(said, Verdicts):
-        done = sum(upto - first for first, upto in said.done)
-        return not (said.nacks or said.dead_letters or said.release) and len(settled.finished) == done
-    if settled.state != "ok":
-        return settled.repeated
-    if said.nack is not None or said.dead_letters:
+def _is_repeat(ack: LaneAck, acked: AckResult) -> bool:
+    if isinstance(ack, UnorderedAck):
+        done = sum(upto - first for first, upto in ack.done)
+        return not (ack.nacks or ack.dead_letters or ack.release) and len(acked.finished) == done
+    if acked.state != "ok":
+        return acked.repeated
+    if ack.nack is not None or ack.dead_letters:
         return False
-    finished = set(settled.finished)
-    return all(finished.issuperset(range(max(first, settled.before), upto)) for first, upto in said.done)
+    finished = set(acked.finished)
+    return all(finished.issuperset(range(max(first, acked.before), upto)) for first, upto in ack.done)
 
 
-def in_force(said: Settlement, settled: Settled) -> bool:
+def ordered_in_force(ack: OrderedAck, acked: AckResult) -> bool:
     """Whether all that a settlement says took effect, now or in an earlier try."""
-    if settled.state != "ok":
-        return settled.repeated
-    late = {dead.position for dead in said.dead_letters}
-    if said.nack is not None:
-        late.add(said.nack.position)
-        if said.token is None and said.nack.position >= settled.limit:
+    if acked.state != "ok":
+        return acked.repeated
+    late = {dead.position for dead in ack.dead_letters}
+    if ack.nack is not None:
+        late.add(ack.nack.position)
+        if ack.token is None and ack.nack.position >= acked.limit:
             return False
-    if any(position < settled.before or position in settled.finished for position in late):
+    if any(position < acked.before or position in acked.finished for position in late):
         return False
-    return max(upto for _, upto in said.done) <= settled.limit
+    return max(upto for _, upto in ack.done) <= acked.limit
 
 
 class Renewal(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ class Claim:
         self.stopped = False
         self.open = len(batch)
         """Messages of which the handlers have said nothing yet."""
-        self.unsettled = 0
+        self.unacked = 0
         """Said, and not yet known to the broker."""
         self.left = 0
         """Not begun, because the worker stops: given back at the end."""
@@ -40,7 +40,7 @@ class Claim:
             task.cancel()
 
 
-class Said(NamedTuple):
+class Verdicts(NamedTuple):
     """What a handler said of some messages of a claim. `skipped` messages behind them come again by themselves;
     `left` ones were not begun."""
 

@@ -14,10 +14,10 @@ from fairlane.client.keeper import Keeper
 from fairlane.client.message import Batch
 from fairlane.errors import FairlaneError, NotFound
 from fairlane.runtime.backoff import backoff
-from fairlane.worker.claim import Claim, Said
+from fairlane.worker.claim import Claim, Verdicts
 from fairlane.worker.lanes import Lanes
-from fairlane.worker.settling import Settling
 from fairlane.worker.stage import Stage
+from fairlane.worker.verdicts import VerdictSender
 
 POLL_SECONDS = 30.0
 POLLS_MAX = 4  # pops on their way at once: while one is answered, another is asked
@@ -45,11 +45,11 @@ class Feed:
         self.stopped = False
         self._client = client
         self._stage = stage
-        self._lanes = Lanes(app, subscription, stage, concurrency, self._hear)
+        self._lanes = Lanes(app, subscription, stage, concurrency, self._report)
         self._keeper = Keeper(client, self._lease_ended)
-        self.settling = Settling(client, subscription, self._lose, self._look)
-        self._heard: deque[Said] = deque()
-        self._told = False
+        self.verdict_sender = VerdictSender(client, subscription, self._lose, self._look)
+        self._reported: deque[Verdicts] = deque()
+        self._notified = False
         self._loop = asyncio.get_running_loop()
         self._polls: dict[asyncio.Task[Batch[Any]], float] = {}
         self._helpers: set[asyncio.Task[None]] = set()
@@ -110,7 +110,7 @@ class Feed:
         """Release all leases that are left, whatever their handlers do."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
-                await self.settling.drain()
+                await self.verdict_sender.drain()
         await asyncio.gather(*(self._release(claim) for claim in self.claims if not claim.lost))
 
     async def _scout(self) -> None:
@@ -224,27 +224,27 @@ class Feed:
         self._keeper.hold(claim.lease, batch.lease_seconds)
         self._stage.soon(lambda: self._lanes.begin(claim, ordered=batch.ordered or self._ordered))
 
-    def _hear(self, said: Said) -> None:
+    def _report(self, verdicts: Verdicts) -> None:
         """Called on the stage's loop; what comes in a burst crosses over together."""
-        self._heard.append(said)
-        if not self._told:
-            self._told = True
+        self._reported.append(verdicts)
+        if not self._notified:
+            self._notified = True
             self._loop.call_soon_threadsafe(self._listen)
 
     def _listen(self) -> None:
-        self._told = False  # before looking, so that what comes later is told again
-        while self._heard:
-            said = self._heard.popleft()
-            claim = said.claim
-            gone = len(said.items) + said.skipped + said.left
+        self._notified = False  # before looking, so that what comes later is told again
+        while self._reported:
+            verdicts = self._reported.popleft()
+            claim = verdicts.claim
+            gone = len(verdicts.items) + verdicts.skipped + verdicts.left
             claim.open -= gone
-            claim.left += said.left
+            claim.left += verdicts.left
             self._give(gone)
-            if said.items and not claim.lost:
-                self.settling.say(said)
+            if verdicts.items and not claim.lost:
+                self.verdict_sender.add(verdicts)
                 continue
-            for item in said.items:
-                self.settling.refused(item.transaction_id)
+            for item in verdicts.items:
+                self.verdict_sender.refused(item.transaction_id)
             self._look(claim)
 
     def _give(self, slots: int) -> None:
@@ -254,11 +254,11 @@ class Feed:
 
     def _look(self, claim: Claim) -> None:
         """A claim of which everything is known is over."""
-        if claim.open or claim.unsettled or claim not in self.claims:
+        if claim.open or claim.unacked or claim not in self.claims:
             return
         self._keeper.let_go(claim.lease)
         if claim.left and not claim.lost:
-            claim.unsettled = -1  # until it is given back
+            claim.unacked = -1  # until it is given back
             task = asyncio.create_task(self._release(claim))
             self._releases.add(task)
             task.add_done_callback(self._releases.discard)

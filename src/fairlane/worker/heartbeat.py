@@ -53,8 +53,8 @@ class Heartbeat:
                     "group": feed.subscription.group,
                     "concurrency": feed.concurrency,
                     "inHand": feed.in_hand,
-                    "handled": max(0, feed.settling.handled),
-                    "failed": feed.settling.failed,
+                    "handled": max(0, feed.verdict_sender.handled),
+                    "failed": feed.verdict_sender.failed,
                     "meanMs": round(feed.mean_seconds * 1000, 3),
                 }
                 for feed in self._feeds

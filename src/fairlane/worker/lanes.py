@@ -20,24 +20,24 @@ from fairlane.client.verdicts import Dead, Verdict, comes_again, item_for, item_
 from fairlane.client.wire import Item
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem
-from fairlane.worker.claim import Claim, Said
+from fairlane.worker.claim import Claim, Verdicts
 from fairlane.worker.stage import Stage
 
 log = logging.getLogger("fairlane.worker")
 
 
 class Lanes:
-    """Runs on the stage's loop, and tells `hear` what the handlers said."""
+    """Runs on the stage's loop, and tells `report` what the handlers said."""
 
     def __init__(
-        self, app: App, subscription: Subscription, stage: Stage, concurrency: int, hear: Callable[[Said], None]
+        self, app: App, subscription: Subscription, stage: Stage, concurrency: int, report: Callable[[Verdicts], None]
     ) -> None:
         self._app = app
         self._queue = subscription.queue
         self._mapping = subscription.mapping
         self._stage = stage
         self._concurrency = concurrency
-        self._hear = hear
+        self._report = report
         self._bindings: dict[str | None, Binding] = {
             type: Binding(handler, stage.provided) for type, handler in subscription.handlers.items()
         }
@@ -68,7 +68,7 @@ class Lanes:
                 await self._message(claim, messages)
         finally:
             if messages:
-                self._hear(Said(claim, [], [], [], left=len(messages)))
+                self._report(Verdicts(claim, [], [], [], left=len(messages)))
 
     async def _message(self, claim: Claim, lane: deque[Message[Any]]) -> None:
         """Handle the first message of a lane, and tell."""
@@ -76,14 +76,14 @@ class Lanes:
         binding = self._bindings.get(message.type) or self._bindings.get(None)
         if binding is None:
             lane.popleft()
-            said = item_for(message, Dead(f"no handler of this queue takes messages of type {message.type!r:.80}"))
-            self._hear(Said(claim, [message], [said], []))
+            verdicts = item_for(message, Dead(f"no handler of this queue takes messages of type {message.type!r:.80}"))
+            self._report(Verdicts(claim, [message], [verdicts], []))
             return
         context = Context([message], self._stage)
         claim.contexts.add(context)
         began = time.perf_counter()
         try:
-            item = item_for(message, await self._judge(binding, context))
+            item = item_for(message, await self._verdict(binding, context))
         except Exception as error:  # the handler's boundary: its failure is a verdict
             log.warning("%s failed on %r", binding.handler.name, message, exc_info=True)
             item = item_for_error(message, error)
@@ -94,12 +94,12 @@ class Lanes:
         skipped = _emptied(lane) if comes_again(item) else 0
         pushed = context.pushed if item.status == "completed" else []
         known = self._stage.loop.create_future() if pushed else None
-        self._hear(Said(claim, [message], [item], pushed, skipped=skipped, known=known))
+        self._report(Verdicts(claim, [message], [item], pushed, skipped=skipped, known=known))
         # The ack of the next message would finish this one too, so that its own must be known before.
         if known is not None and not await known and lane:
-            self._hear(Said(claim, [], [], [], skipped=_emptied(lane)))
+            self._report(Verdicts(claim, [], [], [], skipped=_emptied(lane)))
 
-    async def _judge(self, binding: Binding, context: Context) -> Verdict:
+    async def _verdict(self, binding: Binding, context: Context) -> Verdict:
         raw = context.message.raw
         if self._mapping is not None:
             raw = msgspec.Raw(self._mapping(bytes(raw)))
@@ -129,14 +129,14 @@ class Lanes:
                 pushed = context.pushed
             items = [item_for(message, verdicts[index]) for index, message in enumerate(messages)]
         except asyncio.CancelledError:
-            self._hear(Said(claim, [], [], [], left=len(messages)))
+            self._report(Verdicts(claim, [], [], [], left=len(messages)))
             raise
         except Exception as error:  # the handler's boundary: its failure is a verdict
             log.warning("%s failed on %d messages", binding.handler.name, len(messages), exc_info=True)
             items = _charged(messages, unfit, error)
         if not any(item.status == "completed" for item in items):
             pushed = []
-        self._hear(Said(claim, messages, items, pushed, left=len(messages) - len(items)))
+        self._report(Verdicts(claim, messages, items, pushed, left=len(messages) - len(items)))
 
     async def _batch(
         self, claim: Claim, binding: Binding, context: Context, data: dict[int, Any]

@@ -57,16 +57,16 @@ class MappedFeeds:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until `stopping`, and until the feeds have ended. An error of one that waiting does not cure is raised."""
-        told = asyncio.create_task(stopping.wait())
+        stopped = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set():
                 await self._look()
                 tasks = self._tasks()
-                await asyncio.wait([told, *tasks], timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([stopped, *tasks], timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if any(task.done() for task in tasks):
                     break
         finally:
-            told.cancel()
+            stopped.cancel()
         for _, feed, _ in self._running.values():
             feed.stop()
         await asyncio.gather(*self._tasks(), *self._ending)

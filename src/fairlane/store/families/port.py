@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from fairlane.store.statements import load
-from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 T = TypeVar("T")
 Row = Any
@@ -44,11 +44,11 @@ class Port(Protocol[Tx_co]):
 
     async def transact_messages(
         self,
-        settlements: Sequence[Settlement | Verdicts],
+        acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         *,
         begin: Callable[[Tx_co], Coroutine[Any, Any, None]],
-    ) -> tuple[list[Settled], list[PushResult]]:
+    ) -> tuple[list[AckResult], list[PushResult]]:
         """`Messages.transact` with `begin` before it, in one transaction. `begin` may refuse it by raising, and is
         undone where nothing is applied."""
         ...

@@ -10,7 +10,7 @@ import msgspec
 from fairlane.errors import Conflict
 from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
 from fairlane.store.families.port import Port, Row, Transaction, Value, as_json
-from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 _decode = msgspec.json.Decoder(ScheduleOptions).decode
 
@@ -54,8 +54,8 @@ class Schedules:
         return bool(await self._port.write("schedules.advance", **msgspec.structs.asdict(step)))
 
     async def transact(
-        self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[List[Settled], List[PushResult]]:
+        self, step: Advance, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[List[AckResult], List[PushResult]]:
         """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the schedule
         has another revision by now, or is gone."""
 
@@ -63,7 +63,7 @@ class Schedules:
             if not await transaction.run("schedules.advance", **msgspec.structs.asdict(step)):
                 raise Conflict(f"schedule {step.name!r:.80} is not at this tick any more")
 
-        return await self._port.transact_messages(settlements, slices, begin=begin)
+        return await self._port.transact_messages(acks, slices, begin=begin)
 
 
 def put_values(schedule: Schedule) -> dict[str, Value]:

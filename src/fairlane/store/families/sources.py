@@ -13,7 +13,7 @@ import msgspec
 from fairlane.errors import Conflict, LeaseLost
 from fairlane.model.source import Source, SourceStep
 from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
-from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 
 class Sources:
@@ -61,8 +61,8 @@ class Sources:
         return [key for (key,) in found]
 
     async def commit(
-        self, step: SourceStep, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[List[Settled], List[PushResult]]:
+        self, step: SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[List[AckResult], List[PushResult]]:
         """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the source has
         another revision by now, LeaseLost if the token is not that of a live lease."""
         values: dict[str, Value] = msgspec.structs.asdict(step)
@@ -74,7 +74,7 @@ class Sources:
             await transaction.run("sources.see", **values)
             await transaction.run("sources.forget", **values)
 
-        return await self._port.transact_messages(settlements, slices, begin=begin)
+        return await self._port.transact_messages(acks, slices, begin=begin)
 
 
 def _refusal(step: SourceStep, source: Source | None) -> Conflict:

@@ -8,7 +8,15 @@ from uuid import UUID
 
 import asyncpg
 
-from fairlane.store.values import Nack, Settled, Settlement, Verdicts, in_force, wholly
+from fairlane.store.values import (
+    AckResult,
+    LaneAck,
+    Nack,
+    OrderedAck,
+    UnorderedAck,
+    ordered_in_force,
+    unordered_in_force,
+)
 
 _NO_TOKEN = UUID(int=0)
 _NO_NACK = Nack(-1, False, "")
@@ -20,20 +28,20 @@ STATES: dict[bytes, Literal["ok", "lost", "gone", "operations_ahead"]] = {
 }
 
 
-def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) -> tuple[object, ...]:
-    """`settlements` are of one shard and sorted by (partition, group)."""
-    nacks = [settlement.nack or _NO_NACK for settlement in settlements]
-    dead_letters = [(lane, dead) for lane, settlement in enumerate(settlements, 1) for dead in settlement.dead_letters]
-    ahead = [(lane, *span) for lane, settlement in enumerate(settlements, 1) for span in settlement.ahead]
-    results = [(lane, *result) for lane, settlement in enumerate(settlements, 1) for result in settlement.results]
+def arguments(shard: int, acks: Sequence[OrderedAck], now: int | None) -> tuple[object, ...]:
+    """`acks` are of one shard and sorted by (partition, group)."""
+    nacks = [ack.nack or _NO_NACK for ack in acks]
+    dead_letters = [(lane, dead) for lane, ack in enumerate(acks, 1) for dead in ack.dead_letters]
+    ahead = [(lane, *span) for lane, ack in enumerate(acks, 1) for span in ack.ahead]
+    results = [(lane, *result) for lane, ack in enumerate(acks, 1) for result in ack.results]
     return (
         shard,
-        [settlement.partition.id for settlement in settlements],
-        [settlement.group_id for settlement in settlements],
-        [settlement.token is not None for settlement in settlements],
-        [settlement.token or _NO_TOKEN for settlement in settlements],
-        [settlement.upto for settlement in settlements],
-        [settlement.first for settlement in settlements],
+        [ack.partition.id for ack in acks],
+        [ack.group_id for ack in acks],
+        [ack.token is not None for ack in acks],
+        [ack.token or _NO_TOKEN for ack in acks],
+        [ack.upto for ack in acks],
+        [ack.first for ack in acks],
         [nack.position for nack in nacks],
         [nack.charge for nack in nacks],
         [-1 if nack.delay_ms is None else nack.delay_ms for nack in nacks],
@@ -51,14 +59,14 @@ def arguments(shard: int, settlements: Sequence[Settlement], now: int | None) ->
     )
 
 
-def results(rows: Sequence[asyncpg.Record], count: int) -> list[Settled]:
+def results(rows: Sequence[asyncpg.Record], count: int) -> list[AckResult]:
     """The result of each of `count` settlements."""
-    found = [Settled("gone")] * count
+    found = [AckResult("gone")] * count
     for lane, state, before, after, dead, released, repeated, limit, finished in rows:
-        found[lane - 1] = Settled(STATES[state], before, after, dead, released, repeated, limit, finished)
+        found[lane - 1] = AckResult(STATES[state], before, after, dead, released, repeated, limit, finished)
     return found
 
 
-def applied(settlement: Settlement | Verdicts, settled: Settled) -> bool:
+def applied(ack: LaneAck, acked: AckResult) -> bool:
     """Whether all that the settlement said took effect, now or in an earlier try."""
-    return wholly(settlement, settled) if isinstance(settlement, Verdicts) else in_force(settlement, settled)
+    return unordered_in_force(ack, acked) if isinstance(ack, UnorderedAck) else ordered_in_force(ack, acked)

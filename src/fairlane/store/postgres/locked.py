@@ -12,7 +12,7 @@ import asyncpg
 from fairlane.errors import LaneLocked
 from fairlane.model.ids import PartitionId
 from fairlane.store.postgres.connection import Database
-from fairlane.store.values import Settlement, Verdicts
+from fairlane.store.values import LaneAck
 
 _LOOKS = 3
 _PAUSE_SECONDS = 0.03
@@ -142,4 +142,4 @@ class LockedLanes:
 
 
 def _lane(item: Partitioned) -> Lane:
-    return item.partition, item.group_id if isinstance(item, Settlement | Verdicts) else 0
+    return item.partition, item.group_id if isinstance(item, LaneAck) else 0

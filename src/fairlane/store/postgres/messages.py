@@ -18,32 +18,33 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
-from fairlane.store.postgres import ack, push, verdicts
+from fairlane.store.postgres import ack, push, unordered_ack
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.locked import Item, LockedLanes, Partitioned, Result
 from fairlane.store.postgres.pop import Popper
 from fairlane.store.statements import load
 from fairlane.store.values import (
+    AckResult,
     Duplicates,
     Full,
     Gone,
+    LaneAck,
     Leased,
     Locked,
+    OrderedAck,
     PopCall,
     PopResult,
     PushResult,
     Renewal,
-    Settled,
-    Settlement,
     Slice,
     Stored,
-    Verdicts,
+    UnorderedAck,
     only_repeats,
 )
 
 SQL = load("fairlane.store.postgres", "messages.sql")
 LOCK_PARTITIONS = SQL["lock_partitions"]
-_LOCKED = Settled("locked")
+_LOCKED = AckResult("locked")
 
 
 class _LockedPartition(NamedTuple):
@@ -149,35 +150,35 @@ class Messages:
     async def expiring(self) -> list[tuple[int, int]]:
         return [(row[0], row[1]) for row in await self._database.read(SQL["expiring"])]
 
-    async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
-        async def run(shard: int, part: list[Settlement | Verdicts]) -> list[Settled]:
-            settle = partial(self.settle_shard, self._database.write, shard)
-            each = [one for one in part if isinstance(one, Verdicts)]
+    async def ack(self, acks: Sequence[LaneAck]) -> list[AckResult]:
+        async def run(shard: int, part: list[LaneAck]) -> list[AckResult]:
+            ack_part = partial(self.ack_shard, self._database.write, shard)
+            each = [one for one in part if isinstance(one, UnorderedAck)]
             if not each or len(each) == len(part):
-                return await self.locked.around(part, settle, _LOCKED)
+                return await self.locked.around(part, ack_part, _LOCKED)
             # Two calls, of which the second may meet a locked lane when the first is applied.
-            lanes = [one for one in part if not isinstance(one, Verdicts)]
-            settled = iter(await self.locked.around(lanes, settle, _LOCKED))
-            judged = iter(await self.locked.around(each, settle, _LOCKED))
-            return [next(judged if isinstance(one, Verdicts) else settled) for one in part]
+            lanes = [one for one in part if not isinstance(one, UnorderedAck)]
+            acked = iter(await self.locked.around(lanes, ack_part, _LOCKED))
+            unordered_results = iter(await self.locked.around(each, ack_part, _LOCKED))
+            return [next(unordered_results if isinstance(one, UnorderedAck) else acked) for one in part]
 
-        return await by_shard(settlements, _lane, run)
+        return await by_shard(acks, _lane, run)
 
-    async def settle_shard(
-        self, run: Callable[..., Any], shard: int, part: Sequence[Settlement | Verdicts]
-    ) -> list[Settled]:
-        said = [one for one in part if isinstance(one, Verdicts)]
-        lanes = [one for one in part if not isinstance(one, Verdicts)] if said else cast(list[Settlement], part)
-        settled: list[Settled] = []
-        judged: list[Settled] = []
+    async def ack_shard(self, run: Callable[..., Any], shard: int, part: Sequence[LaneAck]) -> list[AckResult]:
+        unordered = [one for one in part if isinstance(one, UnorderedAck)]
+        lanes = (
+            [one for one in part if not isinstance(one, UnorderedAck)] if unordered else cast(list[OrderedAck], part)
+        )
+        acked: list[AckResult] = []
+        unordered_results: list[AckResult] = []
         if lanes:
             arguments = ack.arguments(shard, lanes, self._database.time())
-            settled = ack.results(await run(SQL["ack"], *arguments), len(lanes))
-        if not said:
-            return settled
-        rows = await run(SQL["settle"], *verdicts.arguments(shard, said, self._database.time()))
-        judged = verdicts.results(rows, len(said))
-        return [(judged if isinstance(one, Verdicts) else settled).pop(0) for one in part]
+            acked = ack.results(await run(SQL["ack"], *arguments), len(lanes))
+        if not unordered:
+            return acked
+        rows = await run(SQL["settle"], *unordered_ack.arguments(shard, unordered, self._database.time()))
+        unordered_results = unordered_ack.results(rows, len(unordered))
+        return [(unordered_results if isinstance(one, UnorderedAck) else acked).pop(0) for one in part]
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         renewed = [0] * len(renewals)
@@ -233,58 +234,58 @@ class Messages:
 
     async def transact(
         self,
-        settlements: Sequence[Settlement | Verdicts],
+        acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         *,
         begin: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         check: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         also: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         locked: Sequence[PartitionId] = (),
-    ) -> tuple[list[Settled], list[PushResult]]:
+    ) -> tuple[list[AckResult], list[PushResult]]:
         """`begin` comes before every lock of the transaction, `check` when partitions are locked and nothing was done
         yet, `also` after all of it was applied; `locked` are further partitions to lock."""
-        settled: list[Settled] = []
+        acked: list[AckResult] = []
         pushed: list[PushResult] = []
 
         async def work(connection: asyncpg.Connection[Any]) -> None:
-            nonlocal settled, pushed
-            settled, pushed = [], [Gone()] * len(slices)
+            nonlocal acked, pushed
+            acked, pushed = [], [Gone()] * len(slices)
 
-            async def settle(shard: int, part: list[Settlement | Verdicts]) -> list[Settled]:
-                return await self.settle_shard(connection.fetch, shard, part)
+            async def ack_part(shard: int, part: list[LaneAck]) -> list[AckResult]:
+                return await self.ack_shard(connection.fetch, shard, part)
 
             async def append(shard: int, part: list[Slice]) -> list[PushResult]:
                 return await self.push_shard(connection.fetch, shard, part)
 
             if begin is not None:
                 await begin(connection)
-            await self.lock(connection, settlements, slices, locked)
+            await self.lock(connection, acks, slices, locked)
             if check is not None:
                 await check(connection)
-            settled = await by_shard(settlements, _lane, settle, at_once=False)
-            if not all(map(ack.applied, settlements, settled)):
+            acked = await by_shard(acks, _lane, ack_part, at_once=False)
+            if not all(map(ack.applied, acks, acked)):
                 raise _Refused
             pushed = await by_shard(slices, _partition, append, at_once=False)
-            again = only_repeats(settlements, settled)
+            again = only_repeats(acks, acked)
             if not all(isinstance(result, Stored) for result in pushed) or (again and slices):
                 raise _Refused
             if also is not None and not again:
                 await also(connection)
 
         with contextlib.suppress(_Refused):
-            await self.locked.transact([*settlements, *slices, *(_LockedPartition(one) for one in locked)], work)
-        return settled, pushed
+            await self.locked.transact([*acks, *slices, *(_LockedPartition(one) for one in locked)], work)
+        return acked, pushed
 
     async def lock(
         self,
         connection: asyncpg.Connection[Any],
-        settlements: Sequence[Settlement | Verdicts],
+        acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         locked: Sequence[PartitionId] = (),
     ) -> None:
         """Take all locks of a transaction in the one order, before its parts take theirs each in its own."""
         ids: dict[int, set[int]] = defaultdict(set)
-        items: list[Partitioned] = [*settlements, *slices]
+        items: list[Partitioned] = [*acks, *slices]
         for partition in (*(item.partition for item in items), *locked):
             ids[partition.shard].add(partition.id)
         limited = {part.queue_id for part in slices if part.options.max_size > 0}
@@ -314,8 +315,8 @@ def _partition(part: Slice) -> tuple[int, int]:
     return part.partition.id, 0
 
 
-def _lane(settlement: Settlement | Verdicts) -> tuple[int, int]:
-    return settlement.partition.id, settlement.group_id
+def _lane(ack: LaneAck) -> tuple[int, int]:
+    return ack.partition.id, ack.group_id
 
 
 async def by_shard(

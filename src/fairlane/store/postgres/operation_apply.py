@@ -12,7 +12,7 @@ from fairlane.store.operations import Application, ApplyResult, Closed, Lost
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
-from fairlane.store.values import Settled, Stored
+from fairlane.store.values import AckResult, Stored
 
 SQL = load("fairlane.store.postgres", "operations.sql")
 
@@ -40,8 +40,8 @@ class OperationApplier:
     async def _apply_shard(self, shard: int, work: list[Application]) -> list[ApplyResult]:
         async def run(connection: asyncpg.Connection[Any]) -> list[ApplyResult]:
             slices = [one.slice for one in work if one.slice is not None]
-            settlements = [one.settlement for one in work if one.settlement is not None]
-            await self._messages.lock(connection, settlements, slices, [one.claim.partition for one in work])
+            acks = [one.ack for one in work if one.ack is not None]
+            await self._messages.lock(connection, acks, slices, [one.claim.partition for one in work])
             lanes = ([one.claim.partition.id for one in work], [one.claim.group_id for one in work])
             messages = [one.messages for one in work]
             tokens = [one.claim.token for one in work]
@@ -67,11 +67,11 @@ class OperationApplier:
             slices = [part for index in pushes if (part := work[index].slice) is not None]
             stored = await self._messages.push_shard(connection.fetch, shard, slices)
             results = _put(results, pushes, stored)
-        acks = [index for index in claimed if work[index].settlement is not None]
-        if acks:
-            settlements = [settlement for index in acks if (settlement := work[index].settlement) is not None]
-            settled = await self._messages.settle_shard(connection.fetch, shard, settlements)
-            results = _put(results, acks, settled)
+        ack_indexes = [index for index in claimed if work[index].ack is not None]
+        if ack_indexes:
+            acks = [ack for index in ack_indexes if (ack := work[index].ack) is not None]
+            acked = await self._messages.ack_shard(connection.fetch, shard, acks)
+            results = _put(results, ack_indexes, acked)
         return results
 
 
@@ -90,8 +90,8 @@ def _done(
     told: list[bytes] = []
     for index in applied:
         result = results[index]
-        said = work[index].results(result if isinstance(result, Stored | Settled) else None)
+        texts = work[index].results(result if isinstance(result, Stored | AckResult) else None)
         items += [index + 1] * len(work[index].sequences)
         sequences += work[index].sequences
-        told += said
+        told += texts
     return items, sequences, told

@@ -11,7 +11,7 @@ import asyncpg
 from fairlane.store.families.port import Row, Value, statements
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
-from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 T = TypeVar("T")
 _NAME = re.compile(r"(?<![:\w]):([a-z_]+)")
@@ -52,13 +52,13 @@ class Port:
 
     async def transact_messages(
         self,
-        settlements: Sequence[Settlement | Verdicts],
+        acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         *,
         begin: Callable[[Transaction], Coroutine[Any, Any, None]],
-    ) -> tuple[list[Settled], list[PushResult]]:
+    ) -> tuple[list[AckResult], list[PushResult]]:
         return await self._messages.transact(
-            settlements, slices, begin=lambda connection: begin(self._transaction(connection))
+            acks, slices, begin=lambda connection: begin(self._transaction(connection))
         )
 
     def _transaction(self, connection: asyncpg.Connection[Any]) -> Transaction:

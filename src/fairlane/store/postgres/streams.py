@@ -15,7 +15,7 @@ from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, 
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
-from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 SQL = load("fairlane.store.postgres", "streams.sql")
 
@@ -63,8 +63,8 @@ class Streams:
         return [StateRow(*row) for row in rows]
 
     async def cycle(
-        self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[list[Settled], list[PushResult]]:
+        self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
         async def begin(connection: asyncpg.Connection[Any]) -> None:
             if not await connection.fetch(SQL["share"], change.query_id):
                 raise NotFound("the stream's query is not there (any more)")
@@ -79,7 +79,7 @@ class Streams:
                 await self._check_idle(connection, change)
 
         return await self._messages.transact(
-            settlements, slices, begin=begin, check=check, also=apply, locked=[change.partition]
+            acks, slices, begin=begin, check=check, also=apply, locked=[change.partition]
         )
 
     async def _check_idle(self, connection: asyncpg.Connection[Any], change: StateChange) -> None:

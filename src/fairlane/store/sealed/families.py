@@ -25,18 +25,17 @@ from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
 from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
 from fairlane.store.values import (
+    AckResult,
     Added,
     DeadFilter,
     Duplicates,
     Gone,
+    LaneAck,
     PopCall,
     PopResult,
     PushResult,
     ScheduledSlice,
-    Settled,
-    Settlement,
     Slice,
-    Verdicts,
 )
 
 
@@ -72,18 +71,18 @@ class Over:
         fragments = [seal(part.queue_id, part.partition, fragment) for fragment in part.fragments]
         return msgspec.structs.replace(part, fragments=fragments)
 
-    async def _noted(self, settlements: Sequence[Settlement | Verdicts]) -> Sequence[Settlement | Verdicts]:
+    async def _noted(self, acks: Sequence[LaneAck]) -> Sequence[LaneAck]:
         """Settlements with their results sealed, where the queue is."""
-        if not any(one.results for one in settlements):
-            return settlements
-        return [await self._with_results_sealed(one) if one.results else one for one in settlements]
+        if not any(one.results for one in acks):
+            return acks
+        return [await self._with_results_sealed(one) if one.results else one for one in acks]
 
-    async def _with_results_sealed(self, settlement: Settlement | Verdicts) -> Settlement | Verdicts:
+    async def _with_results_sealed(self, ack: LaneAck) -> LaneAck:
         results = [
-            (position, await self._blob(settlement.partition, result, f"result {position}"))
-            for position, result in settlement.results
+            (position, await self._blob(ack.partition, result, f"result {position}"))
+            for position, result in ack.results
         ]
-        return msgspec.structs.replace(settlement, results=results)
+        return msgspec.structs.replace(ack, results=results)
 
     async def _blob(self, partition: PartitionId, data: bytes, what: str) -> bytes:
         found = await self._store.queues.partition(partition)
@@ -120,8 +119,8 @@ class SealedMessages(Over):
                         break
         return result
 
-    async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
-        return await self._family.ack(await self._noted(settlements))
+    async def ack(self, acks: Sequence[LaneAck]) -> list[AckResult]:
+        return await self._family.ack(await self._noted(acks))
 
     async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
         segments = await self._family.read(partition, first, upto)
@@ -130,9 +129,9 @@ class SealedMessages(Over):
         return await self._open(partition, segments, first, upto)
 
     async def transact(
-        self, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[list[Settled], list[PushResult]]:
-        return await self._family.transact(await self._noted(settlements), await self._sealed(slices))
+        self, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
+        return await self._family.transact(await self._noted(acks), await self._sealed(slices))
 
     async def _open(self, partition: PartitionId, segments: Sequence[Segment], first: int, upto: int) -> list[Segment]:
         """The part of the segments that is asked for, in clear; one that cannot be opened stays locked."""
@@ -230,13 +229,13 @@ class SealedStreams(Over):
     _family: streams.Streams
 
     async def cycle(
-        self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[List[Settled], List[PushResult]]:
+        self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[List[AckResult], List[PushResult]]:
         """The state is computed from messages, and is sealed where they are: a stream over a sealed queue fails without
         its key rather than keep what the messages say in clear. Keys and window ends stay readable, to be found by."""
         ops = [op if op.value is None else await self._op(change, op, op.value) for op in change.ops]
         change = msgspec.structs.replace(change, ops=ops)
-        return await self._family.cycle(change, await self._noted(settlements), await self._sealed(slices))
+        return await self._family.cycle(change, await self._noted(acks), await self._sealed(slices))
 
     async def _op(self, change: StateChange, op: StateOp, value: bytes) -> StateOp:
         sealed = await self._blob(change.partition, value, _state(change.query_id, op.key))
@@ -260,9 +259,9 @@ class SealedSchedules(Over):
     _family: Schedules
 
     async def transact(
-        self, step: Advance, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[List[Settled], List[PushResult]]:
-        return await self._family.transact(step, settlements, await self._sealed(slices))
+        self, step: Advance, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[List[AckResult], List[PushResult]]:
+        return await self._family.transact(step, acks, await self._sealed(slices))
 
 
 class SealedSources(Over):
@@ -271,9 +270,9 @@ class SealedSources(Over):
     _family: Sources
 
     async def commit(
-        self, step: SourceStep, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[List[Settled], List[PushResult]]:
-        return await self._family.commit(step, settlements, await self._sealed(slices))
+        self, step: SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[List[AckResult], List[PushResult]]:
+        return await self._family.commit(step, acks, await self._sealed(slices))
 
 
 class SealedEffects(Over):

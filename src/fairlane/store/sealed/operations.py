@@ -71,9 +71,9 @@ class SealedOperations(Over):
         if work.slice is not None and work.slice.options.encryption_enabled:
             [part] = await self._sealed([work.slice])
             return msgspec.structs.replace(work, slice=part)
-        if work.settlement is not None and work.settlement.results:
-            [settlement] = await self._noted([work.settlement])
-            return msgspec.structs.replace(work, settlement=settlement)
+        if work.ack is not None and work.ack.results:
+            [ack] = await self._noted([work.ack])
+            return msgspec.structs.replace(work, ack=ack)
         return work
 
 

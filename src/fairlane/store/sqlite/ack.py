@@ -27,47 +27,47 @@ from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import SQL as GROUPS
 from fairlane.store.sqlite.seeding import seed_partition
-from fairlane.store.sqlite.verdicts import judge
-from fairlane.store.values import Nack, Settled, Settlement, Verdicts
+from fairlane.store.sqlite.unordered_ack import ack_unordered
+from fairlane.store.values import AckResult, LaneAck, Nack, OrderedAck, UnorderedAck
 
 
-def settle_all(db: apsw.Connection, now: int, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
-    """Each as `settle` does; what is said of one unordered lane is settled together."""
-    if not any(isinstance(settlement, Verdicts) for settlement in settlements):
-        return [settle(db, now, settlement) for settlement in settlements]
-    settled: dict[int, Settled] = {}
-    shared: dict[tuple[PartitionId, int], dict[int, Verdicts]] = defaultdict(dict)
-    for index, settlement in enumerate(settlements):
-        if isinstance(settlement, Verdicts):
-            shared[settlement.partition, settlement.group_id][index] = settlement
+def ack_all(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:
+    """Each as `ack_one` does; what is said of one unordered lane is settled together."""
+    if not any(isinstance(ack, UnorderedAck) for ack in acks):
+        return [ack_one(db, now, ack) for ack in acks]
+    acked: dict[int, AckResult] = {}
+    shared: dict[tuple[PartitionId, int], dict[int, UnorderedAck]] = defaultdict(dict)
+    for index, ack in enumerate(acks):
+        if isinstance(ack, UnorderedAck):
+            shared[ack.partition, ack.group_id][index] = ack
         else:
-            settled[index] = settle(db, now, settlement)
-    for said in shared.values():
-        settled.update(zip(said, judge(db, now, list(said.values())), strict=True))
-    return [settled[index] for index in range(len(settlements))]
+            acked[index] = ack_one(db, now, ack)
+    for some in shared.values():
+        acked.update(zip(some, ack_unordered(db, now, list(some.values())), strict=True))
+    return [acked[index] for index in range(len(acks))]
 
 
-def settle(db: apsw.Connection, now: int, settlement: Settlement | Verdicts, *, waited: bool = False) -> Settled:
+def ack_one(db: apsw.Connection, now: int, ack: LaneAck, *, waited: bool = False) -> AckResult:
     """`waited`: it is the next of its lane's acks that wait."""
-    if isinstance(settlement, Verdicts):
-        return judge(db, now, [settlement])[0]
-    loaded = _load(db, now, settlement)
+    if isinstance(ack, UnorderedAck):
+        return ack_unordered(db, now, [ack])[0]
+    loaded = _load(db, now, ack)
     if loaded is None:
-        return Settled("gone")
+        return AckResult("gone")
     lane, options = loaded
     if lane.open_acks and not waited:
-        return Settled("operations_ahead")
-    token = settlement.token.bytes if settlement.token else None
+        return AckResult("operations_ahead")
+    token = ack.token.bytes if ack.token else None
     before = lane.committed
     if token is not None and not (lane.lease == token and lane.ready_at is not None and now < lane.ready_at):
-        plain = settlement.nack is None and not settlement.dead_letters
-        repeated = token == lane.last_lease and plain and not _any_open(db, lane, settlement)
-        return Settled("lost", before=before, after=before, repeated=repeated)
-    return _Settling(db, now, lane, options).apply(settlement)
+        plain = ack.nack is None and not ack.dead_letters
+        repeated = token == lane.last_lease and plain and not _any_open(db, lane, ack)
+        return AckResult("lost", before=before, after=before, repeated=repeated)
+    return _Acking(db, now, lane, options).apply(ack)
 
 
-def _load(db: apsw.Connection, now: int, settlement: Settlement) -> tuple[LaneRow, QueueOptions] | None:
-    partition, group_id = settlement.partition, settlement.group_id
+def _load(db: apsw.Connection, now: int, ack: OrderedAck) -> tuple[LaneRow, QueueOptions] | None:
+    partition, group_id = ack.partition, ack.group_id
     if partition.shard != 0:
         return None
     loaded = load(db, partition.id, group_id)
@@ -79,14 +79,14 @@ def _load(db: apsw.Connection, now: int, settlement: Settlement) -> tuple[LaneRo
     return loaded
 
 
-def _any_open(db: apsw.Connection, lane: LaneRow, settlement: Settlement) -> bool:
+def _any_open(db: apsw.Connection, lane: LaneRow, ack: OrderedAck) -> bool:
     """Whether something that the settlement finishes is not finished yet."""
-    spans = [(max(first, lane.committed), upto) for first, upto in settlement.done]
+    spans = [(max(first, lane.committed), upto) for first, upto in ack.done]
     count = SQL["skips_between"]
     return any(upto - first > value(db, count, lane.partition_id, first, upto, lane.group_id) for first, upto in spans)
 
 
-class _Settling:
+class _Acking:
     """One settlement of a lane that it may change."""
 
     def __init__(self, db: apsw.Connection, now: int, lane: LaneRow, options: QueueOptions) -> None:
@@ -97,19 +97,19 @@ class _Settling:
         # What was given to the last holder, and to nobody else, may be finished; without a lease too.
         self._limit = max(lane.committed, lane.lease_end or 0)
 
-    def apply(self, settlement: Settlement) -> Settled:
+    def apply(self, ack: OrderedAck) -> AckResult:
         lane, before, limit = self._lane, self._lane.committed, self._limit
         live_lease = lane.lease if lane.ready_at is not None and self._now < lane.ready_at else None
-        nack = settlement.nack
+        nack = ack.nack
         if nack is not None and not before <= nack.position < limit:
             nack = None
         stop = limit if nack is None else nack.position
-        spans = [(max(first, before), min(upto, stop)) for first, upto in settlement.done]
+        spans = [(max(first, before), min(upto, stop)) for first, upto in ack.done]
         finished = self._finished_ahead()
         if nack is not None and nack.position in finished:
             nack = None
-        self._dead_letter(settlement, before, stop)
-        if settlement.first <= before:
+        self._dead_letter(ack, before, stop)
+        if ack.first <= before:
             advance(self._db, lane, spans[0][1], self._options)
         ahead = self._finish_ahead(spans)
         dead = self._nack(nack) if nack is not None else False
@@ -117,13 +117,13 @@ class _Settling:
             self._pass_finished()
         if nack is None and lane.committed > before:
             self._release_if_done()
-        self._keep_results(settlement, spans, finished)
+        self._keep_results(ack, spans, finished)
         released = live_lease is not None and lane.lease is None
         if released:
             lane.last_lease = live_lease
-        if nack is not None or ahead or settlement.dead_letters or lane.committed > before:
+        if nack is not None or ahead or ack.dead_letters or lane.committed > before:
             save(self._db, lane)
-        return Settled(
+        return AckResult(
             "ok", before=before, after=lane.committed, dead=dead, released=released, limit=limit, finished=finished
         )
 
@@ -162,8 +162,8 @@ class _Settling:
         if step_over(self._db, lane, self._options) and lane.committed >= lane.head:
             lane.ready_at = None
 
-    def _dead_letter(self, settlement: Settlement, before: int, stop: int) -> None:
-        for item in settlement.dead_letters:
+    def _dead_letter(self, ack: OrderedAck, before: int, stop: int) -> None:
+        for item in ack.dead_letters:
             if before <= item.position < stop and next_skip(self._db, self._lane, item.position) != item.position:
                 dead_letter(self._db, self._lane, item.position, self._now, error=item.error, charge=1)
 
@@ -191,13 +191,13 @@ class _Settling:
             lane.offer(self._now)
         return False
 
-    def _keep_results(self, settlement: Settlement, spans: list[Span], finished: list[int]) -> None:
-        if not settlement.results:
+    def _keep_results(self, ack: OrderedAck, spans: list[Span], finished: list[int]) -> None:
+        if not ack.results:
             return
         lane = self._lane
         results = [
             (lane.partition_id, lane.group_id, position, self._now, result)
-            for position, result in settlement.results
+            for position, result in ack.results
             if position not in finished and any(first <= position < upto for first, upto in spans)
         ]
         self._db.executemany(SQL["insert_result"], results)

@@ -23,8 +23,8 @@ from fairlane.store.sqlite.lanes import ADD_DEPTH, LaneRow, parse_options
 from fairlane.store.sqlite.messages import find
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, recount_depth, seed_partition
-from fairlane.store.sqlite.verdicts import judge
-from fairlane.store.values import ActivePartition, Dead, Found, MessageHead, Upto, Verdicts
+from fairlane.store.sqlite.unordered_ack import ack_unordered
+from fairlane.store.values import ActivePartition, Dead, Found, MessageHead, UnorderedAck, Upto
 
 SQL = statements.load("fairlane.store.sqlite", "browse.sql")
 TRIM_ROWS: Final = 1_000  # deleted in one step: others wait for it some milliseconds
@@ -185,8 +185,8 @@ def _dead_letter(db: apsw.Connection, now: int, key: tuple[int, int, int], error
     lane, options = loaded
     if options.ordering == "unordered":
         dead = Dead(position, error[:ERROR_CHARS_MAX])
-        verdicts = Verdicts(partition=PartitionId(0, partition_id), group_id=group_id, token=None, dead_letters=[dead])
-        [judged] = judge(db, now, [verdicts])
+        ack = UnorderedAck(partition=PartitionId(0, partition_id), group_id=group_id, token=None, dead_letters=[dead])
+        [judged] = ack_unordered(db, now, [ack])
         if not judged.lost:
             return "dead" if judged.died else "finished"
     if position < lane.committed or lanes.next_skip(db, lane, position) == position:

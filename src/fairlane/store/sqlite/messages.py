@@ -11,7 +11,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, ids_of
 from fairlane.store.sqlite import claims, log
-from fairlane.store.sqlite.ack import settle_all
+from fairlane.store.sqlite.ack import ack_all
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
 from fairlane.store.sqlite.log import SQL
@@ -19,19 +19,19 @@ from fairlane.store.sqlite.pop import expire, pop
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.values import (
+    AckResult,
+    LaneAck,
     Leased,
     PopCall,
     PopResult,
     PushResult,
     Renewal,
-    Settled,
-    Settlement,
     Slice,
     Stored,
-    Verdicts,
-    in_force,
+    UnorderedAck,
     only_repeats,
-    wholly,
+    ordered_in_force,
+    unordered_in_force,
 )
 
 
@@ -51,8 +51,8 @@ class Messages:
     async def expiring(self) -> list[tuple[int, int]]:
         return await self._database.read(lambda db, now: rows(db, SQL["expiring"]))
 
-    async def ack(self, settlements: Sequence[Settlement | Verdicts]) -> list[Settled]:
-        return await self._database.write(lambda db, now: settle_all(db, now, settlements))
+    async def ack(self, acks: Sequence[LaneAck]) -> list[AckResult]:
+        return await self._database.write(lambda db, now: ack_all(db, now, acks))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])
@@ -89,37 +89,37 @@ class Messages:
         return await self._database.read(lambda db, now: find(db, partition.id, transaction_id))
 
     async def transact(
-        self, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[list[Settled], list[PushResult]]:
-        return await self._database.write(lambda db, now: transact(db, now, settlements, slices))
+        self, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
+        return await self._database.write(lambda db, now: transact(db, now, acks, slices))
 
 
 def transact(
     db: apsw.Connection,
     now: int,
-    settlements: Sequence[Settlement | Verdicts],
+    acks: Sequence[LaneAck],
     slices: Sequence[Slice],
     *,
     begin: Callable[[], None] = lambda: None,
     also: Callable[[], None] = lambda: None,
-) -> tuple[list[Settled], list[PushResult]]:
+) -> tuple[list[AckResult], list[PushResult]]:
     """`begin` comes before the rest and `also` after it; they are done with it, or not at all."""
     db.execute("savepoint transact")
     begin()
-    settled = settle_all(db, now, settlements)
+    acked = ack_all(db, now, acks)
     pushed = push(db, now, slices)
-    applied = all(map(_applied, settlements, settled)) and all(isinstance(each, Stored) for each in pushed)
-    again = only_repeats(settlements, settled)
+    applied = all(map(_applied, acks, acked)) and all(isinstance(each, Stored) for each in pushed)
+    again = only_repeats(acks, acked)
     if not applied or (again and slices):
         db.execute("rollback to transact")
     elif not again:
         also()
     db.execute("release transact")
-    return settled, pushed
+    return acked, pushed
 
 
-def _applied(settlement: Settlement | Verdicts, settled: Settled) -> bool:
-    return wholly(settlement, settled) if isinstance(settlement, Verdicts) else in_force(settlement, settled)
+def _applied(ack: LaneAck, acked: AckResult) -> bool:
+    return unordered_in_force(ack, acked) if isinstance(ack, UnorderedAck) else ordered_in_force(ack, acked)
 
 
 def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:

@@ -38,13 +38,13 @@ from fairlane.store.operations import (
     Lost,
     NewOperation,
 )
-from fairlane.store.sqlite.ack import settle
+from fairlane.store.sqlite.ack import ack_one
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import Full, Gone, Settled, Stored
+from fairlane.store.values import AckResult, Full, Gone, Stored
 
 SQL = statements.load("fairlane.store.sqlite", "operations.sql")
 _MINUTES_SHOWN_US = 5 * 60 * 1_000_000
@@ -227,11 +227,11 @@ def _apply(db: apsw.Connection, now: int, work: Application) -> ApplyResult:
         db.execute(SQL["add_places"], (-work.messages, claim.partition.id))
     if work.slice is not None:
         [result] = push(db, now, [work.slice])
-    elif work.settlement is not None:
-        result = settle(db, now, work.settlement, waited=True)
+    elif work.ack is not None:
+        result = ack_one(db, now, work.ack, waited=True)
     if work.applied_by(result):
-        said = work.results(result if isinstance(result, Stored | Settled) else None)
-        for sequence, text in zip(work.sequences, said, strict=True):
+        texts = work.results(result if isinstance(result, Stored | AckResult) else None)
+        for sequence, text in zip(work.sequences, texts, strict=True):
             db.execute(SQL["complete"], (now, text, *key, sequence))
         if claim.group_id == 0:
             db.execute(SQL["set_open"], (open_before - len(work.sequences), claim.partition.id))

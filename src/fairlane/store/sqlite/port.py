@@ -10,7 +10,7 @@ import apsw
 from fairlane.store.families.port import Row, Value, statements
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
-from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 T = TypeVar("T")
 SQL = statements("sqlite")
@@ -40,13 +40,13 @@ class Port:
 
     async def transact_messages(
         self,
-        settlements: Sequence[Settlement | Verdicts],
+        acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         *,
         begin: Callable[[Transaction], Coroutine[Any, Any, None]],
-    ) -> tuple[list[Settled], list[PushResult]]:
+    ) -> tuple[list[AckResult], list[PushResult]]:
         return await self._database.write(
-            lambda db, now: transact(db, now, settlements, slices, begin=lambda: _finish(begin(Transaction(db, now))))
+            lambda db, now: transact(db, now, acks, slices, begin=lambda: _finish(begin(Transaction(db, now))))
         )
 
 

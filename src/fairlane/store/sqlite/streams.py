@@ -17,7 +17,7 @@ from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
 from fairlane.store.sqlite.rows import first, value
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import PushResult, Settled, Settlement, Slice, Verdicts
+from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 SQL = statements.load("fairlane.store.sqlite", "streams.sql")
 
@@ -58,14 +58,14 @@ class Streams:
         return await self._database.read(work) if partition.shard == 0 else []
 
     async def cycle(
-        self, change: StateChange, settlements: Sequence[Settlement | Verdicts], slices: Sequence[Slice]
-    ) -> tuple[list[Settled], list[PushResult]]:
-        def work(db: apsw.Connection, now: int) -> tuple[list[Settled], list[PushResult]] | None:
+        self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
+        def work(db: apsw.Connection, now: int) -> tuple[list[AckResult], list[PushResult]] | None:
             if change.partition.shard or not value(db, SQL["exists"], change.query_id.bytes, change.partition.id):
                 return None
             if change.idle_group:
                 _check_idle(db, now, change)
-            return transact(db, now, settlements, slices, also=lambda: _apply(db, now, change))
+            return transact(db, now, acks, slices, also=lambda: _apply(db, now, change))
 
         answer = await self._database.write(work)
         if answer is None:

@@ -11,37 +11,37 @@ from fairlane.store.sqlite import lanes
 from fairlane.store.sqlite.claims import SharedLane, load, save
 from fairlane.store.sqlite.hands import Hands, Span
 from fairlane.store.sqlite.log import SQL as LOG
-from fairlane.store.values import Dead, Nack, Settled, Verdicts
+from fairlane.store.values import AckResult, Dead, Nack, UnorderedAck
 
 
-def judge(db: apsw.Connection, now: int, said: Sequence[Verdicts]) -> list[Settled]:
+def ack_unordered(db: apsw.Connection, now: int, acks: Sequence[UnorderedAck]) -> list[AckResult]:
     """All that is said of one lane, one after the other."""
-    partition, group_id = said[0].partition, said[0].group_id
+    partition, group_id = acks[0].partition, acks[0].group_id
     loaded = load(db, partition.id, group_id) if partition.shard == 0 else None
     if loaded is None:
-        return [Settled("gone")] * len(said)
+        return [AckResult("gone")] * len(acks)
     lane, options = loaded
-    tokens = {verdicts.token.bytes for verdicts in said if verdicts.token is not None}
-    hands = Hands(db, (lane.partition_id, lane.group_id), now, _bounds(said), tokens)
-    judged = [_Judging(db, now, lane, options, hands) for _ in said]
-    for judging, verdicts in zip(judged, said, strict=True):
-        judging.apply(verdicts)
-    settled = [judging.settled() for judging in judged]
+    tokens = {ack.token.bytes for ack in acks if ack.token is not None}
+    hands = Hands(db, (lane.partition_id, lane.group_id), now, _bounds(acks), tokens)
+    acking = [_Acking(db, now, lane, options, hands) for _ in acks]
+    for one, ack in zip(acking, acks, strict=True):
+        one.apply(ack)
+    acked = [one.acked() for one in acking]
     hands.save()
     save(db, lane, options)
-    return settled
+    return acked
 
 
-def _bounds(said: Sequence[Verdicts]) -> Span:
+def _bounds(acks: Sequence[UnorderedAck]) -> Span:
     """Between which positions all of it is."""
-    spans = [span for verdicts in said for span in verdicts.done]
-    for verdicts in said:
-        spans += [(nack.position, nack.position + 1) for nack in verdicts.nacks]
-        spans += [(dead.position, dead.position + 1) for dead in verdicts.dead_letters]
+    spans = [span for ack in acks for span in ack.done]
+    for ack in acks:
+        spans += [(nack.position, nack.position + 1) for nack in ack.nacks]
+        spans += [(dead.position, dead.position + 1) for dead in ack.dead_letters]
     return min([since for since, _ in spans], default=0), max([upto for _, upto in spans], default=0)
 
 
-class _Judging:
+class _Acking:
     """What one call says of a lane under one token."""
 
     def __init__(self, db: apsw.Connection, now: int, lane: SharedLane, options: QueueOptions, hands: Hands) -> None:
@@ -56,26 +56,26 @@ class _Judging:
         self._died: list[int] = []
         self._applied = self._again = 0
 
-    def apply(self, verdicts: Verdicts) -> None:
+    def apply(self, ack: UnorderedAck) -> None:
         lane = self._lane
-        self._token = token = verdicts.token.bytes if verdicts.token else None
-        for since, upto in verdicts.done:
+        self._token = token = ack.token.bytes if ack.token else None
+        for since, upto in ack.done:
             lane.over += self._take(since, upto)
-        self._again = sum(map(self._nack, verdicts.nacks))
-        for dead in verdicts.dead_letters:
+        self._again = sum(map(self._nack, ack.nacks))
+        for dead in ack.dead_letters:
             if self._take(dead.position, dead.position + 1):
                 self._dead_letter(dead, charge=1)
-        if verdicts.release and token is not None:
+        if ack.release and token is not None:
             self._hands.give_back(token)
-        if verdicts.results:
-            self._keep_results(verdicts)
+        if ack.results:
+            self._keep_results(ack)
 
-    def settled(self) -> Settled:
+    def acked(self) -> AckResult:
         """What came of it, when all that is said of the lane was applied."""
         lane, token = self._lane, self._token
         lost = not self._applied and bool(self._lost)
         over = token is not None and not self._hands.holds(token)
-        return Settled(
+        return AckResult(
             "lost" if lost else "ok",
             before=lane.committed,
             after=lane.committed,
@@ -121,11 +121,11 @@ class _Judging:
         self._lane.over.append((dead.position, dead.position + 1))
         self._died.append(dead.position)
 
-    def _keep_results(self, verdicts: Verdicts) -> None:
+    def _keep_results(self, ack: UnorderedAck) -> None:
         refused = {*self._lost, *self._finished}
         results = [
             (self._lane.partition_id, self._lane.group_id, position, self._now, result)
-            for position, result in verdicts.results
+            for position, result in ack.results
             if position not in refused
         ]
         self._db.executemany(LOG["insert_result"], results)

@@ -7,30 +7,30 @@ from collections.abc import Iterator, Sequence
 import asyncpg
 
 from fairlane.store.postgres.ack import STATES
-from fairlane.store.values import Settled, Verdicts
+from fairlane.store.values import AckResult, UnorderedAck
 
 _Item = tuple[int, str, int, int, int, str]
 
 
-def _items(lane: int, verdicts: Verdicts) -> Iterator[_Item]:
-    for first, upto in verdicts.done:
+def _items(lane: int, ack: UnorderedAck) -> Iterator[_Item]:
+    for first, upto in ack.done:
         yield lane, "d", first, upto, -1, ""
-    for nack in verdicts.nacks:
+    for nack in ack.nacks:
         delay_ms = -1 if nack.delay_ms is None else nack.delay_ms
         yield lane, "n" if nack.charge else "r", nack.position, nack.position + 1, delay_ms, nack.error
-    for dead in verdicts.dead_letters:
+    for dead in ack.dead_letters:
         yield lane, "b", dead.position, dead.position + 1, -1, dead.error
 
 
-def arguments(shard: int, said: Sequence[Verdicts], now: int | None) -> tuple[object, ...]:
-    items = [item for lane, verdicts in enumerate(said, 1) for item in _items(lane, verdicts)]
-    results = [(lane, *result) for lane, verdicts in enumerate(said, 1) for result in verdicts.results]
+def arguments(shard: int, acks: Sequence[UnorderedAck], now: int | None) -> tuple[object, ...]:
+    items = [item for lane, ack in enumerate(acks, 1) for item in _items(lane, ack)]
+    results = [(lane, *result) for lane, ack in enumerate(acks, 1) for result in ack.results]
     return (
         shard,
-        [verdicts.partition.id for verdicts in said],
-        [verdicts.group_id for verdicts in said],
-        [verdicts.token for verdicts in said],
-        [verdicts.release for verdicts in said],
+        [ack.partition.id for ack in acks],
+        [ack.group_id for ack in acks],
+        [ack.token for ack in acks],
+        [ack.release for ack in acks],
         *([item[column] for item in items] for column in range(6)),
         [lane for lane, _, _ in results],
         [position for _, position, _ in results],
@@ -39,10 +39,10 @@ def arguments(shard: int, said: Sequence[Verdicts], now: int | None) -> tuple[ob
     )
 
 
-def results(rows: Sequence[asyncpg.Record], count: int) -> list[Settled]:
-    found = [Settled("gone")] * count
+def results(rows: Sequence[asyncpg.Record], count: int) -> list[AckResult]:
+    found = [AckResult("gone")] * count
     for lane, state, before, released, finished, lost, died in rows:
-        found[lane - 1] = Settled(
+        found[lane - 1] = AckResult(
             STATES[state],
             before=before,
             after=before,

@@ -6,28 +6,28 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckOutcome
-from fairlane.store.values import Dead, Nack, Settled, Verdicts
+from fairlane.store.values import AckResult, Dead, Nack, UnorderedAck
 
 _LOST = "the lease ended or is not this group's; the message is delivered again"
 
 
-def verdicts(items: Sequence[AckItem], found: Mapping[int, int], *, in_transaction: bool) -> Verdicts:
+def unordered_ack(items: Sequence[AckItem], found: Mapping[int, int], *, in_transaction: bool) -> UnorderedAck:
     """`found` are positions by the items' indexes; of one that is named twice the last word counts."""
-    said = Verdicts(partition=PartitionId(0, 0), group_id=0, token=None)
+    ack = UnorderedAck(partition=PartitionId(0, 0), group_id=0, token=None)
     done = []
     last = {position: items[index] for index, position in sorted(found.items())}
     for position, item in sorted(last.items()):
         status = "dlq" if in_transaction and item.status == "failed" else item.status
         if status in ("failed", "retry"):
-            said.nacks.append(Nack(position, status == "failed", item.error or "no reason given", item.delay_ms))
+            ack.nacks.append(Nack(position, status == "failed", item.error or "no reason given", item.delay_ms))
         elif status == "dlq":
-            said.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
+            ack.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
         else:
             done.append(position)
             if item.result is not None:
-                said.results.append((position, item.result))
-    said.done = ranges(done)
-    return said
+                ack.results.append((position, item.result))
+    ack.done = ranges(done)
+    return ack
 
 
 def ranges(positions: Iterable[int]) -> list[tuple[int, int]]:
@@ -51,16 +51,16 @@ def ranges(positions: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def outcome_of(item: AckItem, position: int, settled: Settled) -> AckOutcome:
+def unordered_outcome(item: AckItem, position: int, acked: AckResult) -> AckOutcome:
     outcome = AckOutcome(success=True, transaction_id=item.transaction_id)
     finishes = item.status in ("completed", "success")
-    if settled.state == "gone" or position in settled.lost:
+    if acked.state == "gone" or position in acked.lost:
         outcome.success, outcome.code, outcome.error = False, "lease_lost", _LOST
-    elif position in settled.finished:
+    elif position in acked.finished:
         outcome.success = outcome.noop = finishes
         if not finishes:
             outcome.code, outcome.error = "committed", "too late: this message is already finished"
     else:
-        outcome.lease_released = settled.released
-        outcome.dead_lettered = position in settled.died
+        outcome.lease_released = acked.released
+        outcome.dead_lettered = position in acked.died
     return outcome

@@ -18,7 +18,7 @@ from fairlane.errors import FairlaneError, Overloaded, TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem
 from fairlane.runtime.backoff import backoff
-from fairlane.worker.claim import Claim, Said
+from fairlane.worker.claim import Claim, Verdicts
 
 _FAILED = frozenset(("failed", "dlq"))
 _FIRST_SECONDS = 0.2
@@ -27,9 +27,9 @@ _SECONDS_MAX = 5.0
 log = logging.getLogger("fairlane.worker")
 
 
-class Settling:
+class VerdictSender:
     """Acks go out one request after another, each with all that was said meanwhile: in order, so that no ack of a
-    lane overtakes another. They are repeated while the lease may still be alive. `settled` is called for a claim when
+    lane overtakes another. They are repeated while the lease may still be alive. `acked` is called for a claim when
     the broker knows more of it."""
 
     def __init__(
@@ -37,25 +37,25 @@ class Settling:
         client: Client,
         subscription: Subscription,
         lose: Callable[[Claim], None],
-        settled: Callable[[Claim], None],
+        acked: Callable[[Claim], None],
     ) -> None:
         self._client = client
         self._queue = subscription.queue
         self._group = subscription.group
         self._lose = lose
-        self._settled = settled
-        self._waiting: deque[Said] = deque()
+        self._settled = acked
+        self._waiting: deque[Verdicts] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._transactions: set[asyncio.Task[None]] = set()
         self.handled = self.failed = 0
 
-    def say(self, said: Said) -> None:
-        said.claim.unsettled += 1
-        self.handled += len(said.items)
-        for item in said.items:
+    def add(self, verdicts: Verdicts) -> None:
+        verdicts.claim.unacked += 1
+        self.handled += len(verdicts.items)
+        for item in verdicts.items:
             if item.status in _FAILED:
                 self.failed += 1
-        self._waiting.append(said)
+        self._waiting.append(verdicts)
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
 
@@ -64,23 +64,23 @@ class Settling:
             while self._waiting:
                 batch = list(self._waiting)
                 self._waiting.clear()
-                plain = [said for said in batch if not said.pushed]
+                plain = [verdicts for verdicts in batch if not verdicts.pushed]
                 if plain:
                     await self._ack(plain)
-                for said in batch:
-                    if said.pushed:  # behind the acks of its lane
-                        task = asyncio.create_task(self._transact(said))
+                for verdicts in batch:
+                    if verdicts.pushed:  # behind the acks of its lane
+                        task = asyncio.create_task(self._transact(verdicts))
                         self._transactions.add(task)
                         task.add_done_callback(self._transactions.discard)
         finally:
             self._sending = None
 
-    async def _ack(self, some: list[Said]) -> None:
-        await self._tell(*_needed(some))
-        for said in some:
-            self._over(said)
+    async def _ack(self, some: list[Verdicts]) -> None:
+        await self._ack_items(*_needed(some))
+        for verdicts in some:
+            self._over(verdicts)
 
-    async def _tell(self, items: list[AckItem], claims: list[Claim]) -> None:
+    async def _ack_items(self, items: list[AckItem], claims: list[Claim]) -> None:
         failures = 0
         while True:
             try:
@@ -110,27 +110,27 @@ class Settling:
         await asyncio.sleep(backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))
         return True
 
-    async def _transact(self, said: Said) -> None:
+    async def _transact(self, verdicts: Verdicts) -> None:
         """Acks and pushes together. If that is refused the messages come again: a full queue has room some day."""
-        done = [item for item in said.items if not comes_again(item)]
-        committed = await self._commit(said, {id(item) for item in done})
+        done = [item for item in verdicts.items if not comes_again(item)]
+        committed = await self._commit(verdicts, {id(item) for item in done})
         if committed:
-            again = [item for item in said.items if comes_again(item)]
+            again = [item for item in verdicts.items if comes_again(item)]
         else:
-            again = [_postponed(item) for item in said.items]
+            again = [_postponed(item) for item in verdicts.items]
             self.handled -= len(done)
-        if again and not said.claim.lost:
-            await self._tell(again, [said.claim] * len(again))
-        self._over(said)
-        if said.known is not None:
-            said.known.get_loop().call_soon_threadsafe(_answer, said.known, committed)
+        if again and not verdicts.claim.lost:
+            await self._ack_items(again, [verdicts.claim] * len(again))
+        self._over(verdicts)
+        if verdicts.known is not None:
+            verdicts.known.get_loop().call_soon_threadsafe(_answer, verdicts.known, committed)
 
-    async def _commit(self, said: Said, done: set[int]) -> bool:
+    async def _commit(self, verdicts: Verdicts, done: set[int]) -> bool:
         built = Transaction()
-        for message, item in zip(said.messages, said.items, strict=False):
+        for message, item in zip(verdicts.messages, verdicts.items, strict=False):
             if id(item) in done:
                 built.settle(message, item)
-        built.steps.append(PushStep(said.pushed))
+        built.steps.append(PushStep(verdicts.pushed))
         failures = 0
         while True:
             try:
@@ -138,17 +138,17 @@ class Settling:
                     transaction.steps += built.steps
                 return True
             except TransactionRefused as error:
-                log.warning("nothing was pushed and acked of %r: %s", said.messages[0], error)
+                log.warning("nothing was pushed and acked of %r: %s", verdicts.messages[0], error)
                 return False
             except FairlaneError as error:
                 failures += 1
-                if isinstance(error, Overloaded) or not await self._patience(error, failures, [said.claim]):
-                    log.warning("nothing was pushed and acked of %r: %s", said.messages[0], error)
+                if isinstance(error, Overloaded) or not await self._patience(error, failures, [verdicts.claim]):
+                    log.warning("nothing was pushed and acked of %r: %s", verdicts.messages[0], error)
                     return False
 
-    def _over(self, said: Said) -> None:
-        said.claim.unsettled -= 1
-        self._settled(said.claim)
+    def _over(self, verdicts: Verdicts) -> None:
+        verdicts.claim.unacked -= 1
+        self._settled(verdicts.claim)
 
     async def drain(self) -> None:
         """Return when all that was said is known to the broker, or given up on."""
@@ -156,24 +156,24 @@ class Settling:
             await asyncio.wait([*([self._sending] if self._sending else []), *self._transactions])
 
 
-def _needed(some: list[Said]) -> tuple[list[AckItem], list[Claim]]:
+def _needed(some: list[Verdicts]) -> tuple[list[AckItem], list[Claim]]:
     """What has to be said, and of which claims. In an ordered lane messages are handled in their order, so that of
     several that are done in a row the last is told, and that it says so of those before it."""
     items: list[AckItem] = []
     claims: list[Claim] = []
     last: dict[tuple[str | None, PartitionId], int] = {}
-    for said in some:
-        for item in said.items:
+    for verdicts in some:
+        for item in verdicts.items:
             lane = item.lease, item.partition
             before = last.pop(lane, None)
-            if said.claim.batch.ordered and item.status == "completed" and item.result is None:
+            if verdicts.claim.batch.ordered and item.status == "completed" and item.result is None:
                 if before is not None:
                     items[before] = msgspec.structs.replace(item, cumulative=True)
                     last[lane] = before
                     continue
                 last[lane] = len(items)
             items.append(item)
-            claims.append(said.claim)
+            claims.append(verdicts.claim)
     return items, claims
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from fairlane.engine.verdicts import ranges, verdicts
+from fairlane.engine.unordered_ack import ranges, unordered_ack
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, Saying
-from fairlane.store.values import Dead, Nack, Settled, Settlement, Verdicts
+from fairlane.model.outcome import AckItem, AckOutcome, Alike, Verdict
+from fairlane.store.values import AckResult, Dead, LaneAck, Nack, OrderedAck, UnorderedAck
 
 LOST = AckOutcome(
     False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
@@ -35,7 +35,7 @@ NOT_DELIVERED = AckOutcome(
 class Plan(msgspec.Struct):
     """A settlement, and whose items it answers: their indexes in the request, and their positions in the lane."""
 
-    settlement: Settlement | Verdicts
+    ack: LaneAck
     indexes: Sequence[int]
     positions: Sequence[int]
     queue_id: int
@@ -78,105 +78,105 @@ def bounds(positions: Sequence[int]) -> tuple[int, int]:
     return min(positions), max(positions)
 
 
-def after_a_late_nack(plan: Plan, settled: Settled, items: Sequence[AckItem]) -> Plan | None:
+def after_a_late_nack(plan: Plan, acked: AckResult, items: Sequence[AckItem]) -> Plan | None:
     """A nack that came too late clamps nothing: what was said of messages behind it that are open still counts."""
-    nack = None if isinstance(plan.settlement, Verdicts) else plan.settlement.nack
-    if nack is None or settled.state != "ok":
+    nack = None if isinstance(plan.ack, UnorderedAck) else plan.ack.nack
+    if nack is None or acked.state != "ok":
         return None
-    if nack.position >= settled.before and nack.position not in settled.finished:
+    if nack.position >= acked.before and nack.position not in acked.finished:
         return None
     rest = {index: position for index, position in plan.items if position > nack.position}
     late = {index: position for index, position in plan.items if position <= nack.position}
     plan.indexes, plan.positions = list(late), list(late.values())
     if not rest:
         return None
-    settlement = _settlement(items, rest, in_transaction=False)
-    before = plan.settlement
-    settlement.partition, settlement.group_id, settlement.token = before.partition, before.group_id, before.token
-    return Plan(settlement, list(rest), list(rest.values()), plan.queue_id)
+    ack = _ordered_ack(items, rest, in_transaction=False)
+    before = plan.ack
+    ack.partition, ack.group_id, ack.token = before.partition, before.group_id, before.token
+    return Plan(ack, list(rest), list(rest.values()), plan.queue_id)
 
 
-def said(
+def lane_ack(
     items: Sequence[AckItem],
     indexes: Sequence[int],
     positions: Sequence[int],
     *,
     unordered: bool,
     in_transaction: bool,
-) -> Settlement | Verdicts:
+) -> LaneAck:
     """What these items say of a lane that is still to be named."""
-    if isinstance(items, Alike) and items.saying.finishes:
+    if isinstance(items, Alike) and items.verdict.finishes:
         return _completed(positions, unordered=unordered)
-    if isinstance(items, Alike) and unordered and not in_transaction and items.saying.status != "dlq":
-        return _again(positions, items.saying)
+    if isinstance(items, Alike) and unordered and not in_transaction and items.verdict.status != "dlq":
+        return _again(positions, items.verdict)
     found = dict(zip(indexes, positions, strict=True))
     if unordered:
-        return verdicts(items, found, in_transaction=in_transaction)
-    return _settlement(items, found, in_transaction=in_transaction)
+        return unordered_ack(items, found, in_transaction=in_transaction)
+    return _ordered_ack(items, found, in_transaction=in_transaction)
 
 
-def _completed(positions: Sequence[int], *, unordered: bool) -> Settlement | Verdicts:
+def _completed(positions: Sequence[int], *, unordered: bool) -> LaneAck:
     done = ranges(positions)
     if unordered:
-        return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, done=done)
+        return UnorderedAck(partition=PartitionId(0, 0), group_id=0, token=None, done=done)
     (first, upto), *ahead = done
-    return Settlement(partition=PartitionId(0, 0), group_id=0, token=None, first=first, upto=upto, ahead=ahead)
+    return OrderedAck(partition=PartitionId(0, 0), group_id=0, token=None, first=first, upto=upto, ahead=ahead)
 
 
-def _again(positions: Sequence[int], saying: Saying) -> Verdicts:
+def _again(positions: Sequence[int], verdict: Verdict) -> UnorderedAck:
     """All of these come again, each by itself."""
-    charge, error = saying.status == "failed", saying.error or "no reason given"
-    nacks = [Nack(position, charge, error, saying.delay_ms) for position in sorted(set(positions))]
-    return Verdicts(partition=PartitionId(0, 0), group_id=0, token=None, nacks=nacks)
+    charge, error = verdict.status == "failed", verdict.error or "no reason given"
+    nacks = [Nack(position, charge, error, verdict.delay_ms) for position in sorted(set(positions))]
+    return UnorderedAck(partition=PartitionId(0, 0), group_id=0, token=None, nacks=nacks)
 
 
-def _settlement(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> Settlement:
+def _ordered_ack(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> OrderedAck:
     """Below the first message that must come again what was acked is finished; the rest is redelivered."""
-    settlement = Settlement(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
+    ack = OrderedAck(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
     done, through = [], -1
     for index, position in sorted(found.items(), key=lambda entry: entry[1]):
         item = items[index]
         status = "dlq" if in_transaction and item.status == "failed" else item.status
         if status in ("failed", "retry"):
             error = item.error or "no reason given"
-            settlement.nack = Nack(position, status == "failed", error, item.delay_ms)
+            ack.nack = Nack(position, status == "failed", error, item.delay_ms)
             break
         done.append(position)
         if item.cumulative and item.lease is not None:
             through = position
         if status == "dlq":
-            settlement.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
+            ack.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
         if item.result is not None:
-            settlement.results.append((position, item.result))
+            ack.results.append((position, item.result))
     spans = ranges(position for position in done if position > through)
     if through >= 0:
         spans.insert(0, (0, through + 1))
     if spans:
-        (settlement.first, settlement.upto), *settlement.ahead = spans
-    return settlement
+        (ack.first, ack.upto), *ack.ahead = spans
+    return ack
 
 
-def settled_outcome(item: AckItem, position: int, settlement: Settlement, settled: Settled) -> AckOutcome:
+def ordered_outcome(item: AckItem, position: int, ack: OrderedAck, acked: AckResult) -> AckOutcome:
     outcome = AckOutcome(success=True, transaction_id=item.transaction_id)
     finishes = item.status in ("completed", "success")
-    nack = settlement.nack
-    if settled.state != "ok":
-        outcome.success = outcome.noop = settled.repeated and finishes
+    nack = ack.nack
+    if acked.state != "ok":
+        outcome.success = outcome.noop = acked.repeated and finishes
         if not outcome.success:
             outcome.code, outcome.error = LOST.code, LOST.error
-    elif position < settled.before or position in settled.finished:
+    elif position < acked.before or position in acked.finished:
         outcome.success = outcome.noop = finishes
         if not finishes:
             outcome.code = "committed"
             outcome.error = "too late: this message is already committed"
-    elif position >= settled.limit:
+    elif position >= acked.limit:
         outcome.success, outcome.code, outcome.error = False, NOT_DELIVERED.code, NOT_DELIVERED.error
     elif nack is not None and position > nack.position:
         outcome.success = False
         outcome.code = "redelivered"
         outcome.error = "an earlier message of this call failed, so this one is delivered again"
     else:
-        outcome.lease_released = settled.released
-        dead_lettered = any(dead.position == position for dead in settlement.dead_letters)
-        outcome.dead_lettered = dead_lettered or (nack is not None and position == nack.position and settled.dead)
+        outcome.lease_released = acked.released
+        dead_lettered = any(dead.position == position for dead in ack.dead_letters)
+        outcome.dead_lettered = dead_lettered or (nack is not None and position == nack.position and acked.dead)
     return outcome
