@@ -38,7 +38,7 @@ class Arrived(Protocol):
 
 class Backend(Protocol):
     url: str
-    shared: bool
+    many_brokers: bool
     """Several brokers may open it at once."""
     options: dict[str, Any]
     """What `Broker.open` takes beside the URL."""
@@ -114,7 +114,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 class SqliteBackend:
-    shared = False
+    many_brokers = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -189,7 +189,7 @@ class _OneTransaction:
 class PostgresBackend:
     """One database for all tests of a configuration in this process: making one takes longer than most tests."""
 
-    shared = True
+    many_brokers = True
 
     def __init__(self, server: PostgresServer, configuration: Configuration) -> None:
         self._server = server

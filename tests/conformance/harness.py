@@ -111,7 +111,7 @@ class Harness:
 
     async def open_second(self) -> Store:
         """Another broker's store on the same data; the same one where a second is refused."""
-        if not self.backend.shared:
+        if not self.backend.many_brokers:
             return self.store
         second = await self.backend.open(self.clock)
         self.seconds.append(second)

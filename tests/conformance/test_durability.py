@@ -194,7 +194,7 @@ async def test_several_processes_share_the_work_or_are_refused_in_words(harness:
             await harness.broker.push(queue, n, partition=f"p{n % 3}")
         for worker, lines in zip((one, two), told, strict=True):
             lines += await worker.lines()
-    if not harness.backend.shared:
+    if not harness.backend.many_brokers:
         for [refusal] in told:
             assert refusal["refused"] == "store_unavailable"
             assert "is open in another broker" in refusal["because"]

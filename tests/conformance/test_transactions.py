@@ -178,24 +178,24 @@ async def test_a_transaction_whose_acks_are_only_repeats_pushes_nothing_that_is_
         await harness.push(source, [0, 1, 2])
         for upto in (1, 2):
             taken = await harness.pop(source, batch=upto)
-            said = finishing(taken, upto, leased=leased, shared=ordering == "unordered")
+            said = finishing(taken, upto, leased=leased, unordered=ordering == "unordered")
             _, [pushed] = await transact([said], [harness.slice(target, out, [upto])])
             assert isinstance(pushed, Stored)
             for slices in ([harness.slice(target, out, [upto])], []):
                 acked, _ = await transact([said], slices)
                 assert only_repeats([said], acked)
             assert await harness.drain(target) == [upto]
-        said = finishing(taken, 3, leased=leased, shared=ordering == "unordered")
+        said = finishing(taken, 3, leased=leased, unordered=ordering == "unordered")
         acked, _ = await transact([said], [harness.slice(target, out, ["new"])])
         assert not only_repeats([said], acked), "what is new makes it another transaction"
         assert await harness.drain(target) == ["new"]
 
 
-def finishing(taken: Taken, upto: int, *, leased: bool, shared: bool) -> LaneAck:
+def finishing(taken: Taken, upto: int, *, leased: bool, unordered: bool) -> LaneAck:
     """What is below `upto`, of the only lane taken."""
     where: dict[str, Any] = {"partition": taken.lane.partition, "group_id": taken.group.id}
     where["token"] = taken.token if leased else None
-    if shared:
+    if unordered:
         return UnorderedAck(**where, done=[(taken.lane.first, upto)])
     return OrderedAck(**where, upto=upto)
 

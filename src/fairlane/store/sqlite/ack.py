@@ -10,8 +10,6 @@ import apsw
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
-from fairlane.store.sqlite.hands import SQL as CLAIMS
-from fairlane.store.sqlite.hands import Span
 from fairlane.store.sqlite.lanes import (
     LaneRow,
     advance,
@@ -28,6 +26,8 @@ from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import SQL as GROUPS
 from fairlane.store.sqlite.seeding import seed_partition
 from fairlane.store.sqlite.unordered_ack import ack_unordered
+from fairlane.store.sqlite.unordered_claims import SQL as CLAIMS
+from fairlane.store.sqlite.unordered_claims import Span
 from fairlane.store.values import AckResult, LaneAck, Nack, OrderedAck, UnorderedAck
 
 
@@ -36,13 +36,13 @@ def ack_all(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckR
     if not any(isinstance(ack, UnorderedAck) for ack in acks):
         return [ack_one(db, now, ack) for ack in acks]
     acked: dict[int, AckResult] = {}
-    shared: dict[tuple[PartitionId, int], dict[int, UnorderedAck]] = defaultdict(dict)
+    by_lane: dict[tuple[PartitionId, int], dict[int, UnorderedAck]] = defaultdict(dict)
     for index, ack in enumerate(acks):
         if isinstance(ack, UnorderedAck):
-            shared[ack.partition, ack.group_id][index] = ack
+            by_lane[ack.partition, ack.group_id][index] = ack
         else:
             acked[index] = ack_one(db, now, ack)
-    for some in shared.values():
+    for some in by_lane.values():
         acked.update(zip(some, ack_unordered(db, now, list(some.values())), strict=True))
     return [acked[index] for index in range(len(acks))]
 

@@ -16,7 +16,7 @@ from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store import statements
 from fairlane.store.browse import DeadLettered
-from fairlane.store.sqlite import claims, deleted_ids, lanes, log
+from fairlane.store.sqlite import deleted_ids, lanes, log, unordered
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import SLACK_US
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LaneRow, parse_options
@@ -146,7 +146,7 @@ def _delete(db: apsw.Connection, now: int, partition_id: int, position: int) -> 
         return False
     queue_id, options = queue[0], parse_options(queue[1])
     if options.ordering == "unordered":
-        claims.withdraw(db, partition_id, position)
+        unordered.withdraw(db, partition_id, position)
     elif options.max_size and position >= value(db, SQL["first_open"], partition_id):
         db.execute(ADD_DEPTH, (-1, queue_id))
     fragment = log.fragment_at(log.segment_at(db, partition_id, position), position)
@@ -159,7 +159,7 @@ def _delete(db: apsw.Connection, now: int, partition_id: int, position: int) -> 
         if loaded is not None:
             _pass(db, now, *loaded)
     if options.ordering == "unordered":
-        claims.settle_down(db, partition_id)
+        unordered.settle_down(db, partition_id)
         recount_depth(db, queue_id)
     for statement in ("delete_traces_of", "delete_trace_names_of"):
         db.execute(SQL[statement], (partition_id, ids_of(fragment)[1]))

@@ -10,7 +10,7 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, ids_of
-from fairlane.store.sqlite import claims, log
+from fairlane.store.sqlite import log, unordered
 from fairlane.store.sqlite.ack import ack_all
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
@@ -60,8 +60,8 @@ class Messages:
     async def release(self, lease: LeaseId, *, partition: PartitionId | None = None) -> int:
         def work(db: apsw.Connection, now: int) -> int:
             only = None if partition is None else partition.id
-            shared = claims.release(db, now, *lease, only)
-            return shared or len(rows(db, SQL["release"], now, lease.group_id, lease.token.bytes, only))
+            released = unordered.release(db, now, *lease, only)
+            return released or len(rows(db, SQL["release"], now, lease.group_id, lease.token.bytes, only))
 
         if partition is not None and partition.shard != 0:
             return 0
@@ -70,7 +70,7 @@ class Messages:
     async def leased(self, lease: LeaseId) -> list[Leased]:
         def work(db: apsw.Connection, now: int) -> list[Leased]:
             found = rows(db, SQL["leased"], lease.group_id, now, lease.token.bytes)
-            return [Leased(PartitionId(0, id), *rest) for id, *rest in found] or claims.leased(db, now, *lease)
+            return [Leased(PartitionId(0, id), *rest) for id, *rest in found] or unordered.leased(db, now, *lease)
 
         return await self._database.read(work)
 
@@ -126,7 +126,7 @@ def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
     lease, until = renewal.lease, now + renewal.seconds * 1_000_000
     ends = rows(db, SQL["renew"], until, lease.group_id, now, lease.token.bytes)
     if not ends:
-        return claims.renew(db, now, renewal)
+        return unordered.renew(db, now, renewal)
     return RenewOutcome(len(ends), min((at for (at,) in ends), default=None))
 
 

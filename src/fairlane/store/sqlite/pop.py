@@ -11,7 +11,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
-from fairlane.store.sqlite import handout, log, timing
+from fairlane.store.sqlite import log, timing, unordered_pop
 from fairlane.store.sqlite.lanes import (
     LEASE_EXPIRED,
     LaneRow,
@@ -58,7 +58,7 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
         seed_partition(db, call.queue_id, call.partition.id, now)
     options = parse_options(queue[0])
     if options.ordering == "unordered":
-        return handout.pop(db, now, call, options)
+        return unordered_pop.pop(db, now, call, options)
     popping = _Popping(db, now, call, options, conflating=bool(queue[3]))
     popping.run(deque(want for want in wants if want.open))
     lanes = [want.lanes for want in wants]

@@ -24,12 +24,12 @@ from fairlane.model.retention import (
 )
 from fairlane.store import statements
 from fairlane.store.sqlite.browse import Browse
-from fairlane.store.sqlite.claims import open_of
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import first_at_or_after, segment_time_at
 from fairlane.store.sqlite.queues import drop_partition
 from fairlane.store.sqlite.rows import first, rows, value
+from fairlane.store.sqlite.unordered import open_of
 from fairlane.store.sqlite.writer import Work
 
 SQL = statements.load("fairlane.store.sqlite", "retention.sql")

@@ -13,7 +13,7 @@ import apsw
 from fairlane.model.group import Group, Subscription
 from fairlane.model.queue import QueueOptions
 from fairlane.store import statements
-from fairlane.store.sqlite import claims
+from fairlane.store.sqlite import unordered
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
@@ -88,4 +88,6 @@ def weigh(db: apsw.Connection, queue_id: int) -> None:
 def count_depth(db: apsw.Connection, queue_id: int, options: QueueOptions) -> int:
     """Messages that some group that counts has not finished, counted one by one."""
     depth: int = value(db, QUEUES["count_depth"], queue_id)
-    return depth + (claims.open_of(db, "queues", f"[{queue_id}]")[queue_id] if options.ordering == "unordered" else 0)
+    return depth + (
+        unordered.open_of(db, "queues", f"[{queue_id}]")[queue_id] if options.ordering == "unordered" else 0
+    )

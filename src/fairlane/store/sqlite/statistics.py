@@ -14,7 +14,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.store import statements
-from fairlane.store.sqlite import claims
+from fairlane.store.sqlite import unordered
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.rows import rows
 from fairlane.store.sqlite.seeding import group_of
@@ -80,7 +80,7 @@ class _Counted:
         self.holes = {row[0]: row[1:] for row in rows(db, SQL[f"holes_of_{of}"], wanted)}
         self.failed = dict(rows(db, SQL[f"failures_of_{of}"], wanted))
         self.dead = dict(rows(db, SQL[f"dead_of_{of}"], wanted))
-        self.open = claims.open_of(db, of, wanted)
+        self.open = unordered.open_of(db, of, wanted)
 
     def counts(self, id: int) -> dict[str, int]:
         _, total, unfinished, leased, _ = self.logs.get(id, (0, 0, 0, 0, None))

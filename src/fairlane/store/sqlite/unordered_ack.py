@@ -8,9 +8,9 @@ import apsw
 
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite import lanes
-from fairlane.store.sqlite.claims import SharedLane, load, save
-from fairlane.store.sqlite.hands import Hands, Span
 from fairlane.store.sqlite.log import SQL as LOG
+from fairlane.store.sqlite.unordered import UnorderedLane, load, save
+from fairlane.store.sqlite.unordered_claims import Claims, Span
 from fairlane.store.values import AckResult, Dead, Nack, UnorderedAck
 
 
@@ -22,12 +22,12 @@ def ack_unordered(db: apsw.Connection, now: int, acks: Sequence[UnorderedAck]) -
         return [AckResult("gone")] * len(acks)
     lane, options = loaded
     tokens = {ack.token.bytes for ack in acks if ack.token is not None}
-    hands = Hands(db, (lane.partition_id, lane.group_id), now, _bounds(acks), tokens)
-    acking = [_Acking(db, now, lane, options, hands) for _ in acks]
+    claims = Claims(db, (lane.partition_id, lane.group_id), now, _bounds(acks), tokens)
+    acking = [_Acking(db, now, lane, options, claims) for _ in acks]
     for one, ack in zip(acking, acks, strict=True):
         one.apply(ack)
     acked = [one.acked() for one in acking]
-    hands.save()
+    claims.save()
     save(db, lane, options)
     return acked
 
@@ -44,12 +44,14 @@ def _bounds(acks: Sequence[UnorderedAck]) -> Span:
 class _Acking:
     """What one call says of a lane under one token."""
 
-    def __init__(self, db: apsw.Connection, now: int, lane: SharedLane, options: QueueOptions, hands: Hands) -> None:
+    def __init__(
+        self, db: apsw.Connection, now: int, lane: UnorderedLane, options: QueueOptions, claims: Claims
+    ) -> None:
         self._db = db
         self._now = now
         self._lane = lane
         self._options = options
-        self._hands = hands
+        self._claims = claims
         self._token: bytes | None = None
         self._finished: list[int] = []
         self._lost: list[int] = []
@@ -66,7 +68,7 @@ class _Acking:
             if self._take(dead.position, dead.position + 1):
                 self._dead_letter(dead, charge=1)
         if ack.release and token is not None:
-            self._hands.give_back(token)
+            self._claims.give_back(token)
         if ack.results:
             self._keep_results(ack)
 
@@ -74,7 +76,7 @@ class _Acking:
         """What came of it, when all that is said of the lane was applied."""
         lane, token = self._lane, self._token
         lost = not self._applied and bool(self._lost)
-        over = token is not None and not self._hands.holds(token)
+        over = token is not None and not self._claims.holds(token)
         return AckResult(
             "lost" if lost else "ok",
             before=lane.committed,
@@ -87,7 +89,7 @@ class _Acking:
 
     def _take(self, since: int, upto: int) -> list[Span]:
         """What the caller holds of these positions; the others are told apart."""
-        spans, others = self._hands.take(since, upto, self._token)
+        spans, others = self._claims.take(since, upto, self._token)
         taken = sum([high - low for low, high in spans])
         self._applied += taken
         if taken < upto - since:
@@ -104,19 +106,19 @@ class _Acking:
         """Whether the message comes again."""
         if not self._take(nack.position, nack.position + 1):
             return False
-        attempts = self._hands.attempts(nack.position) + nack.charge
+        attempts = self._claims.attempts(nack.position) + nack.charge
         delay_ms = nack.delay_ms
         if delay_ms is None:
             delay_ms = lanes.backoff_ms(self._options, attempts) if nack.charge else 0
         due_at = self._now + delay_ms * 1000
-        self._hands.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
+        self._claims.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
         if nack.charge and attempts > self._options.retry_limit:
             self._dead_letter(Dead(nack.position, nack.error), charge=0)
             return False
         return True
 
     def _dead_letter(self, dead: Dead, *, charge: int) -> None:
-        self._hands.give_up(dead.position)
+        self._claims.give_up(dead.position)
         lanes.dead_letter(self._db, self._lane, dead.position, self._now, error=dead.error, charge=charge)
         self._lane.over.append((dead.position, dead.position + 1))
         self._died.append(dead.position)

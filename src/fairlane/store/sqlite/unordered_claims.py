@@ -13,7 +13,7 @@ from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.store import statements
 from fairlane.store.sqlite.rows import rows
 
-SQL = statements.load("fairlane.store.sqlite", "claims.sql")
+SQL = statements.load("fairlane.store.sqlite", "unordered.sql")
 Span = tuple[int, int]
 """Positions from the first to below the second."""
 LaneKey = tuple[int, int]
@@ -42,7 +42,7 @@ def forget(db: apsw.Connection, key: LaneKey, positions: Sequence[int]) -> None:
     db.execute(SQL["forget"], (*key, msgspec.json.encode(positions).decode()))
 
 
-class Hands:
+class Claims:
     """A single is a message with a row of its own in `failures`: with a token it is out, otherwise it is due some
     time. Known is what lies inside `span`, and what the tokens hold besides."""
 
@@ -54,11 +54,11 @@ class Hands:
         claims = rows(db, SQL["claims_of"], *key, *span, holders)
         self._starts = [low for low, _, _, _ in claims]
         self._claims = {low: (high, token, ends_at) for low, high, token, ends_at in claims}
-        singles = rows(db, SQL["singles_of"], *key, *span, holders)
-        self._singles = {position: (token, ends_at) for position, token, ends_at, _ in singles}
-        self._attempts: dict[int, int] = {position: attempts for position, _, _, attempts in singles}
+        redeliveries = rows(db, SQL["redeliveries_of"], *key, *span, holders)
+        self._redeliveries = {position: (token, ends_at) for position, token, ends_at, _ in redeliveries}
+        self._attempts: dict[int, int] = {position: attempts for position, _, _, attempts in redeliveries}
         self._claimed = Counter([token for _, _, token, _ in claims])
-        self._claimed.update([token for _, token, _, _ in singles if token is not None])
+        self._claimed.update([token for _, token, _, _ in redeliveries if token is not None])
         self._again: dict[int, tuple[int, int, str, int]] = {}
         self._gone: list[int] = []
         self._made: set[int] = set()
@@ -85,13 +85,13 @@ class Hands:
                 continue
             mine.append(span)
             index = self._cut(index - 1, span)
-        for position in self._singles_in(since, upto):
-            holder, ends_at = self._singles[position]
+        for position in self._redeliveries_in(since, upto):
+            holder, ends_at = self._redeliveries[position]
             if token is not None and (holder != token or ends_at <= now):
                 others.append((position, position + 1))
                 continue
             mine.append((position, position + 1))
-            del self._singles[position]
+            del self._redeliveries[position]
             self._over.add(position)
             if holder is not None:
                 self._claimed[holder] -= 1
@@ -113,10 +113,10 @@ class Hands:
             self._made.add(a)
         return index + len(pieces)
 
-    def _singles_in(self, since: int, upto: int) -> list[int]:
-        if upto - since < len(self._singles):
-            return [position for position in range(since, upto) if position in self._singles]
-        return [position for position in self._singles if since <= position < upto]
+    def _redeliveries_in(self, since: int, upto: int) -> list[int]:
+        if upto - since < len(self._redeliveries):
+            return [position for position in range(since, upto) if position in self._redeliveries]
+        return [position for position in self._redeliveries if since <= position < upto]
 
     def attempts(self, position: int) -> int:
         """How many attempts of a message failed, of which there is a row or that was taken out of a claim."""
@@ -128,19 +128,19 @@ class Hands:
             self._write_back()
         self._again[position] = position, int(charge), error[:ERROR_CHARS_MAX], due_at
         self._attempts[position] = self.attempts(position) + charge
-        self._singles[position] = None, due_at
+        self._redeliveries[position] = None, due_at
         self._over.discard(position)
 
     def give_up(self, position: int) -> None:
         """What was put back is over after all; its row is there until all is saved."""
         self._write_back()
-        self._singles.pop(position, None)
+        self._redeliveries.pop(position, None)
         self._over.add(position)
 
     def give_back(self, token: bytes) -> None:
         """What the token holds comes again at once, without charge."""
         spans = [(low, high) for low, (high, holder, _) in self._claims.items() if holder == token]
-        spans += [(position, position + 1) for position, (holder, _) in self._singles.items() if holder == token]
+        spans += [(position, position + 1) for position, (holder, _) in self._redeliveries.items() if holder == token]
         for since, upto in spans:
             for low, high in self.take(since, upto, token)[0]:
                 for position in range(low, high):

@@ -12,14 +12,14 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.queue import QueueOptions
-from fairlane.store.sqlite.hands import SQL, claim, put_back, unclaim
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LEASE_EXPIRED, LaneRow, parse_options
 from fairlane.store.sqlite.log import SQL as LANES
 from fairlane.store.sqlite.rows import first, rows, value
+from fairlane.store.sqlite.unordered_claims import SQL, claim, put_back, unclaim
 from fairlane.store.values import Leased, Renewal
 
 
-class SharedLane(LaneRow):
+class UnorderedLane(LaneRow):
     """A lane of an unordered queue. `over` are ranges that it finished since it was loaded."""
 
     claimed: int = 0
@@ -32,19 +32,19 @@ class SharedLane(LaneRow):
         return max(self.committed, self.claimed)
 
 
-def load(db: apsw.Connection, partition_id: int, group_id: int) -> tuple[SharedLane, QueueOptions] | None:
+def load(db: apsw.Connection, partition_id: int, group_id: int) -> tuple[UnorderedLane, QueueOptions] | None:
     row = first(db, SQL["lane"], partition_id, group_id)
-    return (SharedLane(*row[:-1]), parse_options(row[-1])) if row else None
+    return (UnorderedLane(*row[:-1]), parse_options(row[-1])) if row else None
 
 
-def save(db: apsw.Connection, lane: SharedLane, options: QueueOptions) -> None:
+def save(db: apsw.Connection, lane: UnorderedLane, options: QueueOptions) -> None:
     key = (lane.partition_id, lane.group_id)
     db.execute(SQL["save"], (*key, lane.front, lane.ready_at, lane.failing, lane.dead))
     if options.max_size and lane.over:
         db.execute(ADD_DEPTH, (-_freed(db, lane), lane.queue_id))
 
 
-def _freed(db: apsw.Connection, lane: SharedLane) -> int:
+def _freed(db: apsw.Connection, lane: UnorderedLane) -> int:
     """How many of the finished messages no other group has open, of those that count."""
     if not value(db, LANES["counts"], lane.group_id):
         return 0
@@ -71,7 +71,7 @@ def open_of(db: apsw.Connection, of: str, ids: str) -> dict[int, int]:
     return counts
 
 
-def take_back(db: apsw.Connection, lane: SharedLane, now: int, *, forgiving: bool) -> int:
+def take_back(db: apsw.Connection, lane: UnorderedLane, now: int, *, forgiving: bool) -> int:
     """What ran out is due again, each message by itself; of each lost batch the first message is charged. How many
     were."""
     key = (lane.partition_id, lane.group_id)
@@ -106,7 +106,7 @@ def settle_down(db: apsw.Connection, partition_id: int) -> None:
 
 def renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
     values = (now + renewal.seconds * 1_000_000, renewal.lease.group_id, now, renewal.lease.token.bytes)
-    renewed = rows(db, SQL["renew_claims"], *values) + rows(db, SQL["renew_singles"], *values)
+    renewed = rows(db, SQL["renew_claims"], *values) + rows(db, SQL["renew_redeliveries"], *values)
     return RenewOutcome(len({id for id, _ in renewed}), min((at for _, at in renewed), default=None))
 
 

@@ -77,7 +77,7 @@ where partition_id = ? and group_id = ? and due_at <= ? and token is null
 order by position
 limit ?
 
--- name: hand_out
+-- name: redeliver
 update failures set token = ?, due_at = ? where partition_id = ? and group_id = ? and position = ?
 
 -- name: forget
@@ -95,7 +95,7 @@ where partition_id = ?1 and group_id = ?2
     and (first_pos < ?4 and upto > ?3 or token in (select unhex(value) from json_each(?5)))
 order by first_pos
 
--- name: singles_of
+-- name: redeliveries_of
 select position, token, due_at, attempts from failures
 where partition_id = ?1 and group_id = ?2 and token is not null and token in (select unhex(value) from json_each(?5))
 union
@@ -114,7 +114,7 @@ update claims set ends_at = max(ends_at, ?1)
 where group_id = ?2 and ends_at > ?3 and token = ?4
 returning partition_id, ends_at
 
--- name: renew_singles
+-- name: renew_redeliveries
 update failures set due_at = max(due_at, ?1)
 where group_id = ?2 and due_at > ?3 and token = ?4
 returning partition_id, due_at

@@ -12,9 +12,9 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite import lanes, log
-from fairlane.store.sqlite.claims import SharedLane, load, save, take_back
-from fairlane.store.sqlite.hands import SQL, Span, claim, forget
 from fairlane.store.sqlite.rows import rows, value
+from fairlane.store.sqlite.unordered import UnorderedLane, load, save, take_back
+from fairlane.store.sqlite.unordered_claims import SQL, Span, claim, forget
 from fairlane.store.values import Claim, Lane, PopCall, PopResult
 
 LANES_MAX: Final = 1_000  # looked at for one call, however many its claims may take
@@ -39,15 +39,15 @@ class _Want(msgspec.Struct):
 
 def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions) -> PopResult:
     wants = [_Want(claim, claim.batch, claim.partitions, [], call.bytes_max) for claim in call.claims]
-    handing_out = _HandingOut(db, now, call, options)
-    handing_out.run(deque(want for want in wants if want.open))
+    popping = _Pop(db, now, call, options)
+    popping.run(deque(want for want in wants if want.open))
     found = [want.lanes for want in wants]
     only = call.partition.id if call.partition else None
     next_at = None if all(found) else value(db, SQL["next_at"], call.group_id, only, now, NEVER_AT)
-    return PopResult(found, next_at=next_at, leases_lost=handing_out.leases_lost, dead=handing_out.dead)
+    return PopResult(found, next_at=next_at, leases_lost=popping.leases_lost, dead=popping.dead)
 
 
-class _HandingOut:
+class _Pop:
     def __init__(self, db: apsw.Connection, now: int, call: PopCall, options: QueueOptions) -> None:
         self._db = db
         self._now = now
@@ -56,7 +56,7 @@ class _HandingOut:
         seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
         self._ends_at = now + seconds * 1_000_000
         self._claims: list[tuple[int, int, bytes, int]] = []
-        self._singles: list[tuple[Any, ...]] = []
+        self._redeliveries: list[tuple[Any, ...]] = []
         self.leases_lost = self.dead = 0
 
     def run(self, wants: deque[_Want]) -> None:
@@ -88,21 +88,21 @@ class _HandingOut:
             return [(partition.id, True)] if partition.shard == 0 else []
         return rows(self._db, SQL["ready"], self._call.group_id, self._now, min(limit, LANES_MAX))
 
-    def _due(self, lane: SharedLane, limit: int) -> deque[Due]:
+    def _due(self, lane: UnorderedLane, limit: int) -> deque[Due]:
         """Messages that are due again, oldest first."""
         self.leases_lost += take_back(self._db, lane, self._now, forgiving=self._call.forgiving)
         return deque(rows(self._db, SQL["due"], lane.partition_id, lane.group_id, self._now, limit))
 
-    def _write(self, lane: SharedLane) -> None:
+    def _write(self, lane: UnorderedLane) -> None:
         """What was handed out of one lane."""
         if self._claims:
             claim(self._db, (lane.partition_id, lane.group_id), self._claims)
             self._claims.clear()
-        if self._singles:
-            self._db.executemany(SQL["hand_out"], self._singles)
-            self._singles.clear()
+        if self._redeliveries:
+            self._db.executemany(SQL["redeliver"], self._redeliveries)
+            self._redeliveries.clear()
 
-    def _serve(self, lane: SharedLane, want: _Want, due: deque[Due]) -> bool:
+    def _serve(self, lane: UnorderedLane, want: _Want, due: deque[Due]) -> bool:
         """Give a claim what the lane has for it; whether the claim is satisfied, so that the next one may come."""
         before = len(want.lanes)
         if due:
@@ -113,7 +113,7 @@ class _HandingOut:
             want.partitions -= 1
         return not want.open
 
-    def _again(self, lane: SharedLane, want: _Want, due: deque[Due]) -> None:
+    def _again(self, lane: UnorderedLane, want: _Want, due: deque[Due]) -> None:
         """Hand out what is due; what must come alone is left for a claim that has nothing yet."""
         left: list[Due] = []
         while due and want.open:
@@ -127,24 +127,24 @@ class _HandingOut:
             elif alone and want.lanes:
                 left.append(one)
             else:
-                self._hand_out(lane, want, position, attempts)
+                self._redeliver(lane, want, position, attempts)
                 if alone:
                     want.messages = 0
         due.extendleft(reversed(left))
 
-    def _hand_out(self, lane: SharedLane, want: _Want, position: int, attempts: int) -> None:
+    def _redeliver(self, lane: UnorderedLane, want: _Want, position: int, attempts: int) -> None:
         if self._call.auto_ack:
             self._finish(lane, position)
         else:
             key = (lane.partition_id, lane.group_id, position)
-            self._singles.append((want.claim.token.bytes, self._ends_at, *key))
+            self._redeliveries.append((want.claim.token.bytes, self._ends_at, *key))
         self._give(lane, want, (position, position + 1), attempts)
 
-    def _finish(self, lane: SharedLane, position: int) -> None:
+    def _finish(self, lane: UnorderedLane, position: int) -> None:
         forget(self._db, (lane.partition_id, lane.group_id), [position])
         lane.over.append((position, position + 1))
 
-    def _fresh(self, lane: SharedLane, want: _Want) -> None:
+    def _fresh(self, lane: UnorderedLane, want: _Want) -> None:
         """A range of messages that were never handed out."""
         if lane.failing:
             self._step_over(lane)
@@ -159,7 +159,7 @@ class _HandingOut:
         else:
             self._claims.append((since, upto, want.claim.token.bytes, self._ends_at))
 
-    def _step_over(self, lane: SharedLane) -> None:
+    def _step_over(self, lane: UnorderedLane) -> None:
         """Pass messages that are not delivered; those that this group gave up on are finished now."""
         since = position = lane.front
         while position < lane.head and lanes.next_skip(self._db, lane, position) == position:
@@ -170,7 +170,7 @@ class _HandingOut:
         lane.claimed = position
         lane.failing = value(self._db, SQL["skip_ahead"], lane.partition_id, position, lane.group_id)
 
-    def _give(self, lane: SharedLane, want: _Want, span: Span, attempts: int) -> int:
+    def _give(self, lane: UnorderedLane, want: _Want, span: Span, attempts: int) -> int:
         segments, upto, size = log.read_batch(self._db, lane.partition_id, *span, want.bytes)
         want.messages -= upto - span[0]
         want.bytes -= size
