@@ -79,9 +79,9 @@ def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Set
     if config_file is not None:
         values |= _checked(_read(config_file), str(config_file))
     for name in Settings.__struct_fields__:
-        said = os.environ.get(f"FAIRLANE_{name.upper()}")
-        if said is not None:
-            values |= _checked({name: said}, f"FAIRLANE_{name.upper()}")
+        given = os.environ.get(f"FAIRLANE_{name.upper()}")
+        if given is not None:
+            values |= _checked({name: given}, f"FAIRLANE_{name.upper()}")
     return Settings(**values | {name: value for name, value in flags.items() if value is not None})
 
 

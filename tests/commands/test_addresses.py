@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from fairlane.errors import CommandFailed, InvalidRequest
-from fairlane.outbound.addresses import Allowed, check_url, is_public, judge
+from fairlane.outbound.addresses import Allowed, check_addresses, check_url, is_public
 
 NOTHING = Allowed()
 
@@ -73,13 +73,13 @@ def test_a_public_url_is_called(url: str) -> None:
 
 def test_one_address_inside_among_public_ones_refuses_the_name() -> None:
     public, inside = ipaddress.ip_address("8.8.8.8"), ipaddress.ip_address("10.0.0.7")
-    judge("hooks.example", 443, [public], NOTHING)
+    check_addresses("hooks.example", 443, [public], NOTHING)
     for addresses in ([inside], [public, inside], [inside, public]):
         with pytest.raises(CommandFailed, match="not public") as refused:
-            judge("hooks.example", 443, addresses, NOTHING)
+            check_addresses("hooks.example", 443, addresses, NOTHING)
         assert "10.0.0.7" not in str(refused.value)
     with pytest.raises(CommandFailed, match="port 25"):
-        judge("hooks.example", 25, [public], NOTHING)
+        check_addresses("hooks.example", 25, [public], NOTHING)
 
 
 def test_what_is_allowed_inside_is_called_and_nothing_beside_it() -> None:
@@ -90,9 +90,9 @@ def test_what_is_allowed_inside_is_called_and_nothing_beside_it() -> None:
         *("https://10.1.2.3/", "http://10.1.2.3:7/", "http://[::1]:8080/", "http://127.0.0.1:99/"),
     ):
         check_url(url, allowed)
-    judge("incidents.internal", 81, inside, allowed)
-    judge("INCIDENTS.internal.".lower(), 81, inside, allowed)
-    judge("any.example", 7000, [ipaddress.ip_address("10.1.2.3")], allowed)
+    check_addresses("incidents.internal", 81, inside, allowed)
+    check_addresses("INCIDENTS.internal.".lower(), 81, inside, allowed)
+    check_addresses("any.example", 7000, [ipaddress.ip_address("10.1.2.3")], allowed)
     for url in (
         *("http://queue.internal:9001/", "http://x.incidents.internal/", "https://10.2.0.1/", "http://[::1]:8081/"),
         *("http://127.0.0.1:98/", "https://[::ffff:10.1.2.3]/", "http://hooks.example/"),
@@ -101,7 +101,7 @@ def test_what_is_allowed_inside_is_called_and_nothing_beside_it() -> None:
             check_url(url, allowed)
     for host, port in (("x.incidents.internal", 443), ("queue.internal", 443)):
         with pytest.raises(CommandFailed):
-            judge(host, port, inside, allowed)
+            check_addresses(host, port, inside, allowed)
 
 
 @pytest.mark.parametrize("entry", ["a b", "host:0", "host:x", "10.0.0.0/33", "1.2.3", "http://host", "host/24", "a@b"])

@@ -132,11 +132,11 @@ async def test_a_command_at_once_is_pushed_once_or_carried_out_by_a_worker(broke
             [message] = await broker.pop("Free", wait=5)
             await broker.ack(message, status, **said)
 
-        for number, (told, came) in enumerate(
+        for number, (verdict, came) in enumerate(
             [({"status": "completed", "result": {"n": 1}}, b'{"n":1}'), ({"status": "completed"}, b"null")]
         ):
             running = asyncio.create_task(run("Free", b'{"id":1}', idempotency_key=f"Hook:{number}"))
-            await work(**told)
+            await work(**verdict)
             assert await running == came
             assert await run("Free", b'{"id":1}', idempotency_key=f"Hook:{number}") == came
         running = asyncio.create_task(run("Free", b'{"id":1}', idempotency_key="Hook:9"))

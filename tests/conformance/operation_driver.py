@@ -71,7 +71,7 @@ async def enqueue(
     return new
 
 
-def _said(count: int) -> Callable[[Stored | AckResult | None], list[bytes]]:
+def _results(count: int) -> Callable[[Stored | AckResult | None], list[bytes]]:
     return lambda result: [b'"applied"'] * count
 
 
@@ -87,7 +87,7 @@ def application(queue: Queue, lane: ClaimedLane, operations: Sequence[Operation]
         part.id_times += [NO_ID_TIME if at is None else at for at in columns.id_times]
         part.given += columns.given
     return Application(
-        lane.claim, [one.sequence for one in some], sum(one.messages for one in some), _said(len(some)), slice=part
+        lane.claim, [one.sequence for one in some], sum(one.messages for one in some), _results(len(some)), slice=part
     )
 
 

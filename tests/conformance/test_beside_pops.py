@@ -49,14 +49,14 @@ class Scene:
         if self.queue.options.ordering != "unordered":
             return await (self.harness.nack(taken, nack.position) if nack else self.harness.ack(taken))
         done = [] if nack else [(lane.first, lane.upto) for lane in taken.lanes]
-        said = UnorderedAck(
+        ack = UnorderedAck(
             partition=self.partition,
             group_id=self.group.id,
             token=taken.token,
             done=done,
             nacks=[nack] if nack else [],
         )
-        [acked] = await self.harness.store.messages.ack([said])
+        [acked] = await self.harness.store.messages.ack([ack])
         return acked
 
     async def drain(self) -> list[Any]:

@@ -139,8 +139,8 @@ async def test_what_was_finished_ahead_is_known_when_it_is_said_again(harness: H
 async def test_a_late_nack_of_what_was_finished_clamps_nothing(harness: Harness) -> None:
     batch = await deliver(harness, 4)
     await harness.broker.ack(batch[1])
-    said = [item(batch[0]), item(batch[1], "failed"), item(batch[2])]
-    assert codes(await harness.broker.ack_many(said)) == [None, "committed", None]
+    verdicts = [item(batch[0]), item(batch[1], "failed"), item(batch[2])]
+    assert codes(await harness.broker.ack_many(verdicts)) == [None, "committed", None]
     await harness.broker.release(batch.lease)
     assert await rest(harness, batch[0].queue) == [3]
 

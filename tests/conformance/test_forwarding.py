@@ -14,7 +14,7 @@ from fairlane.store.values import Dead, DeadFilter, Nack
 from tests.conformance.harness import Harness
 from tests.conformance.test_dead_letters import kill
 from tests.conformance.test_retention import run
-from tests.conformance.test_unordered import apply_unordered, said
+from tests.conformance.test_unordered import apply_unordered, unordered_ack
 
 
 async def pair(harness: Harness, *, of_target: dict[str, Any] | None = None, **options: Any) -> tuple[Queue, Queue]:
@@ -99,7 +99,7 @@ async def test_letters_of_unordered_queues_are_forwarded(harness: Harness) -> No
     queue, target = await pair(harness, ordering="unordered")
     await harness.push(queue, ["x"])
     taken = await harness.pop(queue)
-    await apply_unordered(harness, said(taken, nacks=[Nack(0, True, "broken")]))
+    await apply_unordered(harness, unordered_ack(taken, nacks=[Nack(0, True, "broken")]))
     await harness.store.dead_letters.forward()
     assert [one["error"] for one in (await harness.pop(target)).data] == ["broken"]
 

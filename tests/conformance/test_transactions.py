@@ -178,16 +178,16 @@ async def test_a_transaction_whose_acks_are_only_repeats_pushes_nothing_that_is_
         await harness.push(source, [0, 1, 2])
         for upto in (1, 2):
             taken = await harness.pop(source, batch=upto)
-            said = finishing(taken, upto, leased=leased, unordered=ordering == "unordered")
-            _, [pushed] = await transact([said], [harness.slice(target, out, [upto])])
+            ack = finishing(taken, upto, leased=leased, unordered=ordering == "unordered")
+            _, [pushed] = await transact([ack], [harness.slice(target, out, [upto])])
             assert isinstance(pushed, Stored)
             for slices in ([harness.slice(target, out, [upto])], []):
-                acked, _ = await transact([said], slices)
-                assert only_repeats([said], acked)
+                acked, _ = await transact([ack], slices)
+                assert only_repeats([ack], acked)
             assert await harness.drain(target) == [upto]
-        said = finishing(taken, 3, leased=leased, unordered=ordering == "unordered")
-        acked, _ = await transact([said], [harness.slice(target, out, ["new"])])
-        assert not only_repeats([said], acked), "what is new makes it another transaction"
+        ack = finishing(taken, 3, leased=leased, unordered=ordering == "unordered")
+        acked, _ = await transact([ack], [harness.slice(target, out, ["new"])])
+        assert not only_repeats([ack], acked), "what is new makes it another transaction"
         assert await harness.drain(target) == ["new"]
 
 

@@ -18,7 +18,7 @@ async def unordered(harness: Harness, **options: Any) -> Queue:
     return await harness.queue("jobs", ordering="unordered", **options)
 
 
-def said(taken: Taken, *done: int | tuple[int, int], **more: Any) -> UnorderedAck:
+def unordered_ack(taken: Taken, *done: int | tuple[int, int], **more: Any) -> UnorderedAck:
     """Verdicts on the only partition taken; a number is one position."""
     [partition] = {lane.partition for lane in taken.lanes}
     ranges = [(one, one + 1) if isinstance(one, int) else one for one in done]
@@ -33,7 +33,7 @@ async def apply_unordered(harness: Harness, verdicts: UnorderedAck) -> AckResult
 
 async def finish(harness: Harness, taken: Taken) -> None:
     done = [(lane.first, lane.upto) for lane in taken.lanes]
-    assert (await apply_unordered(harness, said(taken, *done))).state == "ok"
+    assert (await apply_unordered(harness, unordered_ack(taken, *done))).state == "ok"
 
 
 async def drain(harness: Harness, queue: Queue, group: Group | None = None) -> list[Any]:
@@ -64,12 +64,12 @@ async def test_each_message_is_acked_for_itself_in_any_order(harness: Harness) -
     await harness.push(queue, list(range(5)))
     taken = await harness.pop(queue)
     for position in (3, 1):
-        acked = await apply_unordered(harness, said(taken, position))
+        acked = await apply_unordered(harness, unordered_ack(taken, position))
         assert (acked.state, acked.released) == ("ok", False)
     assert await harness.store.queues.depth(queue.id) == 3
     held = await harness.store.messages.leased(taken.lease)
     assert [(one.first, one.upto) for one in held] == [(0, 1), (2, 3), (4, 5)]
-    acked = await apply_unordered(harness, said(taken, (0, 5)))
+    acked = await apply_unordered(harness, unordered_ack(taken, (0, 5)))
     assert (acked.state, acked.finished, acked.released) == ("ok", [1, 3], True)
     assert await harness.store.queues.depth(queue.id) == 0
     assert (await harness.lane(taken.group)).committed == 5
@@ -80,7 +80,7 @@ async def test_repeating_an_ack_finds_it_done(harness: Harness) -> None:
     await harness.push(queue, [0, 1])
     taken = await harness.pop(queue)
     await finish(harness, taken)
-    acked = await apply_unordered(harness, said(taken, (0, 2)))
+    acked = await apply_unordered(harness, unordered_ack(taken, (0, 2)))
     assert (acked.state, acked.finished, acked.lost) == ("ok", [0, 1], [])
 
 
@@ -89,7 +89,7 @@ async def test_a_failed_message_comes_again_alone_and_its_neighbours_do_not(harn
     await harness.push(queue, list(range(4)))
     taken = await harness.pop(queue)
     nack = Nack(2, charge=True, error="no luck")
-    acked = await apply_unordered(harness, said(taken, 0, 1, 3, nacks=[nack]))
+    acked = await apply_unordered(harness, unordered_ack(taken, 0, 1, 3, nacks=[nack]))
     assert (acked.state, acked.died) == ("ok", [])
     empty = await harness.pop(queue)
     assert not empty
@@ -107,7 +107,9 @@ async def test_a_retry_waits_as_long_as_it_says_and_charges_nothing(harness: Har
     for _ in range(3):
         taken = await harness.pop(queue)
         assert taken.lane.attempts == 0
-        await apply_unordered(harness, said(taken, nacks=[Nack(0, charge=False, error="later", delay_ms=5_000)]))
+        await apply_unordered(
+            harness, unordered_ack(taken, nacks=[Nack(0, charge=False, error="later", delay_ms=5_000)])
+        )
         harness.clock.advance(4.999)
         assert not await harness.pop(queue)
         harness.clock.advance(0.001)
@@ -122,7 +124,7 @@ async def test_a_message_is_dead_after_its_own_last_attempt(harness: Harness, li
     for attempt in range(limit + 1):
         taken = await harness.pop(queue, group)
         nack = Nack(0, charge=True, error=f"attempt {attempt}")
-        acked = await apply_unordered(harness, said(taken, *([1] if attempt == 0 else []), nacks=[nack]))
+        acked = await apply_unordered(harness, unordered_ack(taken, *([1] if attempt == 0 else []), nacks=[nack]))
         assert acked.died == ([0] if attempt == limit else [])
     assert not await harness.pop(queue, group)
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
@@ -135,9 +137,9 @@ async def test_what_a_lost_claim_left_open_comes_again_one_by_one_and_its_first_
     queue = await unordered(harness, lease_seconds=5)
     await harness.push(queue, list(range(4)))
     taken = await harness.pop(queue)
-    await apply_unordered(harness, said(taken, 1))
+    await apply_unordered(harness, unordered_ack(taken, 1))
     harness.clock.advance(5)
-    assert (await apply_unordered(harness, said(taken, 0))).state == "lost"
+    assert (await apply_unordered(harness, unordered_ack(taken, 0))).state == "lost"
     seen = []
     while again := await harness.pop(queue):
         seen.append((again.data, again.lane.attempts))
@@ -175,7 +177,7 @@ async def test_a_renewed_claim_lives_on_and_a_released_one_is_not_charged(harnes
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
     again = await harness.pop(queue)
     assert (again.data, [lane.attempts for lane in again.lanes]) == ([0, 1], [0, 0])
-    assert (await apply_unordered(harness, said(taken, (0, 2)))).state == "lost"
+    assert (await apply_unordered(harness, unordered_ack(taken, (0, 2)))).state == "lost"
     renewed = await harness.renew(again.lease, seconds=60)
     assert renewed.renewed == 1
     await finish(harness, again)
@@ -185,11 +187,11 @@ async def test_an_ack_without_a_lease_finishes_what_is_in_any_hand(harness: Harn
     queue = await unordered(harness)
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue, batch=2)
-    acked = await apply_unordered(harness, said(taken, 0, token=None))
+    acked = await apply_unordered(harness, unordered_ack(taken, 0, token=None))
     assert acked.state == "ok"
-    acked = await apply_unordered(harness, said(taken, 2, token=None))
+    acked = await apply_unordered(harness, unordered_ack(taken, 2, token=None))
     assert (acked.state, acked.lost) == ("lost", [2]), "it was handed to nobody yet"
-    acked = await apply_unordered(harness, said(taken, (0, 2)))
+    acked = await apply_unordered(harness, unordered_ack(taken, (0, 2)))
     assert (acked.finished, acked.lost) == ([0], [])
 
 
@@ -198,7 +200,7 @@ async def test_dead_lettered_messages_are_dead_at_once(harness: Harness) -> None
     await harness.group(queue)
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
-    acked = await apply_unordered(harness, said(taken, 0, dead_letters=[Dead(1, "hopeless")]))
+    acked = await apply_unordered(harness, unordered_ack(taken, 0, dead_letters=[Dead(1, "hopeless")]))
     assert (acked.state, acked.died) == ("ok", [1])
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert (letter.position, letter.error, letter.attempts) == (1, "hopeless", 1)
@@ -212,7 +214,7 @@ async def test_auto_acked_messages_are_finished_at_delivery(harness: Harness) ->
     await harness.group(queue)
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue, batch=1)
-    await apply_unordered(harness, said(taken, nacks=[Nack(0, charge=True, error="x")]))
+    await apply_unordered(harness, unordered_ack(taken, nacks=[Nack(0, charge=True, error="x")]))
     assert (await harness.pop(queue, batch=3, auto_ack=True)).data == [0, 1, 2]
     assert await harness.store.queues.depth(queue.id) == 1
     assert (await harness.pop(queue, auto_ack=True)).data == [3]
@@ -224,12 +226,12 @@ async def test_capacity_of_an_unordered_queue_counts_what_some_group_has_open(ha
     one, two = await harness.group(queue, "one"), await harness.group(queue, "two")
     await harness.push(queue, [0, 1, 2, 3])
     of_one, of_two = await harness.pop(queue, one), await harness.pop(queue, two, batch=3)
-    await apply_unordered(harness, said(of_one, 1, 3))
-    await apply_unordered(harness, said(of_two, 0, 1))
+    await apply_unordered(harness, unordered_ack(of_one, 1, 3))
+    await apply_unordered(harness, unordered_ack(of_two, 0, 1))
     assert await harness.store.queues.depth(queue.id) == 3, "only 1 is finished by both"
     assert await harness.try_push(queue, [4, 5]) == Full(3, 4)
-    await apply_unordered(harness, said(of_two, nacks=[Nack(2, charge=True, error="x")]))
-    await apply_unordered(harness, said(of_one, 0, 2))
+    await apply_unordered(harness, unordered_ack(of_two, nacks=[Nack(2, charge=True, error="x")]))
+    await apply_unordered(harness, unordered_ack(of_one, 0, 2))
     assert await harness.store.queues.depth(queue.id) == 2
     assert isinstance(await harness.try_push(queue, [4, 5]), Stored)
     assert sorted(await drain(harness, queue, one)) == [4, 5]
@@ -241,7 +243,7 @@ async def test_a_limit_set_later_counts_what_is_open(harness: Harness) -> None:
     queue = await unordered(harness)
     await harness.push(queue, list(range(6)))
     taken = await harness.pop(queue, batch=4)
-    await apply_unordered(harness, said(taken, 1, 2, nacks=[Nack(3, charge=True, error="x")]))
+    await apply_unordered(harness, unordered_ack(taken, 1, 2, nacks=[Nack(3, charge=True, error="x")]))
     queue = await harness.configure(queue, ordering="unordered", max_size=5)
     assert await harness.store.queues.depth(queue.id) == 4
     assert (await harness.push(queue, [6])).depth == 5
@@ -252,10 +254,10 @@ async def test_a_seek_ends_claims_and_forgets_attempts(harness: Harness) -> None
     group = await harness.group(queue)
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue, group)
-    await apply_unordered(harness, said(taken, 1, nacks=[Nack(0, charge=True, error="x")]))
+    await apply_unordered(harness, unordered_ack(taken, 1, nacks=[Nack(0, charge=True, error="x")]))
     await harness.store.groups.seek(group.id, Seek("beginning"))
     assert await harness.store.queues.depth(queue.id) == 3
-    assert (await apply_unordered(harness, said(taken, 2))).state == "lost"
+    assert (await apply_unordered(harness, unordered_ack(taken, 2))).state == "lost"
     again = await harness.pop(queue, group)
     assert (again.data, again.lane.attempts) == ([0, 1, 2], 0)
     await harness.store.groups.seek(group.id, Seek("end"))
@@ -270,11 +272,11 @@ async def test_a_deleted_message_is_nobodys(harness: Harness) -> None:
     assert stored.first == 0
     partition = (await harness.partition(queue)).id
     taken = await harness.pop(queue, group, batch=3)
-    await apply_unordered(harness, said(taken, 0, nacks=[Nack(2, charge=True, error="x")]))
+    await apply_unordered(harness, unordered_ack(taken, 0, nacks=[Nack(2, charge=True, error="x")]))
     for position in (0, 1, 2, 4):
         assert await harness.store.browse.delete(partition, position)
     assert await harness.store.queues.depth(queue.id) == 2
-    acked = await apply_unordered(harness, said(taken, 1))
+    acked = await apply_unordered(harness, unordered_ack(taken, 1))
     assert (acked.lost, acked.finished) == ([], [1])
     assert await drain(harness, queue, group) == [3, 5]
     assert await harness.store.queues.depth(queue.id) == 0
@@ -285,10 +287,10 @@ async def test_a_group_that_is_deleted_leaves_nothing_behind(harness: Harness) -
     one = await harness.group(queue, "one")
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue, one)
-    await apply_unordered(harness, said(taken, 0, nacks=[Nack(1, charge=True, error="x")]))
+    await apply_unordered(harness, unordered_ack(taken, 0, nacks=[Nack(1, charge=True, error="x")]))
     await harness.group(queue, "two")
     await harness.store.groups.delete(one.id)
-    assert (await apply_unordered(harness, said(taken, 2))).state == "gone"
+    assert (await apply_unordered(harness, unordered_ack(taken, 2))).state == "gone"
     assert await harness.store.queues.depth(queue.id) == 3
     assert await harness.store.queues.delete(queue.tenant, queue.name)
 
@@ -299,10 +301,10 @@ async def test_verdicts_in_a_transaction_are_applied_together_or_not_at_all(harn
     taken = await harness.pop(source)
     out = harness.slice(sink, await harness.partition(sink), ["out"])
     stale = UnorderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=harness.token(), done=[(1, 2)])
-    acked, _ = await harness.store.messages.transact([said(taken, 0), stale], [out])
+    acked, _ = await harness.store.messages.transact([unordered_ack(taken, 0), stale], [out])
     assert acked[1].lost == [1]
     assert await harness.store.queues.depth(source.id) == 3
-    acked, pushed = await harness.store.messages.transact([said(taken, 0, 2)], [out])
+    acked, pushed = await harness.store.messages.transact([unordered_ack(taken, 0, 2)], [out])
     assert acked[0].state == "ok"
     assert isinstance(pushed[0], Stored)
     assert (await harness.store.queues.depth(source.id), await harness.store.queues.depth(sink.id)) == (1, 1)
@@ -312,7 +314,7 @@ async def test_results_are_kept_for_messages_of_unordered_queues(harness: Harnes
     queue = await unordered(harness)
     await harness.push(queue, [0, 1])
     taken = await harness.pop(queue)
-    await apply_unordered(harness, said(taken, 1, results=[(1, b'"well"')]))
+    await apply_unordered(harness, unordered_ack(taken, 1, results=[(1, b'"well"')]))
     assert await harness.store.groups.result(taken.group.id, taken.lane.partition, 1) == b'"well"'
 
 
@@ -332,7 +334,7 @@ async def test_a_paused_partition_of_an_unordered_queue_hands_nothing_out(harnes
     await harness.push(queue, [0, 1])
     group = await harness.group(queue)
     taken = await harness.pop(queue, group, batch=1)
-    await apply_unordered(harness, said(taken, nacks=[Nack(0, charge=True, error="x")]))
+    await apply_unordered(harness, unordered_ack(taken, nacks=[Nack(0, charge=True, error="x")]))
     partition = taken.lane.partition
     assert await harness.store.pauses.pause(queue.id, partition=partition)
     assert not await harness.pop(queue, group)
@@ -361,14 +363,14 @@ async def test_every_message_of_an_unordered_queue_ends_once_while_consumers_rac
                 mine = [lane for lane in taken.lanes if lane.partition == partition]
                 bad = [p for lane in mine for p in range(lane.first, lane.upto) if p % 10 == number]
                 good = [(p, p + 1) for lane in mine for p in range(lane.first, lane.upto) if p % 10 != number]
-                said = UnorderedAck(
+                unordered_ack = UnorderedAck(
                     partition=partition,
                     group_id=group.id,
                     token=taken.token,
                     done=good,
                     nacks=[Nack(p, charge=True, error="x") for p in bad],
                 )
-                [acked] = await store.messages.ack([said])
+                [acked] = await store.messages.ack([unordered_ack])
                 assert (acked.lost, acked.finished) == ([], [])
                 done.extend((partition, p) for p, _ in good)
 
@@ -410,7 +412,7 @@ async def test_numbers_of_an_unordered_queue_are_of_its_messages(harness: Harnes
     group = await harness.group(queue)
     await harness.push(queue, list(range(10)))
     taken = await harness.pop(queue, group, batch=6)
-    await apply_unordered(harness, said(taken, 1, 2, nacks=[Nack(4, charge=True, error="x", delay_ms=1_000)]))
+    await apply_unordered(harness, unordered_ack(taken, 1, 2, nacks=[Nack(4, charge=True, error="x", delay_ms=1_000)]))
     lane = await harness.lane(group)
     assert (lane.committed, lane.skipped, lane.in_flight) == (0, 2, 3)
     [stats] = await harness.store.statistics.queues([queue.id])
@@ -432,9 +434,9 @@ async def test_what_one_call_says_of_a_claim_in_several_verdicts_is_applied_one_
     fails = [Nack(position, charge=True, error="x") for position in (2, 6)]
     acked = await harness.store.messages.ack(
         [
-            *(said(whole, (0, 2), (3, 5)), said(whole, nacks=fails[:1])),
-            *(said(cut, 5), said(cut, (5, 7)), said(cut, nacks=fails[1:])),
-            *(said(twice, (10, 15)), said(twice, (10, 15))),
+            *(unordered_ack(whole, (0, 2), (3, 5)), unordered_ack(whole, nacks=fails[:1])),
+            *(unordered_ack(cut, 5), unordered_ack(cut, (5, 7)), unordered_ack(cut, nacks=fails[1:])),
+            *(unordered_ack(twice, (10, 15)), unordered_ack(twice, (10, 15))),
         ]
     )
     assert [one.state for one in acked] == ["ok"] * 7
@@ -445,7 +447,9 @@ async def test_what_one_call_says_of_a_claim_in_several_verdicts_is_applied_one_
     assert [(one.first, one.upto) for one in held] == [(7, 10)]
     again = await harness.pop(queue, batch=3)
     assert (again.data, [lane.attempts for lane in again.lanes]) == ([2, 15, 16], [1, 0])
-    acked = await harness.store.messages.ack([said(cut, (7, 10)), said(again, 2), said(again, (15, 17))])
+    acked = await harness.store.messages.ack(
+        [unordered_ack(cut, (7, 10)), unordered_ack(again, 2), unordered_ack(again, (15, 17))]
+    )
     assert [(one.state, one.finished, one.released) for one in acked] == [("ok", [], True)] * 3
     assert (await harness.lane(again.group)).committed == 17
     assert await drain(harness, queue, again.group) == [17, 18, 19]

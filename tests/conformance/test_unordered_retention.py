@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.harness import Harness
 from tests.conformance.test_retention import run, total
-from tests.conformance.test_unordered import apply_unordered, drain, finish, said, unordered
+from tests.conformance.test_unordered import apply_unordered, drain, finish, unordered, unordered_ack
 
 
 async def test_a_claimed_message_does_not_go_and_its_holder_may_finish_it(harness: Harness) -> None:
@@ -40,7 +40,7 @@ async def test_of_a_claim_that_is_half_acked_only_the_open_half_expires(harness:
     queue = await unordered(harness, retention_enabled=True, retention_seconds=60, lease_seconds=10, max_size=10)
     await harness.push(queue, [1, 2, 3, 4])
     taken = await harness.pop(queue, batch=4)
-    await apply_unordered(harness, said(taken, 1, 3))
+    await apply_unordered(harness, unordered_ack(taken, 1, 3))
     harness.clock.advance(120)
     assert total(await run(harness), queue, "retention") == 4
     assert await harness.store.queues.depth(queue.id) == 0

@@ -28,7 +28,7 @@ async def apply(client: Client, api: Api, said: str = "", *, queue: str = "Event
     await client.apply_spec(msgspec.json.encode(compiled(text).spec), consent=True)
 
 
-async def told(broker: BrokerProcess, what: str) -> None:
+async def report(broker: BrokerProcess, what: str) -> None:
     async with asyncio.timeout(60):
         while not any(what in line for line in broker.log):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -59,7 +59,7 @@ async def test_a_poller_begins_changes_and_ends_with_the_spec_in_force(
             assert await events(client, "Others", 1) == {"4": 1}
             assert "authorization" not in api.asked[-1].headers
             await apply(client, api, 'token_env: "SHOP_TOKEN"')
-            await told(broker, "poller 'Shop' is not run: a spec may not name the environment variable SHOP_TOKEN")
+            await report(broker, "poller 'Shop' is not run: a spec may not name the environment variable SHOP_TOKEN")
             await apply(client, api)
             api.records[5] = {"id": 5}
             assert await events(client, "Events", 1) == {"5": 1}
@@ -77,7 +77,7 @@ async def test_a_poller_reaches_what_the_broker_may_and_runs_only_where_it_is_to
         with broker_process(f"sqlite:///{tmp_path}/queue.db") as broker:
             async with Client(broker.url) as client:
                 await apply(client, api)
-            await told(broker, "outbound_allow")
+            await report(broker, "outbound_allow")
             assert broker.stop() == 0
         with broker_process(f"sqlite:///{tmp_path}/queue.db", *ALLOW, "--no-pollers") as broker:
             assert broker.stop() == 0
@@ -96,7 +96,7 @@ async def test_pollers_of_a_spec_in_force_are_run_once_whatever_the_number_of_br
         async with Api(30) as api, Client(first.url) as client:
             await apply(client, api)
             assert set((await events(client, "Events", 30)).values()) == {1}
-            await told(second, "is being read by another poller")
+            await report(second, "is being read by another poller")
             first.stop()
             api.records[31] = {"id": 31}
             async with Client(second.url) as other:

@@ -82,14 +82,14 @@ class Agreement(Transactions):
     def _same_dead_letters(self, letters: Sequence[DeadLetter], model: Queue) -> None:
         times = [letter.failed_at for letter in letters]
         assert times == sorted(times, reverse=True)
-        told = [
+        shown = [
             (
                 (le.group, le.partition_name, le.position),
                 (le.error, le.attempts, le.failed_at, le.replayed_at is not None),
             )
             for le in letters
         ]
-        assert sorted(told) == sorted(
+        assert sorted(shown) == sorted(
             ((group, partition, position), letter)
             for group, lanes in model.groups.items()
             for partition, lane in lanes.items()

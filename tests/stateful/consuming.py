@@ -98,7 +98,7 @@ class Consuming(Driver):
             return None
         order = self._order(queue, group, [delivery.partition for delivery in taken], partition)
         expected = model.pop(group, taken.lease, batch, lanes, ends_at, self.now, order)
-        assert [told(delivery) for delivery in taken] == expected
+        assert [taken_of(delivery) for delivery in taken] == expected
         assert all((d.queue, d.group, d.lease) == (queue, group, taken.lease) for d in taken)
         assert bool(taken.lease) == (bool(expected) and ends_at > 0)
         if not expected:
@@ -161,8 +161,8 @@ class Consuming(Driver):
         message = delivery.partition, delivery.transaction_id
         return Word(*message, status, batch.lease, error, delay_ms, delivery.position)
 
-    def words(self, batch: Batch, said: Sequence[str | None]) -> list[Word]:
-        pairs = zip(range(len(batch.deliveries)), said, strict=False)
+    def words(self, batch: Batch, verdicts: Sequence[str | None]) -> list[Word]:
+        pairs = zip(range(len(batch.deliveries)), verdicts, strict=False)
         return [self.word(batch, index, status) for index, status in pairs if status is not None]
 
     def ack_deliveries(self, batch: Batch, count: int, status: AckStatus, delay_ms: int | None) -> None:
@@ -218,7 +218,7 @@ def answer_of(outcome: AckOutcome) -> Answer:
     return Answer(outcome.code, outcome.noop, outcome.dead_lettered, outcome.lease_released)
 
 
-def told(delivery: Delivery) -> Taken:
+def taken_of(delivery: Delivery) -> Taken:
     data = bytes(delivery.data)
     message = Message(delivery.id, delivery.transaction_id, data, delivery.created_at)
     return delivery.partition, delivery.position, message, delivery.attempts

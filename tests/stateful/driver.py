@@ -91,7 +91,7 @@ class Driver(Losing):
             for unit in self._units(mine):
                 ids = [(outcome.message_id or "", outcome.transaction_id) for _, outcome in unit]
                 answers = model.push([model_item(item) for item, _ in unit], ids, self.now)
-                assert [as_told(outcome) for _, outcome in unit] == answers
+                assert [answer_to(outcome) for _, outcome in unit] == answers
             for item, outcome in mine:
                 assert item.transaction_id in (None, outcome.transaction_id)
                 if not repeated:
@@ -123,5 +123,5 @@ def model_item(item: PushItem) -> Item:
     return item.partition, item.transaction_id, item.payload
 
 
-def as_told(outcome: PushOutcome) -> tuple[str, str, int]:
+def answer_to(outcome: PushOutcome) -> tuple[str, str, int]:
     return outcome.status, outcome.message_id or "", -1 if outcome.position is None else outcome.position

@@ -26,7 +26,7 @@ partitions = st.sampled_from(["a", "a", "b", "c"])
 groups = st.sampled_from([QUEUE_MODE, QUEUE_MODE, "audit"])
 picks = st.sampled_from([0, 0, 0, 0, 1, 2, 5])
 statuses = st.sampled_from(["completed", "failed", "retry", "dlq", "success"])
-said = st.lists(st.none() | statuses, min_size=1, max_size=5)
+verdicts = st.lists(st.none() | statuses, min_size=1, max_size=5)
 options = st.fixed_dictionaries(
     {
         "lease_seconds": st.sampled_from([60, 5]),
@@ -97,12 +97,12 @@ class QueueMachine(Agreement):
             mode=mode if group != QUEUE_MODE else "all",
         )
 
-    @rule(queue=queues, group=groups, batch=st.integers(1, 5), lanes=st.integers(1, 3), said=said)
-    def work(self, queue: str, group: str, batch: int, lanes: int, said: list[str | None]) -> None:
+    @rule(queue=queues, group=groups, batch=st.integers(1, 5), lanes=st.integers(1, 3), verdicts=verdicts)
+    def work(self, queue: str, group: str, batch: int, lanes: int, verdicts: list[str | None]) -> None:
         """Pop, and speak of the messages at once."""
         self.supply(queue, group)
         if taken := self.take(queue, group, batch=batch, lanes=lanes):
-            self.ack_words(taken, self.words(taken, said))
+            self.ack_words(taken, self.words(taken, verdicts))
 
     @rule(queue=queues, group=groups, batch=st.integers(1, 3))
     def consumer_dies(self, queue: str, group: str, batch: int) -> None:
@@ -119,10 +119,10 @@ class QueueMachine(Agreement):
             delay_ms = delay_ms if status in ("failed", "retry") else None
             self.ack_deliveries(batch, count, status, delay_ms)
 
-    @rule(pick=picks, said=said, backwards=st.booleans())
-    def ack_each_in_its_way(self, pick: int, said: list[str | None], backwards: bool) -> None:
+    @rule(pick=picks, verdicts=verdicts, backwards=st.booleans())
+    def ack_each_in_its_way(self, pick: int, verdicts: list[str | None], backwards: bool) -> None:
         if batch := self.picked(pick):
-            words = self.words(batch, said)
+            words = self.words(batch, verdicts)
             self.ack_words(batch, words[::-1] if backwards else words)
 
     @rule(pick=picks, status=statuses, what=st.sampled_from(["no lease", "newest", "nobody", "another group"]))
@@ -165,10 +165,10 @@ class QueueMachine(Agreement):
                     lane.rest(self.now)
             self.drop_leases(batch)
 
-    @rule(pick=picks, said=said, pushed=st.lists(choices, max_size=3))
-    def transaction(self, pick: int, said: list[str | None], pushed: list[Choice]) -> None:
+    @rule(pick=picks, verdicts=verdicts, pushed=st.lists(choices, max_size=3))
+    def transaction(self, pick: int, verdicts: list[str | None], pushed: list[Choice]) -> None:
         if batch := self.picked(pick):
-            self.transact(batch, self.words(batch, said), self.items(pushed))
+            self.transact(batch, self.words(batch, verdicts), self.items(pushed))
 
     @rule(
         queue=queues,

@@ -96,13 +96,13 @@ class Lane:  # one partition as one group sees it
         lease, holder, held = words[0].lease, self.lease, self.ends_at > now
         before, end = self.committed, len(self.log)
         newest = {message.tx: at for at, message in enumerate(self.log)}
-        told = [newest.get(word.tx, end) if word.position is None else word.position for word in words]
+        positions = [newest.get(word.tx, end) if word.position is None else word.position for word in words]
         if lease is not None and not (held and lease == self.lease):
-            over = all(at < before or at in self.ahead for at in told)
+            over = all(at < before or at in self.ahead for at in positions)
             again = lease == self.ended and over and all(w.status in DONE for w in words)
             return [Answer(noop=True) if again else Answer("lease_lost") for w in words]
         answers, nacked, ended = [Answer("unresolvable")] * len(words), False, set(self.ahead)
-        for at, index in sorted((at, i) for i, at in enumerate(told) if at < (self.upto if lease else end)):
+        for at, index in sorted((at, i) for i, at in enumerate(positions) if at < (self.upto if lease else end)):
             word, status = words[index], words[index].status
             if at < before or at in ended:
                 answers[index] = Answer(noop=True) if status in DONE else Answer("committed")

@@ -15,7 +15,7 @@ from fairlane.model.outcome import AckOutcome, AckStatus, PushOutcome
 from fairlane.model.segment import ids_of
 from fairlane.store.values import DeadFilter, Stored
 from tests.stateful.consuming import Batch, Consuming, answer_of
-from tests.stateful.driver import as_told, model_item
+from tests.stateful.driver import answer_to, model_item
 from tests.stateful.losses import Lost
 from tests.stateful.model import Message, Word
 
@@ -79,10 +79,12 @@ class Transactions(Consuming):
         if answers and all(answer.noop for answer in answers):  # an earlier try was applied, and pushed its own
             refused += [len(words) + at for at, (status, *_) in expected.items() if status == "queued"]
         if outcomes and not refused:
-            told = [answer_of(o) for o in outcomes if isinstance(o, AckOutcome)]
+            answered = [answer_of(o) for o in outcomes if isinstance(o, AckOutcome)]
             again = copy.deepcopy(self.models[batch.queue]) if lost.happened else None
-            assert told == answers or (again and told == again.ack(batch.group, words, self.now, transaction=True))
-            assert [as_told(outcome) for outcome in pushed] == [expected[at] for at in range(len(items))]
+            assert answered == answers or (
+                again and answered == again.ack(batch.group, words, self.now, transaction=True)
+            )
+            assert [answer_to(outcome) for outcome in pushed] == [expected[at] for at in range(len(items))]
         return refused
 
     def replay(self, queue: str) -> None:

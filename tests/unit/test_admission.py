@@ -248,6 +248,6 @@ def test_a_request_that_waits_for_a_locked_partition_too_is_told_of_operations_w
     stored = PushOutcome("queued", "2")
     flush.settle(locked, (0, 1), stored)
     flush.tell_left_out()
-    told = flush.outcomes[0]
-    assert isinstance(told, MetOperations)
-    assert (told.indexes, told.outcomes[1]) == ([0], stored)
+    public_text = flush.outcomes[0]
+    assert isinstance(public_text, MetOperations)
+    assert (public_text.indexes, public_text.outcomes[1]) == ([0], stored)

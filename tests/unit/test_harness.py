@@ -205,5 +205,5 @@ def test_child_processes_can_be_interrupted_also_where_the_run_cannot() -> None:
         "import signal, subprocess, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); import tests.conftest; "
         f"subprocess.run([sys.executable, '-c', {child!r}], check=True)"
     )
-    told = subprocess.run([sys.executable, "-c", run], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    assert told.stdout == "False\n"
+    public_text = subprocess.run([sys.executable, "-c", run], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    assert public_text.stdout == "False\n"

@@ -25,8 +25,8 @@ async def test_sessions_are_ended_that_do_nothing_inside_a_transaction_or_whose_
         rows = await broker.store._database.read(SETTINGS, NAMES)  # type: ignore[attr-defined]
         assert [tuple(row) for row in rows] == [(NAMES[1], "5000"), (NAMES[0], "5000")]
         # Over a socket of this machine they count for nothing, and are shown as such.
-        told = "SELECT name FROM pg_settings WHERE name LIKE 'tcp\\_%' AND source = 'client' ORDER BY name"
-        rows = await broker.store._database.read(told)  # type: ignore[attr-defined]
+        public_text = "SELECT name FROM pg_settings WHERE name LIKE 'tcp\\_%' AND source = 'client' ORDER BY name"
+        rows = await broker.store._database.read(public_text)  # type: ignore[attr-defined]
         assert [row[0] for row in rows] == [
             *("tcp_keepalives_count", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout"),
         ]

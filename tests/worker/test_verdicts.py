@@ -18,7 +18,7 @@ def item(
     return AckItem(transaction_id=name, partition=partition, status=status, lease=lease, result=result or None)
 
 
-def told(*items: AckItem, ordered: bool = True) -> list[str]:
+def sent(*items: AckItem, ordered: bool = True) -> list[str]:
     claim = Claim(Batch("l", [], ordered=ordered))
     needed, claims = _needed([Verdicts(claim, [], [one], []) for one in items])
     assert claims == [claim] * len(needed)
@@ -26,8 +26,8 @@ def told(*items: AckItem, ordered: bool = True) -> list[str]:
 
 
 def test_of_messages_that_are_done_in_a_row_the_last_of_each_lane_is_told() -> None:
-    assert told(item("a"), item("b"), item("x", OTHER), item("c"), item("y", OTHER)) == ["c", "y"]
-    assert told(item("a"), item("b", lease="m")) == ["a", "b"], "each lease is acked for itself"
+    assert sent(item("a"), item("b"), item("x", OTHER), item("c"), item("y", OTHER)) == ["c", "y"]
+    assert sent(item("a"), item("b", lease="m")) == ["a", "b"], "each lease is acked for itself"
 
 
 def test_only_who_speaks_for_others_says_so() -> None:
@@ -38,13 +38,13 @@ def test_only_who_speaks_for_others_says_so() -> None:
 
 
 def test_what_is_more_than_done_is_told_and_nothing_is_taken_to_be_done_with_it() -> None:
-    assert told(item("a"), item("b", status="failed"), item("c")) == ["a", "b", "c"]
-    assert told(item("a"), item("b", status="dlq"), item("c"), item("d")) == ["a", "b", "d"]
-    assert told(item("a"), item("b", result=b"1"), item("c")) == ["a", "b", "c"]
+    assert sent(item("a"), item("b", status="failed"), item("c")) == ["a", "b", "c"]
+    assert sent(item("a"), item("b", status="dlq"), item("c"), item("d")) == ["a", "b", "d"]
+    assert sent(item("a"), item("b", result=b"1"), item("c")) == ["a", "b", "c"]
 
 
 def test_each_message_of_an_unordered_queue_is_told() -> None:
-    assert told(item("a"), item("b"), item("c"), ordered=False) == ["a", "b", "c"]
+    assert sent(item("a"), item("b"), item("c"), ordered=False) == ["a", "b", "c"]
 
 
 def test_a_pop_looks_at_about_as_many_lanes_as_it_needs() -> None:

@@ -57,11 +57,11 @@ class Calls:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """One call; `json` is sent as the body. Raises Unavailable when no answer came at all."""
-        told = {**self._headers, **(headers or {})}
+        sent = {**self._headers, **(headers or {})}
         if json is not msgspec.UNSET:
             body = msgspec.json.encode(json)
-            told.setdefault("Content-Type", "application/json")
-        return await self._outbound.sender.send(method, url, headers=told, body=body)
+            sent.setdefault("Content-Type", "application/json")
+        return await self._outbound.sender.send(method, url, headers=sent, body=body)
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
         return await self.request("GET", url, headers=headers)

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, print_json, say
+from fairlane.cli.output import AsJson, echo, print_json
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import QUEUE_MODE
@@ -72,12 +72,12 @@ def ack(
         outcomes = [outcome for name, items in groups.items() for outcome in client.ack_many(items, group=name)]
     refused = [outcome for outcome in outcomes if not outcome.success]
     if json:
-        said = [{"transactionId": one.transaction_id, "success": one.success, "error": one.error} for one in outcomes]
-        print_json(said)
+        shown = [{"transactionId": one.transaction_id, "success": one.success, "error": one.error} for one in outcomes]
+        print_json(shown)
     else:
         for outcome in refused:
-            say(f"{outcome.transaction_id}: {outcome.error}")
-        say(f"{len(outcomes) - len(refused)} of {len(outcomes)} said to be {status}.")
+            echo(f"{outcome.transaction_id}: {outcome.error}")
+        echo(f"{len(outcomes) - len(refused)} of {len(outcomes)} said to be {status}.")
     if refused:
         raise typer.Exit(1)
 

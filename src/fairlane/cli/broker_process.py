@@ -73,7 +73,7 @@ async def _serve(
     from fairlane.http.siblings import Siblings
     from fairlane.outbound.addresses import Allowed
 
-    stop = _until_told(number)
+    stop = _stop_event(number)
     descriptors = raise_descriptor_limit()
     if descriptors < settings.connections_max + 100:
         log.warning("the system allows %d open files, fewer than connections_max needs", descriptors)
@@ -154,25 +154,25 @@ def _options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _until_told(number: int | None) -> asyncio.Event:
+def _stop_event(number: int | None) -> asyncio.Event:
     """An event for being told to stop, which also starts the clock."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def tell() -> None:
+    def request_stop() -> None:
         if not stop.is_set():
             stop.set()
             loop.call_later(GIVE_UP_SECONDS, _give_up)
 
-    def hear() -> None:
+    def on_input() -> None:
         if not os.read(0, 1024):
             loop.remove_reader(0)
-            tell()
+            request_stop()
 
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, tell)
+        loop.add_signal_handler(signal_number, request_stop)
     if number is not None:
-        loop.add_reader(0, hear)
+        loop.add_reader(0, on_input)
     return stop
 
 
@@ -187,7 +187,7 @@ def main() -> None:
     log_as(task.settings.log_format, worker=task.number)
     sockets = [socket.socket(fileno=number) for number in task.sockets]
     try:
-        run(task.settings, sockets, ready=lambda: _say(READY), number=task.number)
+        run(task.settings, sockets, ready=lambda: _notify(READY), number=task.number)
     except FairlaneError as error:
         log.error("%s", error)
         sys.exit(TRY_AGAIN if error.retryable else REFUSED)
@@ -204,7 +204,7 @@ def _first_line() -> bytes:
     return line
 
 
-def _say(what: bytes) -> None:
+def _notify(what: bytes) -> None:
     os.write(1, what)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
+from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table, shown_time
 from fairlane.errors import InvalidRequest
 
 app = typer.Typer(help="List, replay and purge dead letters.", no_args_is_help=True)
@@ -71,7 +71,7 @@ def replay(
     if json:
         print_json([{"id": id, "messageId": message} for id, message in replayed])
     else:
-        say(f"Replayed {_letters(len(replayed))} of {queue}.")
+        echo(f"Replayed {_letters(len(replayed))} of {queue}.")
 
 
 @app.command()
@@ -94,7 +94,7 @@ def purge(
     if json:
         print_json({"queue": queue, "purged": purged})
     else:
-        say(f"Purged {_letters(purged)} of {queue}.")
+        echo(f"Purged {_letters(purged)} of {queue}.")
 
 
 def _choose(ids: list[str] | None, every: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say
+from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Seek
 from fairlane.model.names import QUEUE_MODE
@@ -64,7 +64,7 @@ def seek(
     if json:
         print_json({"queue": queue, "group": group, "partitions": moved})
     else:
-        say(f"Group {group} moved in {moved} {'partition' if moved == 1 else 'partitions'} of {queue}.")
+        echo(f"Group {group} moved in {moved} {'partition' if moved == 1 else 'partitions'} of {queue}.")
 
 
 @app.command()
@@ -76,7 +76,7 @@ def delete(queue: Queue, group: Group, yes: Yes = False, server: Server = DEFAUL
     if json:
         print_json({"queue": queue, "group": group, "partitions": partitions})
     else:
-        say(f"Group {group} of {queue} is gone.")
+        echo(f"Group {group} of {queue} is gone.")
 
 
 def _target(to: str) -> Seek:

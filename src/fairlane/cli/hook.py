@@ -92,7 +92,7 @@ def try_webhook(
         answer = hook_test.send(sent)
         mapped = spec.queues[spec.webhooks[webhook].queue or ""].map_to if spec.webhooks[webhook].queue else None
         end = hook_test.processed(sent, seconds=wait) if answer.status == 202 and mapped and wait > 0 else None
-        message = hook_test.became(client, spec, webhook, answer.told) if answer.status < 300 else None
+        message = hook_test.became(client, spec, webhook, answer.json) if answer.status < 300 else None
     _show(sent, answer, message, end, json=json)
     if answer.status >= 300:
         raise typer.Exit(TRY_AGAIN if answer.status in (429, 503) else REFUSED)
@@ -108,7 +108,7 @@ def _body(file: str) -> bytes:
 
 def _show(sent: Delivery, answer: Answer, message: Became | None, end: Answer | None, *, json: bool) -> None:
     if json:
-        shown = {"status": answer.status, "answer": answer.told, "message": message, "end": end and end.told}
+        shown = {"status": answer.status, "answer": answer.json, "message": message, "end": end and end.json}
         print_json(shown | {"added": sent.added})
         return
     lines = [f"sent     {sent.body.decode(errors='replace')}"]
@@ -124,7 +124,7 @@ def _show(sent: Delivery, answer: Answer, message: Became | None, end: Answer | 
             given = msgspec.json.encode(message.command["input"]).decode()
             lines.append(f"command  {message.command['name']} {given}")
     if end is not None:
-        lines.append(f"result   {msgspec.json.encode(end.told.get('result')).decode()}")
+        lines.append(f"result   {msgspec.json.encode(end.json.get('result')).decode()}")
     elif message is not None and message.error is not None:
         lines.append(f"error    {message.error}")
     elif message is not None and message.command is not None:

@@ -45,12 +45,12 @@ class Answer(NamedTuple):
     body: bytes
 
     @property
-    def told(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         try:
-            told = msgspec.json.decode(self.body)
+            answer = msgspec.json.decode(self.body)
         except msgspec.DecodeError:
             return {}
-        return told if isinstance(told, dict) else {}
+        return answer if isinstance(answer, dict) else {}
 
 
 class Became(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -126,12 +126,12 @@ def processed(what: Delivery, *, seconds: float) -> Answer | None:
         time.sleep(_LOOK_SECONDS)
 
 
-def became(client: Client, spec: ir.Spec, webhook: str, told: Mapping[str, Any]) -> Became | None:
+def became(client: Client, spec: ir.Spec, webhook: str, answer: Mapping[str, Any]) -> Became | None:
     """The message of a webhook that was taken; None while it is nowhere to be seen."""
     queue = spec.webhooks[webhook].queue
-    if queue is None or not told.get("message_id"):
+    if queue is None or not answer.get("message_id"):
         return None
-    page = client.messages(queue, transaction_id=f"{webhook}:{told['idempotency_key']}", limit=1)
+    page = client.messages(queue, transaction_id=f"{webhook}:{answer['idempotency_key']}", limit=1)
     if not page.messages:
         return None
     found = client.message(page.messages[0].partition_id, page.messages[0].transaction_id)

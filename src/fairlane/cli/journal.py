@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
+from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table, shown_time
 
 app = typer.Typer(help="Failed entries of the broker's journal, which the store refused.", no_args_is_help=True)
 
@@ -50,7 +50,7 @@ def retry(id: Id, server: Server = DEFAULT, json: AsJson = False) -> None:
     if json:
         print_json(entry)
     else:
-        say(f"Entry {id} waits again, with {entry.messages} messages.")
+        echo(f"Entry {id} waits again, with {entry.messages} messages.")
 
 
 @app.command()
@@ -62,4 +62,4 @@ def discard(id: Id, yes: Yes = False, server: Server = DEFAULT, json: AsJson = F
     if json:
         print_json(entry)
     else:
-        say(f"Discarded entry {id}, with {entry.messages} messages.")
+        echo(f"Discarded entry {id}, with {entry.messages} messages.")

@@ -8,7 +8,7 @@ import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.exits import REFUSED
-from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
+from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table, shown_time
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def retry(
     _choose(ids, queue, every)
     with connected(server) as client:
         settled = client.retry_operations(ids or None, queue=queue)
-    _tell(settled, "waits again", "wait again", json)
+    _show(settled, "waits again", "wait again", json)
 
 
 @app.command()
@@ -119,7 +119,7 @@ def discard(
     confirm(f"Give up {which} and their messages for good?", yes)
     with connected(server) as client:
         settled = client.discard_operations(ids or None, queue=queue)
-    _tell(settled, "is given up", "are given up", json)
+    _show(settled, "is given up", "are given up", json)
 
 
 def _choose(ids: list[str] | None, queue: str | None, every: bool) -> None:
@@ -127,13 +127,13 @@ def _choose(ids: list[str] | None, queue: str | None, every: bool) -> None:
         raise InvalidRequest("name the ids of failed operations, or their --queue, or say --all")
 
 
-def _tell(settled: SettledOperations, one: str, many: str, json: bool) -> None:
+def _show(settled: SettledOperations, one: str, many: str, json: bool) -> None:
     if json:
         print_json(settled)
     else:
-        say(f"{_count(len(settled.done))} {one if len(settled.done) == 1 else many}.")
+        echo(f"{_count(len(settled.done))} {one if len(settled.done) == 1 else many}.")
         for refused in settled.refused:
-            say(f"Not {refused.id}: {refused.error}")
+            echo(f"Not {refused.id}: {refused.error}")
     if settled.refused:
         raise typer.Exit(REFUSED)
 

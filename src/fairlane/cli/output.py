@@ -28,7 +28,7 @@ def print_json(value: Any) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
     """Rows under their column names; numbers to the right. `empty` is said instead, aside, when there are none."""
     if not rows:
-        say(empty)
+        echo(empty)
         return
     from rich.box import SIMPLE_HEAD  # what prints no table does not wait for it
     from rich.table import Table
@@ -75,7 +75,7 @@ def console() -> Console:
     return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 1000)
 
 
-def say(text: str) -> None:
+def echo(text: str) -> None:
     """Something for the person at the terminal, out of the way of what the command prints."""
     typer.echo(text, err=True)
 

@@ -134,12 +134,12 @@ def source_of(
     """What a poller of a spec reads. `variables` gives what environment variables hold."""
     from fairlane.polling import Source
 
-    said = msgspec.structs.asdict(declared)
-    token_env, sweep_seconds = said.pop("token_env"), said.pop("sweep_seconds")
+    fields = msgspec.structs.asdict(declared)
+    token_env, sweep_seconds = fields.pop("token_env"), fields.pop("sweep_seconds")
     if token_env is not None:
-        said["headers"] = {"Authorization": f"Bearer {variables([token_env])[0]}"}
-    said["ignore"] = list(said["ignore"])
-    return Source(name=name, sweep_seconds=sweep_seconds or None, allow_private=allow_private, **said).check()
+        fields["headers"] = {"Authorization": f"Bearer {variables([token_env])[0]}"}
+    fields["ignore"] = list(fields["ignore"])
+    return Source(name=name, sweep_seconds=sweep_seconds or None, allow_private=allow_private, **fields).check()
 
 
 def _header(text: str) -> tuple[str, str]:

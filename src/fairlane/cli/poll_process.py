@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 
-from fairlane.cli.output import say
+from fairlane.cli.output import echo
 from fairlane.polling import Progress, Source, poll
 
 
@@ -18,14 +18,14 @@ def read(source: Source, servers: list[str], *, once: bool, sweep: bool) -> None
 
 
 async def _poll(source: Source, servers: list[str], *, once: bool, sweep: bool) -> None:
-    with _shown(source) as told:
-        polling = asyncio.create_task(poll(source, servers, once=once, sweep=sweep, told=told))
+    with _shown(source) as report:
+        polling = asyncio.create_task(poll(source, servers, once=once, sweep=sweep, report=report))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, polling.cancel)
         await asyncio.wait([polling])
     if not polling.cancelled():
-        say(_sentence(polling.result()))
+        echo(_sentence(polling.result()))
 
 
 @contextlib.contextmanager
@@ -42,10 +42,10 @@ def _shown(source: Source) -> Iterator[Callable[[Progress], None]]:
     with Bars(*columns, console=Console(stderr=True)) as bars:
         bar = bars.add_task(source.queue, total=None)
 
-        def told(progress: Progress) -> None:
+        def report(progress: Progress) -> None:
             bars.update(bar, description=_sentence(progress), completed=progress.records, total=progress.total)
 
-        yield told
+        yield report
 
 
 def _sentence(progress: Progress) -> str:

@@ -110,8 +110,8 @@ class _Sources:
         records = [
             Record(key=one.key, hash=one.hash, data=bytes(one.data), partition=one.partition) for one in page.records
         ]
-        said = {field: getattr(page, field) for field in page.__struct_fields__} | {"records": records}
-        done = await self._sources.commit(self._tenant, name, Commit(**said))
+        fields = {field: getattr(page, field) for field in page.__struct_fields__} | {"records": records}
+        done = await self._sources.commit(self._tenant, name, Commit(**fields))
         return SourceCommitted(**msgspec.structs.asdict(done))
 
 

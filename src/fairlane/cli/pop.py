@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Line, moment, print_line, say
+from fairlane.cli.output import AsJson, Line, echo, moment, print_line
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.names import QUEUE_MODE
@@ -59,7 +59,7 @@ def pop(
         if ack:
             client.ack(popped)
     if not popped:
-        say(f"There is nothing to take from {queue}.")
+        echo(f"There is nothing to take from {queue}.")
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, print_json, say
+from fairlane.cli.output import AsJson, echo, print_json
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import DEFAULT_PARTITION
@@ -83,13 +83,13 @@ def push(
     if outcome.error is not None:
         raise outcome.error
     if json:
-        told = {"status": outcome.status, "transactionId": outcome.transaction_id, "messageId": outcome.message_id}
-        print_json(told | ({"operationId": outcome.operation_id} if outcome.operation_id else {}))
+        shown = {"status": outcome.status, "transactionId": outcome.transaction_id, "messageId": outcome.message_id}
+        print_json(shown | ({"operationId": outcome.operation_id} if outcome.operation_id else {}))
     elif outcome.status == "buffered":
         where = f"operation {outcome.operation_id}" if outcome.operation_id else "in the broker's journal"
-        say(f"{operation_text(outcome)} ({where})")
+        echo(f"{operation_text(outcome)} ({where})")
     else:
-        say(f"{outcome.status} as {outcome.message_id}")
+        echo(f"{outcome.status} as {outcome.message_id}")
 
 
 def operation_text(outcome: PushOutcome) -> str:
@@ -123,14 +123,14 @@ def _push_file(server: str, file: Path, blank: PushItem, json: bool) -> None:
                 _push_chunk(client, items, tally)
                 progress.update(task, completed=read)
         except FairlaneError as error:
-            say(f"Pushed {tally} to {blank.queue} before this:")
+            echo(f"Pushed {tally} to {blank.queue} before this:")
             raise error
     if json:
         print_json({"queue": blank.queue, "pushed": tally.pushed})
     else:
-        say(f"Pushed {tally} to {blank.queue}.")
+        echo(f"Pushed {tally} to {blank.queue}.")
         if tally.operations:
-            say(f"{tally.operations} of them wait for a busy broker: {tally.last_operation}.")
+            echo(f"{tally.operations} of them wait for a busy broker: {tally.last_operation}.")
 
 
 def _push_chunk(client: Client, items: list[PushItem], tally: _Tally) -> None:

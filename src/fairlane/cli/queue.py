@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
+from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table, shown_time
 from fairlane.errors import AlreadyExists, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
 from fairlane.model.queue import QueueOptions
@@ -80,7 +80,7 @@ def show(queue: Name, server: Server = DEFAULT, json: AsJson = False) -> None:
         for partition in detail.partitions
     ]
     if detail.next is not None:
-        say(f"Of its partitions the first {len(rows)}; the last row counts all.")
+        echo(f"Of its partitions the first {len(rows)}; the last row counts all.")
     columns = ("partition", "pending", "leased", "finished", "dead", "stored", "last message")
     print_table(columns, [*rows, ("all", *_counts(detail.totals), "")], empty="")
 
@@ -116,7 +116,7 @@ def create(
     if json:
         print_json({"queue": queue, "options": msgspec.structs.asdict(configured)})
     else:
-        say(f"Queue {queue} is there.")
+        echo(f"Queue {queue} is there.")
 
 
 @app.command("set")
@@ -134,7 +134,7 @@ def set_options(
     if json:
         print_json({"queue": queue, "options": msgspec.structs.asdict(configured)})
     else:
-        say(f"Queue {queue} has {', '.join(option)}.")
+        echo(f"Queue {queue} has {', '.join(option)}.")
 
 
 @app.command()
@@ -155,7 +155,7 @@ def clear(
     if json:
         print_json({"queue": queue, "partition": partition, "cleared": cleared})
     else:
-        say(f"{cleared} {'message' if cleared == 1 else 'messages'} taken out of {what}.")
+        echo(f"{cleared} {'message' if cleared == 1 else 'messages'} taken out of {what}.")
 
 
 Group = Annotated[str | None, typer.Option(help="Only this group.", show_default=False)]
@@ -174,7 +174,7 @@ def pause(
     if json:
         print_json({"queue": queue, "group": group, "partition": partition, "paused": True})
     else:
-        say(f"{_part(queue, group, partition)} is paused.")
+        echo(f"{_part(queue, group, partition)} is paused.")
 
 
 @app.command()
@@ -197,9 +197,9 @@ def resume(
     if json:
         print_json({"queue": queue, "group": group, "partition": partition, "resumed": resumed})
     elif lanes:
-        say(f"{resumed} {'lane' if resumed == 1 else 'lanes'} of {queue} resumed.")
+        echo(f"{resumed} {'lane' if resumed == 1 else 'lanes'} of {queue} resumed.")
     else:
-        say(f"{_part(queue, group, partition)} {'goes on.' if resumed else 'was not paused.'}")
+        echo(f"{_part(queue, group, partition)} {'goes on.' if resumed else 'was not paused.'}")
 
 
 @app.command()
@@ -216,7 +216,7 @@ def explain(
     if json:
         print_json(explained)
     else:
-        say(explained.sentence)
+        echo(explained.sentence)
 
 
 @app.command()
@@ -247,7 +247,7 @@ def cancel(
     if json:
         print_json({"queue": queue, "partition": partition, "id": id, "cancelled": True})
     else:
-        say(f"Message {id} of {queue} will not come.")
+        echo(f"Message {id} of {queue} will not come.")
 
 
 def _part(queue: str, group: str | None, partition: str | None) -> str:
@@ -266,7 +266,7 @@ def delete(queue: Name, yes: Yes = False, server: Server = DEFAULT, json: AsJson
     if json:
         print_json({"queue": queue, "deleted": True})
     else:
-        say(f"Queue {queue} is gone.")
+        echo(f"Queue {queue} is gone.")
 
 
 def _found(client: Client, queue: str) -> QueueDetail | None:

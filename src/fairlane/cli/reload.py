@@ -16,18 +16,18 @@ log = logging.getLogger("fairlane.worker")
 
 def run_again(command: list[str], directory: Path) -> int:
     """Run the command, and again after each change below the directory, until a signal; its last exit code."""
-    told: list[int] = []
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: told.append(number))
+        signal.signal(number, lambda number, _: signals.append(number))
     while True:
         seen = _sources(directory)
         process = subprocess.Popen(command)  # noqa: S603  # our own command, as it was given
-        while not told and _sources(directory) == seen:
+        while not signals and _sources(directory) == seen:
             time.sleep(_LOOK_SECONDS)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         code = process.wait()
-        if told:
+        if signals:
             return code
         log.info("a source file changed; starting again")
 

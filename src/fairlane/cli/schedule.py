@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
+from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table, shown_time
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def define(
     if json:
         print_json(schedule)
     else:
-        say(f"Schedule {name} ticks next at {shown_time(schedule.next_at)}.")
+        echo(f"Schedule {name} ticks next at {shown_time(schedule.next_at)}.")
 
 
 @app.command()
@@ -108,7 +108,7 @@ def pause(name: Name, server: Server = DEFAULT) -> None:
     """Let a schedule tick no more until it is resumed."""
     with connected(server) as client:
         client.pause_schedule(name)
-    say(f"Schedule {name} is paused.")
+    echo(f"Schedule {name} is paused.")
 
 
 @app.command()
@@ -116,7 +116,7 @@ def resume(name: Name, server: Server = DEFAULT) -> None:
     """Let a paused schedule go on with its next tick."""
     with connected(server) as client:
         schedule = client.resume_schedule(name)
-    say(f"Schedule {name} ticks next at {shown_time(schedule.next_at)}.")
+    echo(f"Schedule {name} ticks next at {shown_time(schedule.next_at)}.")
 
 
 @app.command()
@@ -124,7 +124,7 @@ def run(name: Name, server: Server = DEFAULT) -> None:
     """Push the message of a schedule once, now."""
     with connected(server) as client:
         client.run_schedule(name)
-    say(f"Schedule {name} has run.")
+    echo(f"Schedule {name} has run.")
 
 
 @app.command()
@@ -133,7 +133,7 @@ def delete(name: Name, yes: Yes = False, server: Server = DEFAULT) -> None:
     confirm(f"Delete schedule {name}?", yes)
     with connected(server) as client:
         deleted = client.delete_schedule(name)
-    say(f"Schedule {name} is gone." if deleted else f"There is no schedule {name}.")
+    echo(f"Schedule {name} is gone." if deleted else f"There is no schedule {name}.")
 
 
 def _when(schedule: Schedule) -> str:

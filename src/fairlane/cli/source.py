@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, say, shown_time
+from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table, shown_time
 
 app = typer.Typer(help="List and forget sources, which `fairlane poll` reads.", no_args_is_help=True)
 
@@ -35,4 +35,4 @@ def delete(name: Name, server: Server = DEFAULT, yes: Yes = False) -> None:
     confirm(f"Forget source {name} and what is known of its records?", yes)
     with connected(server) as client:
         deleted = client.delete_source(name)
-    say(f"Source {name} is gone." if deleted else f"There is no source {name}.")
+    echo(f"Source {name} is gone." if deleted else f"There is no source {name}.")

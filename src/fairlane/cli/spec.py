@@ -13,7 +13,7 @@ import typer
 
 from fairlane.cli.connection import DEFAULT, Server, connected
 from fairlane.cli.exits import REFUSED
-from fairlane.cli.output import AsJson, Yes, confirm, print_json, print_table, printable, say, shown_time
+from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table, printable, shown_time
 from fairlane.errors import InvalidRequest, SpecError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check(file: File) -> None:
         "poller": len(spec.pollers),
     }
     declared = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
-    say(f"{spec.app} is well: {declared or 'nothing is declared'}.")
+    echo(f"{spec.app} is well: {declared or 'nothing is declared'}.")
 
 
 @app.command("compile")
@@ -105,7 +105,7 @@ def apply_file(file: File, yes: Yes = False, server: Server = DEFAULT, json: AsJ
         print_json(applied)
     else:
         done = "is in force" if applied.changes else "was in force already"
-        say(f"{applied.app} {done}: version {applied.version}, {applied.hash[:12]}.")
+        echo(f"{applied.app} {done}: version {applied.version}, {applied.hash[:12]}.")
 
 
 @app.command("versions")
@@ -182,7 +182,7 @@ def fmt(
             sys.stdout.write(after)
         elif after != before:
             changed = True
-            say(f"{file} would change." if check else f"{file} is formatted.")
+            echo(f"{file} would change." if check else f"{file} is formatted.")
             if not check:
                 _replace(Path(file), after)
     if check and changed:
@@ -202,9 +202,9 @@ def _print_plan(planned: SpecPlan) -> None:
     from fairlane.spec.plan import Change
 
     if planned.drift:
-        say("Changed otherwise since it was last applied:")
+        echo("Changed otherwise since it was last applied:")
         _print_changes(msgspec.convert(planned.drift, list[Change]))
-        say("To be changed now:")
+        echo("To be changed now:")
     _print_changes(msgspec.convert(planned.changes, list[Change]))
 
 
@@ -214,7 +214,7 @@ def _print_changes(changes: list[Change]) -> None:
     if changes:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in render(changes).splitlines()))
     else:
-        say("Nothing changes.")
+        echo("Nothing changes.")
 
 
 def _document(file: str) -> Spec:
@@ -247,7 +247,7 @@ def compiled(file: str) -> Spec:
     if found:
         _refuse(found)
     for warning in warnings(read):
-        say(f"warning: {warning.render()}")
+        echo(f"warning: {warning.render()}")
     return read.spec
 
 
@@ -263,9 +263,9 @@ def _formatted(file: str, text: str) -> str:
 
 def _refuse(problems: list[SpecError]) -> NoReturn:
     for problem in problems:
-        say(problem.render())
+        echo(problem.render())
     if len(problems) > 1:
-        say(f"{len(problems)} problems.")
+        echo(f"{len(problems)} problems.")
     raise typer.Exit(REFUSED)
 
 

@@ -94,21 +94,21 @@ def _mistake(module: str, error: Exception) -> str:
 
 
 def _on_signals(worker: Worker) -> None:
-    told = False
+    stopping = False
 
-    def tell(number: int) -> None:
-        nonlocal told
-        if told:
+    def on_signal(number: int) -> None:
+        nonlocal stopping
+        if stopping:
             log.warning("ending at once")
             logging.shutdown()
             os._exit(128 + number)
-        told = True
+        stopping = True
         log.info("stopping: finishing what runs")
         worker.stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, tell, number)
+        loop.add_signal_handler(number, on_signal, number)
 
 
 async def _watched(worker: Worker, servers: list[str]) -> None:

@@ -31,10 +31,10 @@ class Reply(msgspec.Struct, frozen=True):
         """This reply if it tells of success. Overloaded, Unavailable or FairlaneError otherwise."""
         if self.status < 400:
             return self
-        said = f"the server answered {self.status}: {self.body[:200].decode(errors='replace')}"
+        text = f"the server answered {self.status}: {self.body[:200].decode(errors='replace')}"
         if self.status == 429:
-            raise Overloaded(said, retry_after=seconds_of(self.headers.get("Retry-After")) or 5.0)
-        raise Unavailable(said) if self.status >= 500 else FairlaneError(said)
+            raise Overloaded(text, retry_after=seconds_of(self.headers.get("Retry-After")) or 5.0)
+        raise Unavailable(text) if self.status >= 500 else FairlaneError(text)
 
 
 class Sender:

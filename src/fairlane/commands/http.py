@@ -21,7 +21,7 @@ STANDARD = PRESETS["standard_webhooks"]
 RETRY_AFTER_SECONDS_MAX = 3600.0
 _AGAIN = (408, 425, 429)
 """The client errors that say: not now."""
-_TOLD_CHARS_MAX = 200
+_EXCERPT_CHARS_MAX = 200
 
 
 class CallResult(msgspec.Struct, omit_defaults=True):
@@ -55,18 +55,18 @@ class HttpExecutor:
     def _headers(self, input: bytes, idempotency_key: str) -> dict[str, str]:
         id = sendable(idempotency_key)
         signed = sign(STANDARD, self._key, input, delivery_id=id, now=wall_clock() / 1e6)
-        told = {name.decode("ascii"): value.decode("ascii") for name, value in signed.items()}
-        return {"Content-Type": "application/json", "Idempotency-Key": id, **told}
+        signature = {name.decode("ascii"): value.decode("ascii") for name, value in signed.items()}
+        return {"Content-Type": "application/json", "Idempotency-Key": id, **signature}
 
 
 def _failure(answer: Answer) -> CommandFailed:
-    told = (answer.body or b"")[:_TOLD_CHARS_MAX].decode(errors="replace").strip()
-    said = f"the server answered {answer.status}{': ' if told else ''}{told}"
+    excerpt = (answer.body or b"")[:_EXCERPT_CHARS_MAX].decode(errors="replace").strip()
+    text = f"the server answered {answer.status}{': ' if excerpt else ''}{excerpt}"
     if 400 <= answer.status < 500 and answer.status not in _AGAIN:
-        return CommandFailed(said)
+        return CommandFailed(text)
     asked = seconds_of(answer.headers.get("Retry-After"))
     return CommandFailed(
-        said, retryable=True, retry_after=None if asked is None else min(asked, RETRY_AFTER_SECONDS_MAX)
+        text, retryable=True, retry_after=None if asked is None else min(asked, RETRY_AFTER_SECONDS_MAX)
     )
 
 

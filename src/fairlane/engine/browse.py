@@ -110,7 +110,7 @@ class Browser:
             some = await self._newest(where, max(limit, 20), before)
             if not some:
                 return Page(found, None)
-            for seen in await self._judge(where, some):
+            for seen in await self._with_status(where, some):
                 before = _list_position(seen.head)
                 if where.matches(seen):
                     found.append(seen)
@@ -138,8 +138,10 @@ class Browser:
         }
         some = {at: head for at, head in some.items() if before is None or _list_position(head) < before}
         ordered = sorted(some.values(), key=_list_position, reverse=True)
-        judged = await self._judge(where, [(head, partitions[head.partition, head.position]) for head in ordered])
-        found = [seen for seen in judged if where.matches(seen)]
+        looked_at = await self._with_status(
+            where, [(head, partitions[head.partition, head.position]) for head in ordered]
+        )
+        found = [seen for seen in looked_at if where.matches(seen)]
         more = len(found) > limit
         return Page(found[:limit], _list_position(found[limit - 1].head) if more else None)
 
@@ -167,7 +169,7 @@ class Browser:
             last = (some[-1].last_at, some[-1].id)
         return [(head, partitions[head.partition]) for head in best]
 
-    async def _judge(self, where: MessageFilter, some: list[tuple[MessageHead, tuple[int, str]]]) -> list[Seen]:
+    async def _with_status(self, where: MessageFilter, some: list[tuple[MessageHead, tuple[int, str]]]) -> list[Seen]:
         queues = {queue.id: queue for queue in where.queues}
         partitions = list({head.partition for head, _ in some})
         standings: dict[PartitionId, list[Standing]] = defaultdict(list)

@@ -221,8 +221,8 @@ def _actual(recorded: ir.Spec, wanted: ir.Spec, there: There) -> ir.Spec:
     queues: dict[str, ir.QueueSpec] = {}
     for name in [*recorded.queues, *wanted.queues]:
         if (options := there.queues.get(name)) is not None:
-            said = recorded.queues.get(name) or ir.QueueSpec(options=options)
-            queues[name] = msgspec.structs.replace(said, options=options)
+            declared = recorded.queues.get(name) or ir.QueueSpec(options=options)
+            queues[name] = msgspec.structs.replace(declared, options=options)
     named = [*recorded.schedules, *wanted.schedules]
     schedules = {name: there.schedules[name] for name in named if name in there.schedules}
     return msgspec.structs.replace(recorded, queues=queues, schedules=schedules)

@@ -37,22 +37,22 @@ class Seldom:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._said: dict[object, float] = {}
+        self._until: dict[object, float] = {}
 
     def allows(self, what: object) -> bool:
         now = time.monotonic()
-        if now < self._said.get(what, 0.0):
+        if now < self._until.get(what, 0.0):
             return False
-        if len(self._said) > 1000:
-            self._said.clear()
-        self._said[what] = now + self._seconds
+        if len(self._until) > 1000:
+            self._until.clear()
+        self._until[what] = now + self._seconds
         return True
 
 
 _seldom = Seldom(10.0)
 
 
-def told(error: errors.FairlaneError) -> str:
+def public_text(error: errors.FairlaneError) -> str:
     """The error in words for whoever asks."""
     outside = _OUTSIDE.get(error.code)
     if outside is None:
@@ -89,4 +89,4 @@ def problem(error: Exception) -> Response:
         more = {"queueDepth": error.depth}
     elif isinstance(error, errors.PayloadInvalid):
         more = {"path": error.path}
-    return error_response(status, error.code, told(error), headers=headers, **more)
+    return error_response(status, error.code, public_text(error), headers=headers, **more)

@@ -46,7 +46,7 @@ async def exposition(app: App) -> bytes:
     if app.siblings is None:
         return written([*out.found, *mine.process, *mine.journal, *(stored or [])])
     answers = await app.siblings.ask()
-    found = {number: told for number, said in answers.items() if (told := _read(said)) is not None}
+    found = {number: read for number, answer in answers.items() if (read := _read(answer)) is not None}
     found[app.siblings.number] = mine
     out.family(
         "process_up",
@@ -59,9 +59,9 @@ async def exposition(app: App) -> bytes:
     return written([*out.found, *processes, *journal, *(stored or [])])
 
 
-def _read(said: bytes | None) -> Snapshot | None:
+def _read(answer: bytes | None) -> Snapshot | None:
     try:
-        return None if said is None else _decode(said)
+        return None if answer is None else _decode(answer)
     except msgspec.MsgspecError:  # cut off, or a process of another version
         return None
 

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlane.engine.admission import Admission
 from fairlane.engine.operations import Settled
-from fairlane.http.problems import told
+from fairlane.http.problems import public_text
 from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire
 from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationStatus
@@ -166,7 +166,7 @@ def operation_out(one: Operation) -> OperationOut:
 def settled_out(settled: Settled) -> SettledOut:
     return SettledOut(
         done=[str(id) for id in settled.done],
-        refused=[Refused(id=str(id), error=told(error), code=error.code) for id, error in settled.refused],
+        refused=[Refused(id=str(id), error=public_text(error), code=error.code) for id, error in settled.refused],
         cursor=None if settled.end is None else str(settled.end),
     )
 

@@ -162,11 +162,11 @@ def push_result(outcomes: Iterable[PushOutcome]) -> bytes:
 
 def ack_result(outcomes: Iterable[AckOutcome]) -> bytes:
     """What became of each ack."""
-    return _encode({"items": [_told(one) for one in outcomes]})
+    return _encode({"items": [_ack_item(one) for one in outcomes]})
 
 
-def _told(outcome: AckOutcome) -> dict[str, object]:
-    told: dict[str, object] = {
+def _ack_item(outcome: AckOutcome) -> dict[str, object]:
+    item: dict[str, object] = {
         "transactionId": outcome.transaction_id,
         "success": outcome.success,
         "error": outcome.error,
@@ -174,7 +174,7 @@ def _told(outcome: AckOutcome) -> dict[str, object]:
         "dlq": outcome.dead_lettered,
     }
     if outcome.code is not None:
-        told["code"] = outcome.code
+        item["code"] = outcome.code
     if outcome.noop:
-        told["noop"] = True
-    return told
+        item["noop"] = True
+    return item

@@ -104,7 +104,7 @@ def is_plain_url(url: str) -> bool:
 
 
 def check_url(url: str, allowed: Allowed) -> None:
-    """CommandFailed if nothing may be sent to this URL. A name is judged when it is resolved, by `judge`."""
+    """CommandFailed if nothing may be sent to this URL. A name is judged when it is resolved, by `check_addresses`."""
     if not is_plain_url(url):
         raise CommandFailed(
             f"{url!r:.200} is not called: it must be https:// and a host as usually written, without user or fragment"
@@ -117,10 +117,10 @@ def check_url(url: str, allowed: Allowed) -> None:
     if parts.scheme != "https" and not named:
         raise CommandFailed(f"{host} is not called over plain http: only hosts in outbound_allow are")
     if address is not None:
-        judge(host, port, [address], allowed)
+        check_addresses(host, port, [address], allowed)
 
 
-def judge(host: str, port: int, addresses: Iterable[Address], allowed: Allowed) -> None:
+def check_addresses(host: str, port: int, addresses: Iterable[Address], allowed: Allowed) -> None:
     """CommandFailed unless a host may be called that has these addresses: one inside among public ones is enough to
     refuse it."""
     if allowed.names(host.rstrip("."), port):

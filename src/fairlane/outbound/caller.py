@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fairlane.errors import CommandFailed
-from fairlane.outbound.addresses import Address, Allowed, check_url, judge
+from fairlane.outbound.addresses import Address, Allowed, check_addresses, check_url
 
 CALL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
@@ -67,8 +67,8 @@ class Caller:
         except aiohttp.InvalidURL as error:
             raise CommandFailed(f"{url!r:.200} cannot be called: {error}") from None
         except (aiohttp.ClientError, OSError) as error:
-            said = str(error) or type(error).__name__
-            raise CommandFailed(f"no answer: {said}", retryable=True) from None
+            text = str(error) or type(error).__name__
+            raise CommandFailed(f"no answer: {text}", retryable=True) from None
 
     async def _once(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         async with self._opened().request(method, url, headers=headers, data=body, allow_redirects=False) as response:
@@ -84,7 +84,7 @@ class Caller:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                resolver=_Judging(self._allowed, self._lookup),
+                resolver=_CheckedResolver(self._allowed, self._lookup),
                 use_dns_cache=False,  # each connection is made to addresses judged for it
                 ssl=self._trust or True,
                 keepalive_timeout=_IDLE_SECONDS,
@@ -107,7 +107,7 @@ class Caller:
             self._session = None
 
 
-class _Judging(AbstractResolver):
+class _CheckedResolver(AbstractResolver):
     """Looks a name up once; what it gives is what is connected to."""
 
     def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
@@ -120,7 +120,7 @@ class _Judging(AbstractResolver):
         found = await self._lookup(host)
         if not found:
             raise OSError(None, "it has no address")
-        judge(host, port, found, self._allowed)
+        check_addresses(host, port, found, self._allowed)
         return [
             ResolveResult(
                 hostname=host,

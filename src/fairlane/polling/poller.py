@@ -66,13 +66,13 @@ class Poller:
         source: Source,
         client: Sources,
         *,
-        told: Callable[[Progress], None] = lambda _: None,
+        report: Callable[[Progress], None] = lambda _: None,
         allowed: Allowed | None = None,
     ) -> None:
         self.source = source.check()
         self.progress = Progress()
         self._client = client
-        self._told = told
+        self._report = report
         allowed = allowed or Allowed(everything=source.allow_private)
         self._sender = Sender(caller=Caller(allowed, seconds=_ANSWER_SECONDS, bytes_max=REQUEST_BYTES_MAX))
         self._at: SourceView
@@ -201,7 +201,7 @@ class Poller:
         self.progress.pages += 1
         self.progress.total = page.total if page.total is not None else self.progress.total
         self.progress.sweeping = sweep
-        self._told(self.progress)
+        self._report(self.progress)
         return done
 
     async def _commit_part(
@@ -270,10 +270,10 @@ async def poll(
     *,
     once: bool = False,
     sweep: bool = False,
-    told: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[Progress], None] = lambda _: None,
 ) -> Progress:
     """Poll a source until cancelled, or `once`; then with `sweep` all is read again, whether that is due or not."""
     async with Client(servers) as client:
-        poller = Poller(source, client, told=told)
+        poller = Poller(source, client, report=report)
         await (poller.once(sweep=sweep) if once else poller.run())
         return poller.progress

@@ -109,8 +109,8 @@ def _scope(spec: ir.Spec, hook: ir.WebhookSpec) -> ir.RecordType:
     queue = spec.queues.get(hook.queue or "")
     if queue is None or queue.message_type is None:
         return HOOK_MESSAGE
-    said = queue.message_type.fields
-    return ir.RecordType(fields={name: said.get(name, type_) for name, type_ in HOOK_MESSAGE.fields.items()})
+    declared = queue.message_type.fields
+    return ir.RecordType(fields={name: declared.get(name, type_) for name, type_ in HOOK_MESSAGE.fields.items()})
 
 
 def _check_headers(path: Path, hook: ir.WebhookSpec) -> list[Finding]:

@@ -48,8 +48,8 @@ def _queue(queue: ir.QueueSpec) -> list[str]:
     if queue.key is not None:
         entries.append(f"key: {queue.key}")
     for section, settings in QUEUE_SETTINGS.items():
-        said = list(_settings(queue.options, settings))
-        entries += [_block(section, said)] if section and said else said
+        lines = list(_settings(queue.options, settings))
+        entries += [_block(section, lines)] if section and lines else lines
     if queue.map_to is not None:
         entries.append(f"map_to: command {_mapping(queue.map_to)}")
     return entries

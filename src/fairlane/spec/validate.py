@@ -98,17 +98,17 @@ def _struct(fields: dict[str, ir.Type], *, json: Any) -> Any:
     return msgspec.defstruct("Message", [*required, *optional], rename=names, kw_only=True)
 
 
-_TOLD = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>(?:key in )?\$.*)`)?", re.DOTALL)
+_ERROR_TEXT = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>(?:key in )?\$.*)`)?", re.DOTALL)
 _EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
 
 
 def _explained(error: msgspec.ValidationError) -> PayloadInvalid:
     """msgspec's sentence in the words of the language: `payload.incident.urgency: expected string, got int`."""
-    told = _TOLD.fullmatch(str(error))
-    assert told is not None
-    path = (told["path"] or "$").removeprefix("$").removeprefix(".")
-    what = told["what"]
+    match = _ERROR_TEXT.fullmatch(str(error))
+    assert match is not None
+    path = (match["path"] or "$").removeprefix("$").removeprefix(".")
+    what = match["what"]
     if missing := _MISSING.fullmatch(what):
         path = f"{path}.{missing['name']}" if path else missing["name"]
         what = "is missing"

@@ -142,7 +142,7 @@ def _item(letter: DeadLetter, vault: Vault | None) -> PushItem:
         nothing = {"trace_id": None, "type": None, "headers": None}
         old = Message(id="", transaction_id="", data=msgspec.Raw(b"null"), position=0, created_at=0, **nothing)
     failures = [*letter.history, Failure(letter.failed_at, letter.error)]
-    told = {
+    payload = {
         "original_message": old.data,
         "failed_at": _moment(letter.failed_at),
         "error": letter.error,
@@ -163,7 +163,7 @@ def _item(letter: DeadLetter, vault: Vault | None) -> PushItem:
         },
     }
     headers = {**(old.headers or {}), HEADER: old.transaction_id}
-    return PushItem(queue="", payload=msgspec.json.encode(told), trace_id=old.trace_id, headers=headers)
+    return PushItem(queue="", payload=msgspec.json.encode(payload), trace_id=old.trace_id, headers=headers)
 
 
 def _moment(micros: int) -> str:

@@ -16,7 +16,7 @@ from fairlane.engine.inbox import Taken
 from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Overloaded, PayloadInvalid
 from fairlane.hooks import forms
 from fairlane.hooks.hook import Hook, Received
-from fairlane.http.problems import problem, told
+from fairlane.http.problems import problem, public_text
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, error_response, limits
 from fairlane.model.limits import MESSAGE_BYTES_MAX
@@ -126,7 +126,7 @@ def _is_taken(kind: bytes) -> bool:
 def _problem(app: App, hook: Hook, error: FairlaneError) -> Response:
     if isinstance(error, Overloaded):
         seconds = str(max(1, math.ceil(error.retry_after))).encode()
-        full = error_response(503, error.code, told(error), headers=((b"retry-after", seconds),))
+        full = error_response(503, error.code, public_text(error), headers=((b"retry-after", seconds),))
         return _counted(app, hook.name, "full", full)
     outcome = "unavailable"
     if isinstance(error, InvalidRequest):

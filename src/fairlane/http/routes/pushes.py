@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fairlane.engine.draft import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths
-from fairlane.http.problems import problem, told
+from fairlane.http.problems import problem, public_text
 from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response
@@ -97,12 +97,12 @@ def _check(item: WireItem) -> None:
 
 def _is_bare(items: list[WireItem], outcomes: list[PushOutcome]) -> bool:
     """Whether few items brought no ids of their own, to queues without a limit: then there is nothing to quote."""
-    said = [item.transaction_id for item in items]
-    said += [item.trace_id for item in items]
-    said += [outcome.capacity for outcome in outcomes]  # type: ignore[misc]
+    fields = [item.transaction_id for item in items]
+    fields += [item.trace_id for item in items]
+    fields += [outcome.capacity for outcome in outcomes]  # type: ignore[misc]
     return (
         len(items) <= len(_HEADS)
-        and said.count(None) == len(said)
+        and fields.count(None) == len(fields)
         and None not in [outcome.partition for outcome in outcomes]
     )
 
@@ -169,9 +169,9 @@ def _operation_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
 def _operation_tail(queue: str, *why: Any) -> str:
     """What is said alike of all that wait together."""
     operation, position, reason, wait, durability = why
-    said = {"status": "buffered", "operationId": operation, "queuePosition": position, "reason": reason}
-    said |= {"estimatedWait": wait, "durability": durability, "queueName": queue}
-    return encode(said).decode()[1:]
+    fields = {"status": "buffered", "operationId": operation, "queuePosition": position, "reason": reason}
+    fields |= {"estimatedWait": wait, "durability": durability, "queueName": queue}
+    return encode(fields).decode()[1:]
 
 
 def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
@@ -180,7 +180,7 @@ def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     answer = {"index": index, "transaction_id": outcome.transaction_id, "status": outcome.status}
     answer |= {"trace_id": item.trace_id}
     if outcome.error is not None:
-        answer |= {"status": "failed", "error": told(outcome.error), "code": outcome.error.code}
+        answer |= {"status": "failed", "error": public_text(outcome.error), "code": outcome.error.code}
         if isinstance(outcome.error, QueueFull):
             full = outcome.error
             answer |= {"queueDepth": full.depth, "capacity": full.capacity, "retryAfter": full.retry_after}

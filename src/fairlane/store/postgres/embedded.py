@@ -138,9 +138,9 @@ class EmbeddedPostgres:
         with tempfile.TemporaryFile("w+") as script:
             script.write(sql + "\n\n")
             script.seek(0)
-            said = self._run(*command, stdin=script)
-        if "ERROR" in said or "FATAL" in said:  # which this mode does not tell by its exit code
-            raise StoreUnavailable(f"the embedded PostgreSQL cannot be set up: {said.strip()[-1000:]}")
+            output = self._run(*command, stdin=script)
+        if "ERROR" in output or "FATAL" in output:  # which this mode does not tell by its exit code
+            raise StoreUnavailable(f"the embedded PostgreSQL cannot be set up: {output.strip()[-1000:]}")
         broker = pwd.getpwuid(os.geteuid()).pw_name
         (self._data / "pg_ident.conf").write_text(f'broker "{broker}" {_ROLE}\n')
         hba.write_text(_HBA)  # last: it says that all is done
@@ -174,11 +174,11 @@ class EmbeddedPostgres:
 
     def _run_as_we_are(self, *command: str, stdin: Any = subprocess.DEVNULL, **how: Any) -> str:
         """What it printed. It sees nothing of the broker's environment, in which keys and secrets are."""
-        with tempfile.TemporaryFile("w+") as said:  # not a pipe: a server that is started keeps it open
+        with tempfile.TemporaryFile("w+") as output:  # not a pipe: a server that is started keeps it open
             how["env"] = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
-            done = subprocess.run(command, stdin=stdin, stdout=said, stderr=said, text=True, **how)  # noqa: S603
-            said.seek(0)
-            text = said.read()
+            done = subprocess.run(command, stdin=stdin, stdout=output, stderr=output, text=True, **how)  # noqa: S603
+            output.seek(0)
+            text = output.read()
         if done.returncode:
             raise StoreUnavailable(
                 f"the embedded PostgreSQL failed at {Path(command[0]).name}: {text.strip()[-1000:]} "
