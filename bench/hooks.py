@@ -90,8 +90,10 @@ def bodies() -> list[bytes]:
     """What is sent, of one incident each."""
     notes = ["x" * 50] * 5
     return [
-        json.dumps({"incident": {"id": f"P{lane}", "title": "db is down", "urgency": "high", "notes": notes}}).encode()
-        for lane in range(LANES)
+        json.dumps(
+            {"incident": {"id": f"P{partition}", "title": "db is down", "urgency": "high", "notes": notes}}
+        ).encode()
+        for partition in range(LANES)
     ]
 
 

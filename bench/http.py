@@ -81,8 +81,8 @@ def push_bodies(batch: int, spread: int) -> list[bytes]:
     """Bodies that between them reach every partition alike."""
     bodies = []
     for first in range(0, PARTITIONS, spread):
-        lanes = [f"lane-{first + number % spread}" for number in range(batch)]
-        items = [{"queue": QUEUE, "partition": lane, "payload": msgspec.Raw(PAYLOAD)} for lane in lanes]
+        partitions = [f"lane-{first + number % spread}" for number in range(batch)]
+        items = [{"queue": QUEUE, "partition": partition, "payload": msgspec.Raw(PAYLOAD)} for partition in partitions]
         bodies.append(msgspec.json.encode({"items": items}))
     return bodies
 

@@ -142,9 +142,10 @@ async def measure(broker: BrokerProcess, server: PostgresServer, url: str, *, se
     database = await asyncpg.connect(url)
     peak = [0.0]
     watching = asyncio.create_task(watch(broker, peak))
-    many = [Producer(QUEUE, [f"{number}-{lane}" for lane in range(LANES)]) for number in range(PRODUCERS)]
+    many = [Producer(QUEUE, [f"{number}-{partition}" for partition in range(LANES)]) for number in range(PRODUCERS)]
     flood = [
-        Producer(QUEUE, [f"flood-{number}-{lane}" for lane in range(FLOOD_LANES)]) for number in range(FLOOD_PRODUCERS)
+        Producer(QUEUE, [f"flood-{number}-{partition}" for partition in range(FLOOD_LANES)])
+        for number in range(FLOOD_PRODUCERS)
     ]
     few = [Producer(QUEUE, [f"frost-{number}"]) for number in range(FROST_PRODUCERS)]
     try:

@@ -152,8 +152,8 @@ async def pop_many_lanes(url: str, load: Load) -> Rate:
     """Pops of 100 over up to 100 partitions, each of which has one message, then the ack."""
     async with subscribed(url) as broker:
         for first in range(0, load.backlog, BATCH):
-            lanes = [f"lane-{number}" for number in range(first, first + BATCH)]
-            assert await push(broker, batch_over(lanes)) == BATCH
+            partitions = [f"lane-{number}" for number in range(first, first + BATCH)]
+            assert await push(broker, batch_over(partitions)) == BATCH
         return await drain(broker, load, partitions=PARTITIONS)
 
 

@@ -192,14 +192,14 @@ async def test_a_pop_that_waits_behind_an_option_taken_back_goes_by_what_holds_n
     """Of a limited queue: it knows the options, and waits for the queue's row."""
     queue = await harness.queue(delay_seconds=DAY, max_size=100)
     group = await harness.group(queue)
-    asleep, lane = await harness.neighbours(queue, 2)
+    asleep, partition = await harness.neighbours(queue, 2)
     await harness.push(queue, ["asleep"], partition=asleep.name)
     assert not await harness.pop(queue, group)
-    await harness.push(queue, ["first"], partition=lane.name)
+    await harness.push(queue, ["first"], partition=partition.name)
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(asleep.id, group.id)) as arrived:
         configured = tasks.create_task(harness.configure(queue, max_size=100))
         await arrived(configured)
-        pop = tasks.create_task(harness.pop(queue, group, partition=lane.id))
+        pop = tasks.create_task(harness.pop(queue, group, partition=partition.id))
         await arrived(configured, pop)
     seen = pop.result().data
     if pop.result():

@@ -93,15 +93,15 @@ async def test_a_push_behind_a_deletion_is_refused_and_leaves_nothing(harness: H
 async def test_a_push_in_flight_when_its_queue_is_deleted_goes_with_it(harness: Harness) -> None:
     queue = await harness.queue()
     group = await harness.group(queue)
-    lane = await harness.partition(queue)
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, group.id)) as arrived:
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["early"])]))
+    partition = await harness.partition(queue)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, group.id)) as arrived:
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, ["early"])]))
         await arrived(push)
         deletion = tasks.create_task(harness.store.queues.delete(DEFAULT_TENANT, queue.name))
         await arrived(push, deletion)
     assert deletion.result() is True
     assert isinstance(push.result()[0], Stored)
-    await until(lambda: no_rows(harness, lane.id.id))
+    await until(lambda: no_rows(harness, partition.id.id))
     again = await harness.store.queues.ensure(DEFAULT_TENANT, queue.name)
     assert await harness.store.queues.partitions(again.id) == []
 
@@ -109,9 +109,9 @@ async def test_a_push_in_flight_when_its_queue_is_deleted_goes_with_it(harness: 
 async def test_a_limit_set_while_a_push_is_in_flight_counts_it(harness: Harness) -> None:
     queue = await harness.queue()
     group = await harness.group(queue)
-    lane = await harness.partition(queue)
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, group.id)) as arrived:
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, [0, 1])]))
+    partition = await harness.partition(queue)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, group.id)) as arrived:
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, [0, 1])]))
         await arrived(push)
         limit = tasks.create_task(harness.configure(queue, max_size=3))
         await arrived(push, limit)
@@ -122,11 +122,11 @@ async def test_a_limit_set_while_a_push_is_in_flight_counts_it(harness: Harness)
 
 async def test_a_push_behind_a_limit_being_set_is_held_to_it(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = await harness.partition(queue)
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+    partition = await harness.partition(queue)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         limit = tasks.create_task(harness.configure(queue, max_size=1))
         await arrived(limit)
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, [0, 1])]))
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, [0, 1])]))
         await arrived(limit, push)
     assert push.result() == [Gone()], "its caller did not know of the limit and must look again"
     assert await harness.store.queues.depth(queue.id) == 0
@@ -142,12 +142,12 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
     others = [await harness.queue("other") for _ in range(8)]
     queue = await harness.queue()
     group = await harness.group(queue)
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     gates = [(other, await harness.partition(other, "gate")) for other in others]
-    other, gate = next((other, gate) for other, gate in gates if gate.id.shard == lane.id.shard)
+    other, gate = next((other, gate) for other, gate in gates if gate.id.shard == partition.id.shard)
     await harness.push(queue, ["there"])
     await schedule(harness, other, ["due"], seconds=1, lane=gate.name)
-    await schedule(harness, queue, ["due"], seconds=1, lane=lane.name)
+    await schedule(harness, queue, ["due"], seconds=1, lane=partition.name)
     harness.clock.advance(1)
 
     async def empty() -> object:
@@ -155,7 +155,7 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
             return await harness.store.browse.clear(queue.id)
         return await harness.store.queues.delete(DEFAULT_TENANT, queue.name)
 
-    held = Row.partition(gate.id) if first == "append" else Row.cursor(lane.id, group.id)
+    held = Row.partition(gate.id) if first == "append" else Row.cursor(partition.id, group.id)
     async with asyncio.TaskGroup() as tasks, harness.hold(held) as arrived:
         calls = [append_due(harness.store), empty()]
         met: list[asyncio.Task[object]] = []
@@ -170,4 +170,4 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
         await harness.push(queue, ["new"])
         assert await harness.drain(queue, group) == ["new"]
     else:
-        await until(partial(no_rows, harness, lane.id.id))
+        await until(partial(no_rows, harness, partition.id.id))

@@ -68,8 +68,10 @@ async def test_nothing_of_a_slice_with_a_duplicate_is_stored_and_every_one_is_na
 async def test_a_duplicate_holds_up_no_other_lane_of_the_call(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, ["a"], partition="a", ids=["x"])
-    lanes = [await harness.partition(queue, name) for name in "bac"]
-    results = await harness.store.messages.push([harness.slice(queue, lane, [0], ids=["x"]) for lane in lanes])
+    partitions = [await harness.partition(queue, name) for name in "bac"]
+    results = await harness.store.messages.push(
+        [harness.slice(queue, partition, [0], ids=["x"]) for partition in partitions]
+    )
     assert [type(result) for result in results] == [Stored, Duplicates, Stored]
 
 
@@ -86,11 +88,11 @@ async def test_an_id_is_known_whenever_it_comes_again(harness: Harness, traffic:
     """Whatever its form and age, whenever it is repeated, and whatever was stored in between."""
     queue = await harness.queue()
     ids = [aged(harness, age) for age in AGES] + [str(uuid4()), "text", harness.mint().upper()]
-    lanes = await harness.store.queues.born(queue.id, [f"lane {n}" for n in range(len(ids))])
+    partitions = await harness.store.queues.born(queue.id, [f"lane {n}" for n in range(len(ids))])
 
     def slices(*, again: bool) -> list[Slice]:
-        given = zip(lanes, ids, strict=True)
-        return [harness.slice(queue, lane, [again, again], ids=[one, f"{one}{again}"]) for lane, one in given]
+        given = zip(partitions, ids, strict=True)
+        return [harness.slice(queue, partition, [again, again], ids=[one, f"{one}{again}"]) for partition, one in given]
 
     first = slices(again=False)
     for result in await harness.store.messages.push(first):
@@ -105,13 +107,13 @@ async def test_an_id_is_known_whenever_it_comes_again(harness: Harness, traffic:
             "old": lambda: aged(harness, 7_200),
         }
         if traffic in between:
-            others = [harness.slice(queue, lane, ["other"], ids=[between[traffic]()]) for lane in lanes]
+            others = [harness.slice(queue, partition, ["other"], ids=[between[traffic]()]) for partition in partitions]
             assert all(isinstance(one, Stored) for one in await harness.store.messages.push(others))
         for index, result in enumerate(await harness.store.messages.push(slices(again=True))):
             found = only(result)
             assert (found.index, found.position) == (0, 0), f"{ids[index]} after {seconds} s"
             assert (found.message_id, found.transaction_id) == ids_of(first[index].fragments[0])
-            assert await harness.store.messages.find(lanes[index].id, ids[index]) == 0
+            assert await harness.store.messages.find(partitions[index].id, ids[index]) == 0
 
 
 async def push_again(harness: Harness, queue: Queue, transaction_id: str) -> bool:

@@ -36,12 +36,12 @@ async def test_a_delay_holds_back_nothing_that_came_before(harness: Harness) -> 
 
 async def test_a_delayed_lane_stands_in_nobodys_way(harness: Harness) -> None:
     queue = await harness.queue(delay_seconds=5)
-    lanes = await harness.neighbours(queue, 12)
-    old = lanes[-1]
+    partitions = await harness.neighbours(queue, 12)
+    old = partitions[-1]
     await harness.push(queue, ["old"], partition=old.name)
     harness.clock.advance(5)
-    for lane in lanes[:-1]:
-        await harness.push(queue, ["fresh"], partition=lane.name)
+    for partition in partitions[:-1]:
+        await harness.push(queue, ["fresh"], partition=partition.name)
     assert (await harness.pop(queue)).data == ["old"]
     assert not await harness.pop(queue, partitions=10, batch=100)
 

@@ -26,10 +26,10 @@ def named(harness: Harness) -> list[str]:
 
 async def lanes_of(harness: Harness, queue: Queue, ids: list[str]) -> list[Slice]:
     """Each id as the second of three messages in a partition of its own; the others have ids of the broker's."""
-    lanes = await harness.store.queues.born(queue.id, [f"lane {n}" for n in range(len(ids))])
+    partitions = await harness.store.queues.born(queue.id, [f"lane {n}" for n in range(len(ids))])
     return [
-        harness.slice(queue, lane, [0, 1, 2], ids=[harness.mint(), one, harness.mint()])
-        for lane, one in zip(lanes, ids, strict=True)
+        harness.slice(queue, partition, [0, 1, 2], ids=[harness.mint(), one, harness.mint()])
+        for partition, one in zip(partitions, ids, strict=True)
     ]
 
 

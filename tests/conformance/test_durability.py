@@ -106,8 +106,8 @@ async def test_time_does_not_fall_when_a_store_is_opened_with_an_earlier_clock(h
 
 async def test_a_closed_store_says_so(harness: Harness) -> None:
     queue = await harness.queue()
-    group, lane = await harness.group(queue), await harness.partition(queue)
-    slice_ = harness.slice(queue, lane, [0])
+    group, partition = await harness.group(queue), await harness.partition(queue)
+    slice_ = harness.slice(queue, partition, [0])
     taken = await harness.pop(queue, group)
     await harness.store.close()
     await harness.store.close()
@@ -123,8 +123,8 @@ async def test_a_closed_store_says_so(harness: Harness) -> None:
         store.messages.pop(PopCall(queue_id=queue.id, group_id=group.id, claims=[Claim(harness.token(), 1)])),
         store.messages.renew([Renewal(taken.lease, 5)]),
         store.messages.release(taken.lease),
-        store.messages.read(lane.id, 0, 1),
-        store.messages.find(lane.id, "x"),
+        store.messages.read(partition.id, 0, 1),
+        store.messages.find(partition.id, "x"),
         store.messages.transact([], [slice_]),
         store.groups.subscribe(queue.id, "g", Subscription()),
         store.groups.seek(group.id, Seek("end")),

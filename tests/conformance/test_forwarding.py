@@ -75,8 +75,8 @@ async def test_forwarded_letters_keep_their_lanes_and_order_and_pass_a_full_queu
     assert await forward(harness, target) == 6
     assert await harness.store.queues.depth(target.id) == 6
     for name in "ab":
-        lane = await harness.partition(target, name)
-        taken = await harness.pop(target, batch=10, partition=lane.id)
+        partition = await harness.partition(target, name)
+        taken = await harness.pop(target, batch=10, partition=partition.id)
         assert [one["original_message"] for one in taken.data] == [f"{name}{number}" for number in range(3)]
         await harness.ack(taken)
     assert await harness.store.queues.depth(target.id) == 0

@@ -98,53 +98,53 @@ async def test_what_was_deleted_is_not_looked_up(harness: Harness) -> None:
     trace = str(uuid4())
     for id in ("a", "b", "c"):
         await broker.push(queue.name, 1, transaction_id=id, trace_id=trace)
-    lane = (await harness.partition(queue)).id
-    assert await harness.store.browse.delete(lane, 1)
+    partition = (await harness.partition(queue)).id
+    assert await harness.store.browse.delete(partition, 1)
     assert await looked_up(harness, queue, trace_id=trace) == ["0 Default c", "0 Default a"]
     assert await looked_up(harness, queue, transaction_id="b") == []
 
 
-async def rows_of(harness: Harness, lane: PartitionId) -> dict[str, int]:
+async def rows_of(harness: Harness, partition: PartitionId) -> dict[str, int]:
     """How many rows are kept beside the log of a partition."""
     counts = {}
     for table in TABLES:
         [[counts[table]]] = await harness.backend.sql(
             f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1",  # our own names
-            lane.id,
+            partition.id,
         )
     return counts
 
 
 async def furnished(harness: Harness, broker: Broker, queue: Queue) -> PartitionId:
     """A partition whose messages have all that messages may have; the first two are done."""
-    lane = (await harness.partition(queue)).id
+    partition = (await harness.partition(queue)).id
     for number in range(3):
         await broker.push(queue.name, number, transaction_id=f"n{number}", trace_id=str(uuid4()))
         trace = Trace(
-            id=harness.mint(), partition=lane, transaction_id=f"n{number}", data=b"1", group="g", event_type="e",
+            id=harness.mint(), partition=partition, transaction_id=f"n{number}", data=b"1", group="g", event_type="e",
             names=["name"],
         )  # fmt: skip
         assert await harness.store.traces.add(trace)
         harness.clock.advance(10)
     for _ in range(2):
         await broker.ack(await broker.pop(queue.name, batch=1), result=1)
-    return lane
+    return partition
 
 
 async def test_what_is_kept_of_messages_goes_with_them_and_with_no_others(harness: Harness) -> None:
     rules = {"retention_enabled": True, "completed_retention_seconds": 25, "dedup_seconds": 25}
     broker, queue = harness.broker, await harness.queue(**rules)
-    lane = await furnished(harness, broker, queue)
-    assert await rows_of(harness, lane) == {table: 2 if table == "results" else 3 for table in TABLES}
+    partition = await furnished(harness, broker, queue)
+    assert await rows_of(harness, partition) == {table: 2 if table == "results" else 3 for table in TABLES}
     await run(harness)
-    assert await rows_of(harness, lane) == {table: 1 if table == "results" else 2 for table in TABLES}
-    assert len(await harness.store.traces.of_message(lane, "n1")) == 1
+    assert await rows_of(harness, partition) == {table: 1 if table == "results" else 2 for table in TABLES}
+    assert len(await harness.store.traces.of_message(partition, "n1")) == 1
     await harness.store.browse.clear(queue.id)
-    assert set((await rows_of(harness, lane)).values()) == {0}
+    assert set((await rows_of(harness, partition)).values()) == {0}
 
 
 async def test_a_deleted_queue_leaves_nothing_of_its_messages(harness: Harness) -> None:
     broker, queue = harness.broker, await harness.queue()
-    lane = await furnished(harness, broker, queue)
+    partition = await furnished(harness, broker, queue)
     await harness.store.queues.delete(queue.tenant, queue.name)
-    assert set((await rows_of(harness, lane)).values()) == {0}
+    assert set((await rows_of(harness, partition)).values()) == {0}

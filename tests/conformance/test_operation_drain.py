@@ -102,8 +102,8 @@ async def test_x_is_stored_y_is_an_operation_and_so_must_z_be(harness: Harness, 
     assert (await harness.broker.push(name, "after")).status == "queued"
     queue = await harness.store.queues.get("default", name)
     assert queue is not None
-    lane = await harness.partition(queue)
-    assert (await harness.pop(queue, partition=lane.id)).data == ["x", "y", "z", "after"]
+    partition = await harness.partition(queue)
+    assert (await harness.pop(queue, partition=partition.id)).data == ["x", "y", "z", "after"]
 
 
 async def test_a_push_that_meets_a_busy_store_and_a_long_queue_is_refused(harness: Harness) -> None:
@@ -195,9 +195,9 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
     """Else it would finish what failed. Other lanes are not held up."""
     broker, name = harness.broker, harness.name("orders")
     await broker.configure(name, retry_delay_ms=0)
-    for lane in ("a", "b"):
+    for partition in ("a", "b"):
         for n in range(3):
-            await broker.push(name, n, partition=lane)
+            await broker.push(name, n, partition=partition)
     batch = await broker.pop(name, batch=3, partition="a")
     other = await broker.pop(name, batch=3, partition="b")
     await broker.engine.operation_drain.stop()

@@ -208,17 +208,17 @@ async def test_a_discarded_operation_is_never_applied_and_holds_nobody_up(harnes
 async def test_what_was_applied_from_a_journal_is_looked_up_like_any_other(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [0])
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     operations, now = harness.store.operations, await harness.store.now()
     pending = await enqueue(harness, queue, [1])
     applied = [
         AppliedOperation(
             id=UUID(harness.mint()),
             type="PUSH",
-            partition=lane.id,
+            partition=partition.id,
             tenant=queue.tenant,
             queue=queue.name,
-            partition_name=lane.name,
+            partition_name=partition.name,
             messages=2,
             created_at=created_at,
             result=b'{"items":[]}',

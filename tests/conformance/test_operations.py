@@ -36,14 +36,14 @@ async def test_a_push_after_an_open_operation_is_not_stored(harness: Harness) ->
     queue = await harness.queue()
     await enqueue(harness, queue, ["waits"])
     free = await harness.partition(queue, "free")
-    lane = await harness.partition(queue)
-    slices = [harness.slice(queue, lane, ["after"]), harness.slice(queue, free, ["elsewhere"])]
+    partition = await harness.partition(queue)
+    slices = [harness.slice(queue, partition, ["after"]), harness.slice(queue, free, ["elsewhere"])]
     refused, stored = await harness.store.messages.push(slices)
     assert refused == OperationsAhead()
     assert isinstance(stored, Stored), "the other lanes of the call are not held up"
     await work_off(harness, queue)
     assert isinstance(await harness.try_push(queue, ["after"]), Stored)
-    assert (await harness.pop(queue, partition=lane.id)).data == ["waits", "after"]
+    assert (await harness.pop(queue, partition=partition.id)).data == ["waits", "after"]
 
 
 async def test_operations_of_a_lane_are_applied_in_the_order_they_were_enqueued(harness: Harness) -> None:
@@ -69,8 +69,8 @@ async def test_operations_of_one_call_are_numbered_in_their_order(harness: Harne
     results = await harness.store.operations.enqueue(news)
     assert [result.position for result in results if isinstance(result, Enqueued)] == [1, 1, 2, 3, 2]
     await work_off(harness, queue)
-    lane = await harness.partition(queue, "a")
-    assert (await harness.pop(queue, partition=lane.id)).data == [0, 2, 3]
+    partition = await harness.partition(queue, "a")
+    assert (await harness.pop(queue, partition=partition.id)).data == [0, 2, 3]
 
 
 async def test_a_push_that_waited_for_the_lane_while_an_operation_was_enqueued_must_become_one(
@@ -78,12 +78,12 @@ async def test_a_push_that_waited_for_the_lane_while_an_operation_was_enqueued_m
 ) -> None:
     """X is stored, Y is kept, and Z began before Y was there: it may not overtake it."""
     queue = await harness.queue()
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     second = await harness.open_second()
     await harness.push(queue, ["x"])
     y = await push_operation(harness, queue, ["y"])
-    z = harness.slice(queue, lane, ["z"])
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+    z = harness.slice(queue, partition, ["z"])
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         enqueuing = tasks.create_task(harness.store.operations.enqueue([y]))
         await arrived(enqueuing)
         pushing = tasks.create_task(second.messages.push([z]))
@@ -101,14 +101,14 @@ async def test_a_push_that_waited_for_the_lane_while_its_last_operation_ended_is
     harness: Harness,
 ) -> None:
     queue = await harness.queue()
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     second = await harness.open_second()
     await enqueue(harness, queue, ["y"])
     claimed = await harness.store.operations.claim("worker")
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         applying = tasks.create_task(apply(harness, queue, claimed))
         await arrived(applying)
-        pushing = tasks.create_task(second.messages.push([harness.slice(queue, lane, ["z"])]))
+        pushing = tasks.create_task(second.messages.push([harness.slice(queue, partition, ["z"])]))
         await arrived(applying, pushing)
     assert isinstance(applying.result()[0], Stored)
     assert isinstance(pushing.result()[0], Stored)
@@ -118,7 +118,7 @@ async def test_a_push_that_waited_for_the_lane_while_its_last_operation_ended_is
 async def test_pushes_and_operations_that_race_keep_the_order_of_each_producer(harness: Harness) -> None:
     """Each producer tries to push, and keeps what may not be stored; workers apply at both brokers meanwhile."""
     queue = await harness.queue()
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     stores = [harness.store, await harness.open_second()]
     rounds, producers = 12, 4
     producing = True
@@ -129,7 +129,7 @@ async def test_pushes_and_operations_that_race_keep_the_order_of_each_producer(h
             if (n + number) % 5 == 0:
                 result = OperationsAhead()
             else:
-                [result] = await store.messages.push([harness.slice(queue, lane, [[number, n]])])
+                [result] = await store.messages.push([harness.slice(queue, partition, [[number, n]])])
             if result == OperationsAhead():
                 new = await push_operation(harness, queue, [[number, n]])
                 [enqueued] = await store.operations.enqueue([new])
@@ -208,13 +208,13 @@ async def test_what_a_lost_claim_took_is_given_back_by_its_token_and_nothing_els
 
 async def test_workers_that_both_believe_to_hold_a_lane_apply_it_once(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     await enqueue(harness, queue, ["once"])
     second = await harness.open_second()
     first = await harness.store.operations.claim("slow")
     harness.clock.advance(TIMEOUT_SECONDS)
     heir = await second.operations.claim("heir")
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         late = tasks.create_task(apply(harness, queue, first))
         await arrived(late)
         right = tasks.create_task(apply(harness, queue, heir, store=second))
@@ -227,13 +227,13 @@ async def test_workers_that_both_believe_to_hold_a_lane_apply_it_once(harness: H
 async def test_an_effect_and_its_completion_are_one_step(harness: Harness) -> None:
     """Its message is made and stopped before the commit: nothing of it is there."""
     queue = await harness.queue()
-    group, lane = await harness.group(queue), await harness.partition(queue)
+    group, partition = await harness.group(queue), await harness.partition(queue)
     new = await enqueue(harness, queue, ["out"])
     claimed = await harness.store.operations.claim("worker")
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, group.id)) as arrived:
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, group.id)) as arrived:
         applying = tasks.create_task(apply(harness, queue, claimed))
         await arrived(applying)
-        assert await harness.store.messages.read(lane.id, 0, 1) == []
+        assert await harness.store.messages.read(partition.id, 0, 1) == []
         assert await status(harness, queue, new) == "processing"
     assert await status(harness, queue, new) == "completed"
     assert await harness.drain(queue, group) == ["out"]
@@ -343,15 +343,15 @@ async def test_a_transaction_that_meets_an_open_operation_applies_nothing(harnes
     await harness.push(source, ["in"])
     taken = await harness.pop(source)
     await enqueue(harness, target, ["waits"])
-    lane = await harness.partition(target)
+    partition = await harness.partition(target)
     _, pushed = await harness.store.messages.transact(
-        [harness.ordered_ack(taken, 1)], [harness.slice(target, lane, ["out"])]
+        [harness.ordered_ack(taken, 1)], [harness.slice(target, partition, ["out"])]
     )
     assert pushed == [OperationsAhead()]
     assert (await harness.lane(taken.group)).committed == 0
     await work_off(harness, target)
     acked, pushed = await harness.store.messages.transact(
-        [harness.ordered_ack(taken, 1)], [harness.slice(target, lane, ["out"])]
+        [harness.ordered_ack(taken, 1)], [harness.slice(target, partition, ["out"])]
     )
     assert acked[0].state == "ok"
     assert await harness.drain(target) == ["waits", "out"]

@@ -29,12 +29,14 @@ async def served(harness: Harness, queue: Queue, count: int) -> list[Any]:
 async def test_lanes_of_higher_priority_come_first_and_equals_by_their_age(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.group(queue)
-    lanes = await harness.neighbours(queue, 4)
-    for lane, priority in zip(lanes, (0, 5, 9, 5), strict=True):
-        assert await harness.store.queues.set_priority(lane.id, priority)
+    partitions = await harness.neighbours(queue, 4)
+    for partition, priority in zip(partitions, (0, 5, 9, 5), strict=True):
+        assert await harness.store.queues.set_priority(partition.id, priority)
         harness.clock.advance(0.1)
-        await harness.store.messages.push([harness.slice(queue, lane, [f"{priority} of {lane.name}", "more"])])
-    names = [lane.name for lane in lanes]
+        await harness.store.messages.push(
+            [harness.slice(queue, partition, [f"{priority} of {partition.name}", "more"])]
+        )
+    names = [partition.name for partition in partitions]
     assert await served(harness, queue, 4) == [f"9 of {names[2]}", "more", f"5 of {names[1]}", f"5 of {names[3]}"]
     assert await served(harness, queue, 4) == ["more", "more", f"0 of {names[0]}", "more"]
 
@@ -42,15 +44,15 @@ async def test_lanes_of_higher_priority_come_first_and_equals_by_their_age(harne
 async def test_a_lane_that_waits_already_gets_its_priority_at_once_and_gives_it_back(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.group(queue)
-    lanes = await harness.neighbours(queue, 3)
-    for lane in lanes:
+    partitions = await harness.neighbours(queue, 3)
+    for partition in partitions:
         harness.clock.advance(0.1)
-        await harness.store.messages.push([harness.slice(queue, lane, [lane.name, lane.name])])
+        await harness.store.messages.push([harness.slice(queue, partition, [partition.name, partition.name])])
     harness.clock.advance(0.1)
-    await harness.store.queues.set_priority(lanes[2].id, 3)
-    assert await served(harness, queue, 1) == [lanes[2].name]
-    await harness.store.queues.set_priority(lanes[2].id, 0)
-    assert await served(harness, queue, 5) == [lanes[at].name for at in (0, 1, 2, 0, 1)]
+    await harness.store.queues.set_priority(partitions[2].id, 3)
+    assert await served(harness, queue, 1) == [partitions[2].name]
+    await harness.store.queues.set_priority(partitions[2].id, 0)
+    assert await served(harness, queue, 5) == [partitions[at].name for at in (0, 1, 2, 0, 1)]
 
 
 async def test_nobody_is_starved_by_higher_priority(harness: Harness) -> None:

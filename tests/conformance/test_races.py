@@ -22,14 +22,14 @@ async def test_a_push_that_waits_to_commit_keeps_later_ones_behind_it(harness: H
     """The first has its positions and is stopped before its commit: the second must not pass it."""
     queue = await harness.queue()
     group = await harness.group(queue)
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     push = harness.store.messages.push
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, group.id)) as arrived:
-        first = tasks.create_task(push([harness.slice(queue, lane, ["first"])]))
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, group.id)) as arrived:
+        first = tasks.create_task(push([harness.slice(queue, partition, ["first"])]))
         await arrived(first)
-        second = tasks.create_task(push([harness.slice(queue, lane, ["second"])]))
+        second = tasks.create_task(push([harness.slice(queue, partition, ["second"])]))
         await arrived(first, second)
-        assert await harness.store.messages.read(lane.id, 0, 10) == []
+        assert await harness.store.messages.read(partition.id, 0, 10) == []
     assert [result.first for [result] in (first.result(), second.result()) if isinstance(result, Stored)] == [0, 1]
     assert await harness.drain(queue, group) == ["first", "second"]
 
@@ -37,23 +37,23 @@ async def test_a_push_that_waits_to_commit_keeps_later_ones_behind_it(harness: H
 async def test_a_push_that_began_first_and_commits_last_is_not_skipped(harness: Harness) -> None:
     queue = await harness.queue()
     group = await harness.group(queue)
-    gate, lane = await harness.neighbours(queue, 2)
+    gate, partition = await harness.neighbours(queue, 2)
     push = harness.store.messages.push
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(gate.id)) as arrived:
-        slow = [harness.slice(queue, gate, ["gate"]), harness.slice(queue, lane, ["slow"])]
+        slow = [harness.slice(queue, gate, ["gate"]), harness.slice(queue, partition, ["slow"])]
         began_first = tasks.create_task(push(slow))
         await arrived(began_first)
         harness.clock.advance(1)
-        quick = tasks.create_task(push([harness.slice(queue, lane, ["quick"])]))
+        quick = tasks.create_task(push([harness.slice(queue, partition, ["quick"])]))
         await arrived(began_first, quick)
         if quick.done():
-            taken = await harness.pop(queue, group, partition=lane.id)
+            taken = await harness.pop(queue, group, partition=partition.id)
             assert taken.data == ["quick"]
             await harness.ack(taken)
     [_, late], [early] = began_first.result(), quick.result()
     assert isinstance(late, Stored)
     assert isinstance(early, Stored)
-    segments = await harness.store.messages.read(lane.id, 0, 2)
+    segments = await harness.store.messages.read(partition.id, 0, 2)
     times = [segment.created_at for segment in segments]
     assert times == sorted(times), "time never falls along a partition"
     assert {late.first, early.first} == {0, 1}
@@ -64,11 +64,11 @@ async def test_a_push_that_began_first_and_commits_last_is_not_skipped(harness: 
 @pytest.mark.parametrize("kind", ["text", "uuid7"])
 async def test_of_eight_pushes_of_one_id_one_is_stored_and_seven_name_it(harness: Harness, kind: str) -> None:
     queue = await harness.queue()
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     stores = [harness.store, await harness.open_second()]
     transaction_id = "the id" if kind == "text" else harness.mint()
-    slices = [harness.slice(queue, lane, [n], ids=[transaction_id]) for n in range(8)]
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+    slices = [harness.slice(queue, partition, [n], ids=[transaction_id]) for n in range(8)]
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         pushes = [tasks.create_task(stores[n % 2].messages.push([slices[n]])) for n in range(8)]
         await arrived(*pushes)
     results = [push.result()[0] for push in pushes]
@@ -82,11 +82,11 @@ async def test_of_eight_pushes_of_one_id_one_is_stored_and_seven_name_it(harness
 
 async def test_capacity_is_exact_under_32_pushers(harness: Harness) -> None:
     queue = await harness.queue(max_size=10)
-    lanes = await harness.store.queues.born(queue.id, [f"p{n}" for n in range(16)])
+    partitions = await harness.store.queues.born(queue.id, [f"p{n}" for n in range(16)])
     stores = [harness.store, await harness.open_second()]
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(queue.id)) as arrived:
         pushes = [
-            tasks.create_task(stores[n % 2].messages.push([harness.slice(queue, lanes[n % 16], [n])]))
+            tasks.create_task(stores[n % 2].messages.push([harness.slice(queue, partitions[n % 16], [n])]))
             for n in range(32)
         ]
         await arrived(*pushes[:8])
@@ -125,10 +125,10 @@ async def test_pops_that_meet_at_a_lane_find_one_holder(harness: Harness, named:
     queue = await harness.queue()
     group = await harness.group(queue)
     await harness.push(queue, ["a", "b"])
-    lane = await harness.partition(queue)
-    only = lane.id if named else None
+    partition = await harness.partition(queue)
+    only = partition.id if named else None
     stores = [harness.store, await harness.open_second()]
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, group.id)) as arrived:
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, group.id)) as arrived:
         pops = [
             tasks.create_task(harness.pop(queue, group, batch=1, partition=only, store=stores[n % 2])) for n in range(4)
         ]
@@ -187,9 +187,11 @@ async def test_acks_in_opposite_orders_never_deadlock(harness: Harness, verb: st
     before = len(harness.backend.deadlocks())
     queue = await harness.queue()
     groups = [await harness.group(queue, name) for name in ("one", "two")]
-    lanes = await harness.neighbours(queue, 4)
+    partitions = await harness.neighbours(queue, 4)
     rounds = 8
-    await harness.store.messages.push([harness.slice(queue, lane, list(range(rounds))) for lane in lanes])
+    await harness.store.messages.push(
+        [harness.slice(queue, partition, list(range(rounds))) for partition in partitions]
+    )
     stores = [harness.store, await harness.open_second()]
 
     async def settle(number: int, taken: list[Taken]) -> None:
@@ -200,7 +202,9 @@ async def test_acks_in_opposite_orders_never_deadlock(harness: Harness, verb: st
         if verb == "ack":
             acked = await messages.ack(acks)
         else:
-            slices = [harness.slice(queue, lane, ["x"]) for lane in (lanes[::-1] if number else lanes)]
+            slices = [
+                harness.slice(queue, partition, ["x"]) for partition in (partitions[::-1] if number else partitions)
+            ]
             acked, pushed = await messages.transact(acks, slices)
             assert all(isinstance(result, Stored) for result in pushed)
         assert all(one.state == "ok" for one in acked)
@@ -208,14 +212,14 @@ async def test_acks_in_opposite_orders_never_deadlock(harness: Harness, verb: st
     for turn in range(rounds):
         taken: list[list[Taken]] = [[], []]
         for group, mine in zip(groups, taken, strict=True):
-            for lane in lanes:
-                mine.append(await harness.pop(queue, group, batch=1, partition=lane.id))
-        async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lanes[1 + turn % 2].id)) as arrived:
+            for partition in partitions:
+                mine.append(await harness.pop(queue, group, batch=1, partition=partition.id))
+        async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partitions[1 + turn % 2].id)) as arrived:
             settling = [tasks.create_task(settle(number, taken[number])) for number in range(2)]
             await arrived(*settling)
     for group in groups:
-        for lane in lanes:
-            assert (await harness.lane(group, lane.id)).committed == rounds
+        for partition in partitions:
+            assert (await harness.lane(group, partition.id)).committed == rounds
     assert len(harness.backend.deadlocks()) == before
 
 
@@ -223,15 +227,15 @@ async def test_a_transaction_is_invisible_until_all_of_it_is_there(harness: Harn
     """Its ack is made and its push is stopped before the commit."""
     source, target = await harness.queue("source"), await harness.queue("target")
     group, reader = await harness.group(source), await harness.group(target)
-    lane = await harness.partition(target)
+    partition = await harness.partition(target)
     await harness.push(source, ["in"])
     taken = await harness.pop(source, group)
-    slices = [harness.slice(target, lane, ["out"])]
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, reader.id)) as arrived:
+    slices = [harness.slice(target, partition, ["out"])]
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, reader.id)) as arrived:
         work = harness.store.messages.transact([harness.ordered_ack(taken, 1)], slices)
         transaction = tasks.create_task(work)
         await arrived(transaction)
-        assert await harness.store.messages.read(lane.id, 0, 1) == []
+        assert await harness.store.messages.read(partition.id, 0, 1) == []
         assert (await harness.lane(group)).committed == 0
     assert transaction.result()[0][0].state == "ok"
     assert await harness.drain(target, reader) == ["out"]
@@ -241,12 +245,12 @@ async def test_a_transaction_is_invisible_until_all_of_it_is_there(harness: Harn
 async def test_a_dead_letter_is_replayed_once_however_many_ask(harness: Harness) -> None:
     queue = await harness.queue(retry_limit=0)
     group = await harness.group(queue)
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     for n in range(3):
         await harness.push(queue, [n])
         await harness.nack(await harness.pop(queue, group))
     stores = [harness.store, await harness.open_second()]
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         replays = [tasks.create_task(stores[n % 2].dead_letters.replay(queue.id, DeadFilter())) for n in range(4)]
         await arrived(*replays)
     assert sorted(len(replay.result()) for replay in replays) == [0, 0, 0, 3]

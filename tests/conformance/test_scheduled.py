@@ -97,8 +97,8 @@ async def test_appending_takes_bounded_steps_and_says_that_there_is_more(harness
 
 async def test_brokers_that_append_at_once_append_each_message_once(harness: Harness) -> None:
     queue = await harness.queue()
-    for lane in ("a", "b", "c"):
-        await schedule(harness, queue, list(range(50)), seconds=1, lane=lane)
+    for partition in ("a", "b", "c"):
+        await schedule(harness, queue, list(range(50)), seconds=1, lane=partition)
     harness.clock.advance(1)
     second = await harness.open_second()
     appended: list[Appended] = []

@@ -116,14 +116,14 @@ async def test_partitions_have_numbers_and_times_of_their_own(harness: Harness) 
     await harness.push(queue, [1, 2, 3], partition="b/%")
     last_at = harness.clock.advance(1)
     await harness.push(queue, [4, 5], partition="b/%")
-    lane = await harness.partition(queue, "b/%")
-    await harness.nack(await harness.pop(queue, group, batch=1, partition=lane.id))
-    await harness.pop(queue, group, batch=2, partition=lane.id)
+    partition = await harness.partition(queue, "b/%")
+    await harness.nack(await harness.pop(queue, group, batch=1, partition=partition.id))
+    await harness.pop(queue, group, batch=2, partition=partition.id)
     everything = await harness.store.statistics.partitions(queue.id)
     assert [one.name for one in everything] == names
     empty, busy = everything[0], everything[1]
     assert (empty.total, empty.oldest_at, empty.created_at) == (0, None, made_at)
-    assert (busy.id, busy.start, busy.head) == (lane.id, 0, 5)
+    assert (busy.id, busy.start, busy.head) == (partition.id, 0, 5)
     assert (busy.total, busy.pending, busy.leased, busy.dead, busy.completed) == (5, 2, 2, 1, 0)
     assert (busy.oldest_at, busy.last_at) == (first_at, last_at)
     paged = []
@@ -145,9 +145,9 @@ async def test_a_group_lags_by_messages_and_by_time(harness: Harness) -> None:
     found = await group_stats(harness, queue.id, group.id)
     assert (found.lanes, found.lagging, found.lag, found.finished) == (2, 2, 5, 0)
     assert found.oldest_at == first_at
-    lane = await harness.partition(queue, "a")
-    await harness.ack(await harness.pop(queue, group, batch=2, partition=lane.id))
-    taken = await harness.pop(queue, group, batch=1, partition=lane.id)
+    partition = await harness.partition(queue, "a")
+    await harness.ack(await harness.pop(queue, group, batch=2, partition=partition.id))
+    taken = await harness.pop(queue, group, batch=1, partition=partition.id)
     found = await group_stats(harness, queue.id, group.id)
     assert (found.lag, found.finished, found.oldest_at) == (3, 2, second_at)
     assert (found.leases, found.leased) == (1, 1)
@@ -176,8 +176,8 @@ async def test_lagging_lanes_come_oldest_first(harness: Harness) -> None:
     for name in "abc":
         times.append(harness.clock.advance(10))
         await harness.push(queue, [1, 2], partition=name)
-    lane = await harness.partition(queue, "a")
-    await harness.pop(queue, group, batch=1, partition=lane.id)
+    partition = await harness.partition(queue, "a")
+    await harness.pop(queue, group, batch=1, partition=partition.id)
     lagging = harness.store.statistics.lagging
     everything = await lagging([queue.id], oldest_before=harness.clock() + 1)
     assert [(one.partition_name, one.lag, one.oldest_at) for one in everything] == [
@@ -186,7 +186,7 @@ async def test_lagging_lanes_come_oldest_first(harness: Harness) -> None:
         ("c", 2, times[2]),
     ]
     assert {(one.queue_id, one.group) for one in everything} == {(queue.id, "reader")}
-    assert everything[0].partition == lane.id
+    assert everything[0].partition == partition.id
     assert everything[0].lease_ends_at is not None
     assert everything[1].lease_ends_at is None
     assert await lagging([queue.id], oldest_before=times[1]) == everything[:1]
@@ -215,10 +215,10 @@ async def test_standings_tell_how_far_each_group_is(harness: Harness) -> None:
 async def test_dead_messages_are_told_apart(harness: Harness) -> None:
     queue = await harness.queue(retry_limit=0)
     await harness.push(queue, [1, 2, 3])
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     await harness.nack(await harness.pop(queue))
-    positions = [(lane.id, position) for position in range(3)]
-    assert await harness.store.statistics.dead_among(positions) == {(lane.id, 0)}
+    positions = [(partition.id, position) for position in range(3)]
+    assert await harness.store.statistics.dead_among(positions) == {(partition.id, 0)}
     assert await harness.store.statistics.dead_among([]) == set()
 
 

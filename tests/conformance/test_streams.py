@@ -51,17 +51,17 @@ async def test_a_query_is_made_once_and_then_found_again(harness: Harness) -> No
 
 async def test_another_hash_is_refused_unless_the_state_may_go(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = (await harness.partition(queue)).id
+    partition = (await harness.partition(queue)).id
     query = await register(harness)
-    await put(harness, query.id, lane, key=b"1")
+    await put(harness, query.id, partition, key=b"1")
     other = StreamQuery(id=uuid4(), name=query.name, source_queue="x", sink_queue=None, config_hash="h2")
     refused = await harness.store.streams.register(DEFAULT_TENANT, other, reset=False)
     assert (refused.query, refused.fresh, refused.reset) == (query, False, False)
-    assert await state(harness, query.id, lane) == {"key": b"1"}
+    assert await state(harness, query.id, partition) == {"key": b"1"}
     reset = await harness.store.streams.register(DEFAULT_TENANT, other, reset=True)
     assert (reset.fresh, reset.reset) == (False, True)
     assert (reset.query.id, reset.query.config_hash) == (query.id, "h2")
-    assert await state(harness, query.id, lane) == {}
+    assert await state(harness, query.id, partition) == {}
 
 
 async def test_state_is_kept_for_each_query_and_partition(harness: Harness) -> None:
@@ -81,7 +81,7 @@ async def test_state_is_kept_for_each_query_and_partition(harness: Harness) -> N
 
 async def test_the_last_of_several_ops_on_a_key_counts(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = (await harness.partition(queue)).id
+    partition = (await harness.partition(queue)).id
     query = await register(harness)
     ops = [
         StateOp("a", b"1"),
@@ -91,17 +91,17 @@ async def test_the_last_of_several_ops_on_a_key_counts(harness: Harness) -> None
         StateOp("c", None),
         StateOp("c", b"3"),
     ]
-    await harness.store.streams.cycle(StateChange(query.id, lane, ops), [], [])
-    assert await state(harness, query.id, lane) == {"a": b"2", "c": b"3"}
+    await harness.store.streams.cycle(StateChange(query.id, partition, ops), [], [])
+    assert await state(harness, query.id, partition) == {"a": b"2", "c": b"3"}
     at = harness.clock.advance(1)
-    await put(harness, query.id, lane, a=b"4")
-    [row] = await harness.store.streams.state(query.id, lane, StateFilter(keys=["a"]))
+    await put(harness, query.id, partition, a=b"4")
+    [row] = await harness.store.streams.state(query.id, partition, StateFilter(keys=["a"]))
     assert (row.value, row.updated_at) == (b"4", at)
 
 
 async def test_state_is_found_by_keys_prefix_and_ripeness_together(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = (await harness.partition(queue)).id
+    partition = (await harness.partition(queue)).id
     query = await register(harness)
     ops = [
         StateOp("w\x1f1", b'{"windowEnd":10}', 10.0),
@@ -112,30 +112,30 @@ async def test_state_is_found_by_keys_prefix_and_ripeness_together(harness: Harn
         StateOp("__wm__", b"5"),
         StateOp("\U0001f680", b"1"),
     ]
-    await harness.store.streams.cycle(StateChange(query.id, lane, ops), [], [])
-    assert len(await state(harness, query.id, lane)) == 7
-    assert set(await state(harness, query.id, lane, StateFilter(keys=["__wm__", "none"]))) == {"__wm__"}
-    assert set(await state(harness, query.id, lane, StateFilter(prefix="w\x1f"))) == {"w\x1f1", "w\x1f2", "w\x1f3"}
-    assert set(await state(harness, query.id, lane, StateFilter(prefix="w%"))) == {"w%"}
+    await harness.store.streams.cycle(StateChange(query.id, partition, ops), [], [])
+    assert len(await state(harness, query.id, partition)) == 7
+    assert set(await state(harness, query.id, partition, StateFilter(keys=["__wm__", "none"]))) == {"__wm__"}
+    assert set(await state(harness, query.id, partition, StateFilter(prefix="w\x1f"))) == {"w\x1f1", "w\x1f2", "w\x1f3"}
+    assert set(await state(harness, query.id, partition, StateFilter(prefix="w%"))) == {"w%"}
     ripe = StateFilter(prefix="w", ripe_until=10.0)
-    assert set(await state(harness, query.id, lane, ripe)) == {"w\x1f1", "w%"}
-    assert set(await state(harness, query.id, lane, StateFilter(keys=["w%", "w\x1f2"], ripe_until=15))) == {"w%"}
-    assert await state(harness, query.id, lane, StateFilter(keys=[])) == {}
+    assert set(await state(harness, query.id, partition, ripe)) == {"w\x1f1", "w%"}
+    assert set(await state(harness, query.id, partition, StateFilter(keys=["w%", "w\x1f2"], ripe_until=15))) == {"w%"}
+    assert await state(harness, query.id, partition, StateFilter(keys=[])) == {}
 
 
 async def test_a_cycle_commits_state_push_and_ack_together(harness: Harness) -> None:
     source, sink = await harness.queue(), await harness.queue()
-    lane, out = await harness.partition(source), await harness.partition(sink)
+    partition, out = await harness.partition(source), await harness.partition(sink)
     query = await register(harness)
     await harness.push(source, [1, 2, 3])
     taken = await harness.pop(source)
-    change = StateChange(query.id, lane.id, [StateOp("sum", b"6")])
+    change = StateChange(query.id, partition.id, [StateOp("sum", b"6")])
     acked, pushed = await harness.store.streams.cycle(
         change, [harness.ordered_ack(taken, 3)], [harness.slice(sink, out, ["a", "b", "c"])]
     )
     assert (acked[0].state, acked[0].after, acked[0].released) == ("ok", 3, True)
     assert isinstance(pushed[0], Stored)
-    assert await state(harness, query.id, lane.id) == {"sum": b"6"}
+    assert await state(harness, query.id, partition.id) == {"sum": b"6"}
     assert await harness.drain(sink) == ["a", "b", "c"]
     assert not await harness.pop(source)
 
@@ -143,55 +143,55 @@ async def test_a_cycle_commits_state_push_and_ack_together(harness: Harness) -> 
 async def test_a_cycle_that_is_repeated_leaves_the_state_as_it_is(harness: Harness) -> None:
     """The one behind it has changed that meanwhile."""
     source = await harness.queue()
-    lane, query = await harness.partition(source), await register(harness)
+    partition, query = await harness.partition(source), await register(harness)
     await harness.push(source, [1, 2])
     taken = await harness.pop(source)
     cycle = harness.store.streams.cycle
     for upto in (1, 2, 1):
-        change = StateChange(query.id, lane.id, [StateOp("sum", b"%d" % upto)])
+        change = StateChange(query.id, partition.id, [StateOp("sum", b"%d" % upto)])
         await cycle(change, [harness.ordered_ack(taken, upto)], [])
-    assert await state(harness, query.id, lane.id) == {"sum": b"2"}
+    assert await state(harness, query.id, partition.id) == {"sum": b"2"}
 
 
 async def test_a_cycle_that_is_refused_changes_nothing(harness: Harness) -> None:
     source, sink = await harness.queue(lease_seconds=5), await harness.queue()
-    lane, out = await harness.partition(source), await harness.partition(sink)
+    partition, out = await harness.partition(source), await harness.partition(sink)
     query = await register(harness)
-    await put(harness, query.id, lane.id, sum=b"0")
+    await put(harness, query.id, partition.id, sum=b"0")
     await harness.push(source, [1])
     taken = await harness.pop(source)
     harness.clock.advance(6)
-    change = StateChange(query.id, lane.id, [StateOp("sum", b"1"), StateOp("more", b"1")])
+    change = StateChange(query.id, partition.id, [StateOp("sum", b"1"), StateOp("more", b"1")])
     acked, _ = await harness.store.streams.cycle(
         change, [harness.ordered_ack(taken, 1)], [harness.slice(sink, out, ["a"])]
     )
     assert acked[0].state == "lost"
-    assert await state(harness, query.id, lane.id) == {"sum": b"0"}
+    assert await state(harness, query.id, partition.id) == {"sum": b"0"}
     assert await harness.drain(sink) == []
 
 
 async def test_a_cycle_whose_push_does_not_fit_changes_nothing(harness: Harness) -> None:
     source, sink = await harness.queue(), await harness.queue(max_size=1)
-    lane, out = await harness.partition(source), await harness.partition(sink)
+    partition, out = await harness.partition(source), await harness.partition(sink)
     query = await register(harness)
     await harness.push(source, [1])
     taken = await harness.pop(source)
-    change = StateChange(query.id, lane.id, [StateOp("k", b"1")])
+    change = StateChange(query.id, partition.id, [StateOp("k", b"1")])
     _, pushed = await harness.store.streams.cycle(
         change, [harness.ordered_ack(taken, 1)], [harness.slice(sink, out, ["a", "b"])]
     )
     assert not isinstance(pushed[0], Stored)
-    assert await state(harness, query.id, lane.id) == {}
+    assert await state(harness, query.id, partition.id) == {}
     assert (await harness.lane(taken.group)).committed == 0
 
 
 async def test_a_part_of_a_batch_is_acked_and_the_rest_released_or_kept(harness: Harness) -> None:
     source = await harness.queue(lease_seconds=5)
-    lane = await harness.partition(source)
+    partition = await harness.partition(source)
     query = await register(harness)
     await harness.push(source, [1, 2, 3, 4])
     taken = await harness.pop(source)
-    change = StateChange(query.id, lane.id, [StateOp("n", b"1")])
+    change = StateChange(query.id, partition.id, [StateOp("n", b"1")])
     await harness.store.streams.cycle(change, [harness.ordered_ack(taken, 1)], [])
     assert not await harness.pop(source), "the lease goes on"
     release = Nack(2, charge=False, error="released", delay_ms=0)
@@ -205,25 +205,27 @@ async def test_what_a_consumer_holds_is_not_closed_beside_it(harness: Harness, o
     """A stream that flushes idle windows reads them, and deletes them without an ack: neither while a consumer of it
     holds the partition and may be closing the same ones."""
     source, sink = await harness.queue(lease_seconds=5, ordering=ordering), await harness.queue()
-    lane, out = await harness.partition(source), await harness.partition(sink)
+    partition, out = await harness.partition(source), await harness.partition(sink)
     group, other = await harness.group(source, "streams.s"), await harness.group(source, "other")
     query = await register(harness)
-    await harness.store.streams.cycle(StateChange(query.id, lane.id, [StateOp("w", b"1", 1.0)]), [], [])
+    await harness.store.streams.cycle(StateChange(query.id, partition.id, [StateOp("w", b"1", 1.0)]), [], [])
     await harness.push(source, [1])
     ripe = StateFilter(ripe_until=2.0, idle_group="streams.s")
-    flush = StateChange(query.id, lane.id, [StateOp("w", None)], idle_group="streams.s")
+    flush = StateChange(query.id, partition.id, [StateOp("w", None)], idle_group="streams.s")
     item = harness.slice(sink, out, ["closed"])
 
     await harness.pop(source, other)
-    assert await state(harness, query.id, lane.id, ripe) == {"w": b"1"}, "another group's lease is none of its business"
+    assert await state(harness, query.id, partition.id, ripe) == {"w": b"1"}, (
+        "another group's lease is none of its business"
+    )
     taken = await harness.pop(source, group)
-    assert await state(harness, query.id, lane.id, ripe) == {}
-    assert await state(harness, query.id, lane.id, StateFilter(ripe_until=2.0)) == {"w": b"1"}
+    assert await state(harness, query.id, partition.id, ripe) == {}
+    assert await state(harness, query.id, partition.id, StateFilter(ripe_until=2.0)) == {"w": b"1"}
     with pytest.raises(TransactionRefused, match="holds the partition"):
         await harness.store.streams.cycle(flush, [], [item])
     assert await harness.drain(sink) == []
     await harness.store.messages.release(taken.lease)
-    assert await state(harness, query.id, lane.id, ripe) == {"w": b"1"}
+    assert await state(harness, query.id, partition.id, ripe) == {"w": b"1"}
     await harness.store.streams.cycle(flush, [], [item])
     assert await harness.drain(sink) == ["closed"]
 
@@ -232,32 +234,32 @@ async def test_what_another_cycle_closed_meanwhile_is_not_closed_again(harness: 
     """Who flushes read the state before a consumer took the partition, and comes when it has gone; or repeats itself,
     because no answer came."""
     source, sink = await harness.queue(), await harness.queue()
-    lane, out = await harness.partition(source), await harness.partition(sink)
+    partition, out = await harness.partition(source), await harness.partition(sink)
     query = await register(harness)
-    await put(harness, query.id, lane.id, w=b"1", x=b"1")
-    flush = StateChange(query.id, lane.id, [StateOp("x", None), StateOp("w", None)], idle_group="streams.s")
-    await put(harness, query.id, lane.id, w=None)
+    await put(harness, query.id, partition.id, w=b"1", x=b"1")
+    flush = StateChange(query.id, partition.id, [StateOp("x", None), StateOp("w", None)], idle_group="streams.s")
+    await put(harness, query.id, partition.id, w=None)
     with pytest.raises(TransactionRefused, match="is gone"):
         await harness.store.streams.cycle(flush, [], [harness.slice(sink, out, ["closed twice"])])
     assert await harness.drain(sink) == []
-    assert await state(harness, query.id, lane.id) == {"x": b"1"}
+    assert await state(harness, query.id, partition.id) == {"x": b"1"}
 
 
 async def test_a_flush_keeps_consumers_from_the_lane_until_it_is_over(harness: Harness) -> None:
     source = await harness.queue()
-    lane = await harness.partition(source)
+    partition = await harness.partition(source)
     group = await harness.group(source, "streams.s")
     query = await register(harness)
     second = await harness.open_second()
     await harness.push(source, [1])
     for number in range(10):
-        await put(harness, query.id, lane.id, w=b"1")
-        flush = StateChange(query.id, lane.id, [StateOp("w", None)], idle_group="streams.s")
+        await put(harness, query.id, partition.id, w=b"1")
+        flush = StateChange(query.id, partition.id, [StateOp("w", None)], idle_group="streams.s")
         flushed, taken = await asyncio.gather(
             harness.store.streams.cycle(flush, [], []), harness.pop(source, group, store=second), return_exceptions=True
         )
         assert not isinstance(taken, BaseException)
-        seen = await state(harness, query.id, lane.id)
+        seen = await state(harness, query.id, partition.id)
         # Whoever took it sees what the flush left, or the flush was refused.
         assert not taken or isinstance(flushed, TransactionRefused) or seen == {}, number
         if taken:
@@ -266,48 +268,48 @@ async def test_a_flush_keeps_consumers_from_the_lane_until_it_is_over(harness: H
 
 async def test_a_query_or_a_partition_that_is_gone_has_no_cycle(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = (await harness.partition(queue)).id
+    partition = (await harness.partition(queue)).id
     query = await register(harness)
     op = [StateOp("k", b"1")]
     with pytest.raises(NotFound):
-        await harness.store.streams.cycle(StateChange(uuid4(), lane, op), [], [])
+        await harness.store.streams.cycle(StateChange(uuid4(), partition, op), [], [])
     with pytest.raises(NotFound):
-        await harness.store.streams.cycle(StateChange(query.id, PartitionId(lane.shard, 2**40), op), [], [])
+        await harness.store.streams.cycle(StateChange(query.id, PartitionId(partition.shard, 2**40), op), [], [])
 
 
 async def test_a_deleted_queue_takes_its_state_along(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = (await harness.partition(queue)).id
+    partition = (await harness.partition(queue)).id
     query = await register(harness)
-    await put(harness, query.id, lane, k=b"1")
+    await put(harness, query.id, partition, k=b"1")
     await harness.store.queues.delete(queue.tenant, queue.name)
-    assert await state(harness, query.id, lane) == {}
+    assert await state(harness, query.id, partition) == {}
 
 
 async def test_cycles_of_two_brokers_come_one_after_another(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = (await harness.partition(queue)).id
+    partition = (await harness.partition(queue)).id
     query = await register(harness)
     second = await harness.open_second()
     ops = [StateOp(f"k{number}", b"x" * 10) for number in range(20)]
 
     async def cycles(streams: object, order: list[StateOp]) -> None:
         for _ in range(10):
-            await streams.cycle(StateChange(query.id, lane, order), [], [])  # type: ignore[attr-defined]
+            await streams.cycle(StateChange(query.id, partition, order), [], [])  # type: ignore[attr-defined]
 
     await asyncio.gather(cycles(harness.store.streams, ops), cycles(second.streams, ops[::-1]))
-    assert len(await state(harness, query.id, lane)) == 20
+    assert len(await state(harness, query.id, partition)) == 20
 
 
 async def test_a_large_state_is_read_in_pages(harness: Harness) -> None:
     queue = await harness.queue()
-    lane = (await harness.partition(queue)).id
+    partition = (await harness.partition(queue)).id
     query = await register(harness)
     keys = sorted((f"{letter}\x1f{number}" for letter in "aZ\U0001f680é" for number in range(5)), key=str.encode)
-    await put(harness, query.id, lane, **dict.fromkeys(keys, b"1"))
+    await put(harness, query.id, partition, **dict.fromkeys(keys, b"1"))
     paged: list[str] = []
     while page := await harness.store.streams.state(
-        query.id, lane, StateFilter(after=paged[-1] if paged else ""), limit=3
+        query.id, partition, StateFilter(after=paged[-1] if paged else ""), limit=3
     ):
         paged += [row.key for row in page]
     assert paged == keys

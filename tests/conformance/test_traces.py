@@ -42,11 +42,11 @@ async def test_the_traces_of_a_message_come_oldest_first_and_no_others(harness: 
         expected.append((await note(harness, queue, "a")).id)
         await note(harness, queue, "b")
         await note(harness, queue, "a", partition="other")
-    lane = await harness.partition(queue)
-    found = await harness.store.traces.of_message(lane.id, "a")
+    partition = await harness.partition(queue)
+    found = await harness.store.traces.of_message(partition.id, "a")
     assert [trace.id for trace in found] == expected
-    assert await harness.store.traces.of_message(lane.id, "nobody") == []
-    assert len(await harness.store.traces.of_message(lane.id, "a", limit=2)) == 2
+    assert await harness.store.traces.of_message(partition.id, "nobody") == []
+    assert len(await harness.store.traces.of_message(partition.id, "a", limit=2)) == 2
 
 
 async def test_traces_are_found_by_name_over_queues_and_in_pages(harness: Harness) -> None:

@@ -41,8 +41,8 @@ async def test_messages_are_those_that_are_retained(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, [{"to": "a"}, 2, 3], ids=["a", "b", "c"])
     await harness.push(queue, ["other"], partition="p")
-    lane = await harness.partition(queue)
-    assert await harness.store.browse.delete(lane.id, 1)
+    partition = await harness.partition(queue)
+    assert await harness.store.browse.delete(partition.id, 1)
     rows = await look(harness, queue, "messages", "partition position transaction_id")
     assert rows == [("Default", 0, "a"), ("Default", 2, "c"), ("p", 0, rows[2][2])]
     [data] = await harness.backend.sql(
@@ -58,9 +58,9 @@ async def test_queue_depths_count_what_each_group_has_before_it(harness: Harness
     columns = "group partitions messages lag lagging_partitions leased dead_letters"
     assert await look(harness, queue, "queue_depths", columns) == [(None, 2, 4, 4, 0, 0, 0)], "nobody reads yet"
     one, two = await harness.group(queue, "one"), await harness.group(queue, "two")
-    lane = await harness.partition(queue)
-    await harness.nack(await harness.pop(queue, one, batch=1, partition=lane.id))
-    await harness.pop(queue, one, batch=1, partition=lane.id)
+    partition = await harness.partition(queue)
+    await harness.nack(await harness.pop(queue, one, batch=1, partition=partition.id))
+    await harness.pop(queue, one, batch=1, partition=partition.id)
     await harness.drain(queue, two)
     assert await look(harness, queue, "queue_depths", columns) == [("one", 2, 4, 3, 2, 1, 1), ("two", 2, 4, 0, 0, 0, 0)]
     [(_, oldest), (_, none)] = await look(harness, queue, "queue_depths", "group oldest_at")

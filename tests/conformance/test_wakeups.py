@@ -48,12 +48,12 @@ async def test_a_lane_drained_while_a_push_is_in_flight_is_woken(harness: Harnes
     """The push has passed the drained lane's cursor, which was leased, and is stopped before its commit."""
     queue = await harness.queue(retry_limit=0)
     group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     await harness.push(queue, ["first"])
     await harness.drain(queue, other)
     taken = await harness.pop(queue, group)
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, other.id)) as arrived:
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["second"])]))
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, other.id)) as arrived:
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, ["second"])]))
         await arrived(push)
         drained = tasks.create_task(_run(drain, harness, taken))
         await arrived(push, drained)
@@ -74,14 +74,14 @@ async def test_a_pop_does_not_park_a_lane_on_a_stale_head(harness: Harness, how:
     """By finishing at delivery, or by giving up on the lane's last message."""
     queue = await harness.queue(retry_limit=0, lease_seconds=5)
     group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     await harness.push(queue, ["first"])
     await harness.drain(queue, other)
     if how == "parked":
         await harness.pop(queue, group)
         harness.clock.advance(5)
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, other.id)) as arrived:
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["second"])]))
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, other.id)) as arrived:
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, ["second"])]))
         await arrived(push)
         pop = tasks.create_task(harness.pop(queue, group, auto_ack=how == "auto_ack"))
         await arrived(push, pop)
@@ -96,17 +96,17 @@ async def test_a_push_that_waited_for_the_drain_sees_the_drained_lane(harness: H
     """The drain has emptied the lane and is stopped before its commit; the push waits for it."""
     queue = await harness.queue()
     group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     await harness.push(queue, ["first"])
     acks = [
         harness.ordered_ack(await harness.pop(queue, each), 1)
         for each in sorted((group, other), key=lambda one: one.id)
     ]
     last = max(group.id, other.id)
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(lane.id, last)) as arrived:
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, last)) as arrived:
         drain = tasks.create_task(harness.store.messages.ack(acks))
         await arrived(drain)
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["second"])]))
+        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, ["second"])]))
         await arrived(drain, push)
     assert [one.released for one in drain.result()] == [True, True]
     assert isinstance(push.result()[0], Stored)
@@ -118,13 +118,13 @@ async def test_a_push_that_waited_for_the_drain_sees_the_drained_lane(harness: H
 async def test_a_drain_and_a_push_that_meet_at_the_lane_leave_it_awake(harness: Harness, first: str) -> None:
     queue = await harness.queue()
     group = await harness.group(queue)
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     await harness.push(queue, ["first"])
     taken = await harness.pop(queue, group)
-    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(lane.id)) as arrived:
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: harness.ack(taken),
-            lambda: harness.store.messages.push([harness.slice(queue, lane, ["second"])]),
+            lambda: harness.store.messages.push([harness.slice(queue, partition, ["second"])]),
         ]
         met: list[asyncio.Task[object]] = []
         for call in calls if first == "ack" else calls[::-1]:
@@ -137,14 +137,14 @@ async def test_every_message_is_delivered_when_lanes_drain_and_fill_all_the_time
     """Single messages, so that every pop and every ack empties its lane."""
     queue = await harness.queue()
     group = await harness.group(queue)
-    lanes = await harness.store.queues.born(queue.id, ["a", "b"])
+    partitions = await harness.store.queues.born(queue.id, ["a", "b"])
     stores = [harness.store, await harness.open_second()]
     total = 120
     seen: list[int] = []
 
     async def produce(number: int) -> None:
         for n in range(number, total, 3):
-            await stores[n % 2].messages.push([harness.slice(queue, lanes[n % 2], [n])])
+            await stores[n % 2].messages.push([harness.slice(queue, partitions[n % 2], [n])])
 
     async def consume(number: int) -> None:
         while len(seen) < total:
@@ -160,9 +160,9 @@ async def test_every_message_is_delivered_when_lanes_drain_and_fill_all_the_time
     assert sorted(seen) == list(range(total))
 
 
-async def put_to_sleep(harness: Harness, lane: Partition) -> None:
+async def put_to_sleep(harness: Harness, partition: Partition) -> None:
     """What a wake that was missed would leave: a lane that sleeps over its messages."""
-    await harness.backend.sql("UPDATE fairlane.cursors SET ready_at = NULL WHERE partition_id = $1", lane.id.id)
+    await harness.backend.sql("UPDATE fairlane.cursors SET ready_at = NULL WHERE partition_id = $1", partition.id.id)
 
 
 async def rouse(harness: Harness, *, limit: int) -> Counter[int]:
@@ -223,9 +223,9 @@ async def test_a_poll_gets_what_a_missed_wake_left_behind(harness: Harness, monk
     monkeypatch.setattr(reseed, "SHARE", 1)
     queue = await harness.queue()
     await harness.group(queue)
-    lane = await harness.partition(queue)
+    partition = await harness.partition(queue)
     await harness.push(queue, ["lost"])
-    await put_to_sleep(harness, lane)
+    await put_to_sleep(harness, partition)
     async with asyncio.timeout(10):
         batch = await harness.broker.pop(queue.name, wait=10)
     assert [delivery.json() for delivery in batch] == ["lost"]

@@ -168,42 +168,44 @@ async def test_a_lane_that_somebody_holds_waits_in_the_journal_and_no_other_does
 
 @pytest.mark.parametrize("journal", [True, False], ids=["journal", "alone"])
 async def test_a_locked_lane_holds_up_no_other_of_its_flush(url: str, tmp_path: Path, journal: bool) -> None:
-    lanes = [f"p{number}" for number in range(30)]
+    partitions = [f"p{number}" for number in range(30)]
     async with Broker.open(url, journal=str(tmp_path) if journal else None) as broker:
-        for lane in lanes:
-            await broker.push(QUEUE, 0, partition=lane)
+        for partition in partitions:
+            await broker.push(QUEUE, 0, partition=partition)
         async with held(url, QUEUE, "p7"):
-            pushes = {lane: asyncio.create_task(broker.push(QUEUE, 1, partition=lane)) for lane in lanes}
-            await asyncio.wait([push for lane, push in pushes.items() if lane != "p7"])
-            assert {pushes[lane].result().status for lane in lanes if lane != "p7"} == {"queued"}
+            pushes = {
+                partition: asyncio.create_task(broker.push(QUEUE, 1, partition=partition)) for partition in partitions
+            }
+            await asyncio.wait([push for partition, push in pushes.items() if partition != "p7"])
+            assert {pushes[partition].result().status for partition in partitions if partition != "p7"} == {"queued"}
         assert (await pushes["p7"]).status == ("buffered" if journal else "queued")
         if journal:
             await drained(broker)
-    assert await stored(url) == {lane: [0, 1] for lane in lanes}
+    assert await stored(url) == {partition: [0, 1] for partition in partitions}
 
 
 @pytest.mark.parametrize("journal", [True, False], ids=["journal", "alone"])
 async def test_a_locked_lane_holds_up_no_ack_of_another(url: str, tmp_path: Path, journal: bool) -> None:
-    lanes = [f"p{number}" for number in range(5)]
+    partitions = [f"p{number}" for number in range(5)]
     async with Broker.open(url, journal=str(tmp_path) if journal else None) as broker:
-        for lane in lanes:
-            await broker.push(QUEUE, 0, partition=lane)
+        for partition in partitions:
+            await broker.push(QUEUE, 0, partition=partition)
         messages = {message.partition: message for message in await broker.pop(QUEUE, batch=10, partitions=10)}
         async with held(url, QUEUE, "p3"):
-            acks = {lane: asyncio.create_task(broker.ack([messages[lane]])) for lane in lanes}
-            await asyncio.wait([ack for lane, ack in acks.items() if lane != "p3"])
-            for lane in lanes:
-                if lane != "p3":
-                    [outcome] = acks[lane].result()
+            acks = {partition: asyncio.create_task(broker.ack([messages[partition]])) for partition in partitions}
+            await asyncio.wait([ack for partition, ack in acks.items() if partition != "p3"])
+            for partition in partitions:
+                if partition != "p3":
+                    [outcome] = acks[partition].result()
                     assert (outcome.success, outcome.durability) == (True, None)
         [outcome] = await acks["p3"]
         assert (outcome.success, outcome.durability) == (True, "journal" if journal else None)
         if journal:
             await drained(broker)
-        for lane in lanes:
-            await broker.push(QUEUE, 1, partition=lane)
+        for partition in partitions:
+            await broker.push(QUEUE, 1, partition=partition)
         again = await broker.pop(QUEUE, batch=10, partitions=10)
-        assert sorted(message.partition for message in again) == lanes
+        assert sorted(message.partition for message in again) == partitions
         assert {message.json() for message in again} == {1}
 
 

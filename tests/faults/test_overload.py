@@ -46,15 +46,15 @@ async def test_a_hundred_pushes_at_once_on_a_slow_store_all_succeed_in_order(
 ) -> None:
     url = await fresh_database(server)
     async with slow_link(server) as link, Broker.open(link.url(url), limits=LIMITS) as broker:
-        for lane in range(10):
-            await broker.push(QUEUE, -1, partition=f"p{lane}")
+        for partition in range(10):
+            await broker.push(QUEUE, -1, partition=f"p{partition}")
         link.seconds = 0.05
         began = time.monotonic()
         outcomes = await asyncio.gather(*(broker.push(QUEUE, n, partition=f"p{n % 10}") for n in range(100)))
         assert {outcome.status for outcome in outcomes} <= {"queued", "buffered"}
         await acked(broker)
         assert time.monotonic() - began < 10, "about a second on a quiet machine"
-    assert await stored(url) == {f"p{lane}": [-1, *range(lane, 100, 10)] for lane in range(10)}
+    assert await stored(url) == {f"p{partition}": [-1, *range(partition, 100, 10)] for partition in range(10)}
 
 
 @pytest.mark.timeout(180)

@@ -15,19 +15,19 @@ async def listed(wire: Wire, **query: Any) -> list[Any]:
 
 
 async def test_messages_are_listed_newest_first_without_payload(wire: Wire) -> None:
-    queue, lane = wire.name(), wire.name("lane")
+    queue, partition = wire.name(), wire.name("lane")
     trace = "0198a3f0-0000-7000-8000-000000000001"
-    [first] = await wire.push(queue, {"n": 1}, ids=["one"], partition=lane, traceId=trace)
+    [first] = await wire.push(queue, {"n": 1}, ids=["one"], partition=partition, traceId=trace)
     await wire.push(queue, 2, ids=["two"], partition="other")
     two, one = await listed(wire, queue=queue)
     assert (one["transactionId"], two["transactionId"]) == ("one", "two")
     assert (one["id"], one["partitionId"]) == (first["message_id"], first["partition_id"])
-    assert (one["queue"], one["partition"], one["queuePath"]) == (queue, lane, f"{queue}/{lane}")
+    assert (one["queue"], one["partition"], one["queuePath"]) == (queue, partition, f"{queue}/{partition}")
     assert (one["traceId"], two["traceId"]) == (trace, None)
     assert (one["status"], one["position"]) == ("pending", 0)
     assert "payload" not in one
     assert "data" not in one
-    assert [each["transactionId"] for each in await listed(wire, queue=queue, partition=lane)] == ["one"]
+    assert [each["transactionId"] for each in await listed(wire, queue=queue, partition=partition)] == ["one"]
     assert [each["transactionId"] for each in await listed(wire, traceId=trace, queue=queue)] == ["one"]
     assert [each["transactionId"] for each in await listed(wire, queue=queue, transactionId="two")] == ["two"]
     assert await listed(wire, queue=wire.name("nobody")) == []
@@ -37,8 +37,8 @@ async def test_pages_meet_without_a_gap_or_a_repeat(wire: Wire) -> None:
     queue = wire.name()
     pushed = []
     for step in range(5):
-        for lane in ("a", "b", "c"):
-            answers = await wire.push(queue, *range(4), partition=lane)
+        for partition in ("a", "b", "c"):
+            answers = await wire.push(queue, *range(4), partition=partition)
             pushed += [answer["message_id"] for answer in answers]
         if step % 2:
             await asyncio.sleep(0.001)
@@ -102,10 +102,10 @@ async def test_messages_are_found_by_time_namespace_and_task(wire: Wire) -> None
 
 
 async def test_a_message_is_shown_whole_with_every_group(wire: Wire) -> None:
-    queue, lane, group = wire.name(), wire.name("lane"), wire.name("group")
+    queue, partition, group = wire.name(), wire.name("lane"), wire.name("group")
     id = f"id {wire.name()}"[:250]
     await wire.configure(queue, leaseTime=9, retryLimit=5)
-    [pushed] = await wire.push(queue, {"b": 1, "a": [None]}, ids=[id], partition=lane)
+    [pushed] = await wire.push(queue, {"b": 1, "a": [None]}, ids=[id], partition=partition)
     await wire.pop(queue, autoAck="true", consumerGroup=group)
     [held] = await wire.pop(queue)
     found = (await wire.get("/api/v1/messages", held["partitionId"], id)).ok()
@@ -113,7 +113,7 @@ async def test_a_message_is_shown_whole_with_every_group(wire: Wire) -> None:
         pushed["message_id"],
         id,
         queue,
-        lane,
+        partition,
     )
     assert found["payload"] == {"b": 1, "a": [None]}
     assert found["queueConfig"] == {"leaseTime": 9, "retryLimit": 5, "retryDelay": 0, "ttl": 0, "priority": 0}
@@ -185,14 +185,14 @@ async def test_a_dead_message_is_retried_once(wire: Wire) -> None:
 
 
 async def test_a_finished_message_is_pushed_again_and_a_waiting_one_is_not(wire: Wire) -> None:
-    queue, lane = wire.name(), wire.name("lane")
-    [pushed] = await wire.push(queue, {"n": 1}, ids=["x"], partition=lane)
+    queue, partition = wire.name(), wire.name("lane")
+    [pushed] = await wire.push(queue, {"n": 1}, ids=["x"], partition=partition)
     message = (pushed["partition_id"], "x", "retry")
     (await wire.post("/api/v1/messages", *message)).refused(409, "conflict")
     await wire.ack(await wire.pop(queue))
     retried = (await wire.post("/api/v1/messages", *message, body=b"")).ok()
     [again] = await wire.pop(queue)
-    assert (again["id"], again["data"], again["partition"]) == (retried["messageId"], {"n": 1}, lane)
+    assert (again["id"], again["data"], again["partition"]) == (retried["messageId"], {"n": 1}, partition)
     (await wire.post("/api/v1/messages", pushed["partition_id"], "nobody", "retry")).refused(404)
 
 

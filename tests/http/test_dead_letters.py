@@ -16,18 +16,18 @@ async def kill(wire: Wire, queue: str, *payloads: Any, group: str | None = None,
 
 
 async def test_dead_letters_are_listed_with_their_total(wire: Wire) -> None:
-    queue, lane = wire.name(), wire.name("lane")
-    await kill(wire, queue, {"n": 1}, {"n": 2}, {"n": 3}, partition=lane)
+    queue, partition = wire.name(), wire.name("lane")
+    await kill(wire, queue, {"n": 1}, {"n": 2}, {"n": 3}, partition=partition)
     found = (await wire.get("/api/v1/dlq", queue=queue, limit=2)).ok()
     assert (found["total"], found["pagination"]) == (3, {"limit": 2, "offset": 0})
     last, middle = found["messages"]
     assert (last["data"], middle["data"]) == ({"n": 3}, {"n": 2})
-    assert (last["queue"], last["partition"], last["consumerGroup"]) == (queue, lane, "__QUEUE_MODE__")
+    assert (last["queue"], last["partition"], last["consumerGroup"]) == (queue, partition, "__QUEUE_MODE__")
     assert (last["retryCount"], last["errorMessage"]) == (1, "{'n': 3} failed")
     assert last["failedAt"] >= last["createdAt"]
     [first] = (await wire.get("/api/v1/dlq", queue=queue, offset=2)).ok()["messages"]
     assert first["data"] == {"n": 1}
-    by_lane = (await wire.get("/api/v1/dlq", queue=queue, partition=lane)).ok()
+    by_lane = (await wire.get("/api/v1/dlq", queue=queue, partition=partition)).ok()
     assert by_lane["total"] == 3
     assert (await wire.get("/api/v1/dlq", queue=queue, partition="other")).ok()["total"] == 0
     assert (await wire.get("/api/v1/dlq", queue=queue, to="2001-01-01")).ok()["total"] == 0

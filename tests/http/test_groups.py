@@ -25,23 +25,23 @@ async def test_groups_are_listed_with_their_lag(wire: Wire) -> None:
 
 
 async def test_a_group_is_shown_with_its_lanes(wire: Wire) -> None:
-    queue, group, lane = wire.name(), wire.name("group"), wire.name("lane")
-    await wire.push(queue, 1, 2, partition=lane)
+    queue, group, partition = wire.name(), wire.name("group"), wire.name("lane")
+    await wire.push(queue, 1, 2, partition=partition)
     [held] = await wire.pop(queue, batch=1, consumerGroup=group)
     shown = (await wire.get("/api/v1/consumer-groups", group)).ok()
     [view] = shown[queue]["partitions"]
-    assert (view["partition"], view["partitionId"]) == (lane, held["partitionId"])
+    assert (view["partition"], view["partitionId"]) == (partition, held["partitionId"])
     assert (view["offsetLag"], view["leaseActive"], view["totalConsumed"]) == (2, True, 0)
     (await wire.get("/api/v1/consumer-groups", wire.name("nobody"))).refused(404)
 
 
 async def test_lagging_lanes_are_found(wire: Wire) -> None:
-    queue, group, lane = wire.name(), wire.name("group"), wire.name("lane")
-    await wire.push(queue, 1, 2, partition=lane)
+    queue, group, partition = wire.name(), wire.name("group"), wire.name("lane")
+    await wire.push(queue, 1, 2, partition=partition)
     await wire.ack(await wire.pop(queue, batch=1, consumerGroup=group))
     found = (await wire.get("/api/v1/consumer-groups/lagging", minLagSeconds=0)).ok()
     [one] = [each for each in found if each["consumer_group"] == group]
-    assert (one["queue_name"], one["partition_name"], one["offset_lag"]) == (queue, lane, 1)
+    assert (one["queue_name"], one["partition_name"], one["offset_lag"]) == (queue, partition, 1)
     later = (await wire.get("/api/v1/consumer-groups/lagging", minLagSeconds=3600)).ok()
     assert group not in [each["consumer_group"] for each in later]
     (await wire.get("/api/v1/consumer-groups/lagging", minLagSeconds="abc")).refused(400)
@@ -73,18 +73,18 @@ async def test_a_group_is_sent_to_the_end_the_beginning_a_time_and_a_position(wi
 
 
 async def test_one_partition_is_sought_alone_and_without_a_body_to_its_end(wire: Wire) -> None:
-    queue, group, lane = wire.name(), wire.name("group"), wire.name("lane")
-    await wire.push(queue, 1, 2, partition=lane)
+    queue, group, partition = wire.name(), wire.name("group"), wire.name("lane")
+    await wire.push(queue, 1, 2, partition=partition)
     await wire.push(queue, 3, partition="other")
     await wire.pop(queue, consumerGroup=group, partitions=10)
     path = ("/api/v1/consumer-groups", group, "queues", queue, "partitions")
-    answer = (await wire.post(*path, lane, "seek")).ok()
-    assert (answer["updated"], answer["partitionName"], answer["position"]) == (True, lane, 2)
+    answer = (await wire.post(*path, partition, "seek")).ok()
+    assert (answer["updated"], answer["partitionName"], answer["position"]) == (True, partition, 2)
     assert answer["cursorMovedTo"] is None
-    assert await wire.pop(queue, partition=lane, consumerGroup=group) == []
-    answer = (await wire.post(*path, lane, "seek", body={"position": 1})).ok()
+    assert await wire.pop(queue, partition=partition, consumerGroup=group) == []
+    answer = (await wire.post(*path, partition, "seek", body={"position": 1})).ok()
     assert answer["cursorMovedTo"].endswith("Z")
-    [message] = await wire.pop(queue, partition=lane, consumerGroup=group)
+    [message] = await wire.pop(queue, partition=partition, consumerGroup=group)
     assert message["data"] == 2
     (await wire.post(*path, "nobody", "seek")).refused(404)
 

@@ -25,8 +25,8 @@ async def test_live_leases_are_listed_with_who_holds_them_and_for_how_long(wire:
 async def test_utilisation_tells_what_is_held_and_what_room_is_left(wire: Wire) -> None:
     queue = wire.name()
     await wire.configure(queue, maxSize=10)
-    for lane in ("a", "b", "c", "d"):
-        await wire.push(queue, 1, partition=lane)
+    for partition in ("a", "b", "c", "d"):
+        await wire.push(queue, 1, partition=partition)
     await wire.pop(queue, batch=1)
     use = (await wire.get("/api/v1/queues", queue, "utilisation")).ok()
     assert (use["depth"], use["capacity"], use["remaining"]) == (4, 10, 6)

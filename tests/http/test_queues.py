@@ -38,14 +38,14 @@ async def test_queues_are_found_by_a_part_of_their_name_and_in_pages(wire: Wire)
 async def test_one_queue_is_shown_with_its_partitions(wire: Wire) -> None:
     queue = wire.name()
     configured = await wire.configure(queue, namespace="n", task="t", leaseTime=7)
-    lane = wire.name("lane")
-    await wire.push(queue, 1, 2, partition=lane)
+    partition = wire.name("lane")
+    await wire.push(queue, 1, 2, partition=partition)
     [message] = await wire.pop(queue, batch=1)
     found = (await wire.get("/api/v1/resources/queues", queue)).ok()
     assert (found["id"], found["name"]) == (configured["queueId"], queue)
     assert (found["namespace"], found["task"], found["options"]["leaseTime"]) == ("n", "t", 7)
     by_name = {each["name"]: each for each in found["partitions"]}
-    other = by_name[lane]
+    other = by_name[partition]
     assert by_name["Default"]["id"] == configured["partitionId"]
     assert by_name["Default"]["oldestMessage"] is None
     assert other["id"] == message["partitionId"]
@@ -105,14 +105,14 @@ async def test_depth_is_told_for_the_queue_and_for_a_group(wire: Wire) -> None:
 
 
 async def test_a_queue_is_cleared_whole_or_by_partition(wire: Wire) -> None:
-    queue, lane = wire.name(), wire.name("lane")
-    await wire.push(queue, 1, 2, partition=lane)
+    queue, partition = wire.name(), wire.name("lane")
+    await wire.push(queue, 1, 2, partition=partition)
     await wire.push(queue, 3, partition="other")
-    cleared = (await wire.delete("/api/v1/queues", queue, "clear", partition=lane)).ok()
-    assert cleared == {"success": True, "queue": queue, "partition": lane, "cleared": 2}
+    cleared = (await wire.delete("/api/v1/queues", queue, "clear", partition=partition)).ok()
+    assert cleared == {"success": True, "queue": queue, "partition": partition, "cleared": 2}
     assert [message["data"] for message in await wire.pop(queue, partitions=10)] == [3]
     (await wire.delete("/api/v1/queues", queue, "clear", partition="nobody")).refused(404)
-    await wire.push(queue, 4, partition=lane)
+    await wire.push(queue, 4, partition=partition)
     assert (await wire.delete("/api/v1/queues", queue, "clear")).ok()["cleared"] == 2
     assert await wire.pop(queue, partitions=10) == []
 

@@ -10,15 +10,15 @@ FAR = "2199-01-31T12:00:00.000000Z"
 
 
 async def test_a_message_is_scheduled_listed_rescheduled_and_cancelled(wire: Wire) -> None:
-    queue, lane = wire.name(), wire.name("lane")
-    [kept] = await wire.push(queue, 1, ids=["it/1"], partition=lane, deliverAt=FAR)
+    queue, partition = wire.name(), wire.name("lane")
+    [kept] = await wire.push(queue, 1, ids=["it/1"], partition=partition, deliverAt=FAR)
     assert (kept["status"], kept["deliverAt"], kept["transaction_id"]) == ("scheduled", FAR, "it/1")
-    [again] = await wire.push(queue, 1, ids=["it/1"], partition=lane, delayMs=60_000)
+    [again] = await wire.push(queue, 1, ids=["it/1"], partition=partition, delayMs=60_000)
     assert (again["status"], again["message_id"]) == ("duplicate", kept["message_id"])
     [listed] = (await wire.get("/api/v1/scheduled", queue)).ok()["messages"]
-    assert (listed["transactionId"], listed["partition"], listed["deliverAt"]) == ("it/1", lane, FAR)
+    assert (listed["transactionId"], listed["partition"], listed["deliverAt"]) == ("it/1", partition, FAR)
     assert await wire.pop(queue) == []
-    place = ("/api/v1/scheduled", queue, lane, "it/1")
+    place = ("/api/v1/scheduled", queue, partition, "it/1")
     moved = (await wire.post(*place, body={"deliverAt": "2199-02-01T00:00:00Z"})).ok()
     assert (moved["rescheduled"], moved["deliverAt"]) == (True, "2199-02-01T00:00:00.000000Z")
     assert (await wire.delete(*place)).ok()["cancelled"] is True

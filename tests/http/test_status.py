@@ -130,19 +130,19 @@ async def test_status_shows_throughput_and_queues(wire: Wire) -> None:
 
 
 async def test_queues_of_the_status_pages(wire: Wire) -> None:
-    queue, lane = wire.name(), wire.name("lane")
+    queue, partition = wire.name(), wire.name("lane")
     await wire.configure(queue, namespace=f"ns {queue}", priority=3)
-    await wire.push(queue, 1, 2, partition=lane)
+    await wire.push(queue, 1, 2, partition=partition)
     listed = (await wire.get("/api/v1/status/queues", namespace=f"ns {queue}")).ok()
     assert [each["name"] for each in listed["queues"]] == [queue]
     assert listed["pagination"] == {"limit": 100, "offset": 0}
     shown = (await wire.get("/api/v1/status/queues", queue, includePartitions="true")).ok()
     assert (shown["queue"]["name"], shown["queue"]["priority"]) == (queue, 3)
-    assert {each["name"] for each in shown["partitions"]} == {"Default", lane}
+    assert {each["name"] for each in shown["partitions"]} == {"Default", partition}
     assert shown["totals"]["messages"]["total"] == shown["totals"]["total"] == 2
     assert (await wire.get("/api/v1/status/queues", queue, includePartitions="false")).ok()["partitions"] == []
     messages = (await wire.get("/api/v1/status/queues", queue, "messages", limit=1)).ok()
-    assert [(each["queue"], each["partition"], each["status"]) for each in messages] == [(queue, lane, "pending")]
+    assert [(each["queue"], each["partition"], each["status"]) for each in messages] == [(queue, partition, "pending")]
 
 
 async def test_analytics_serve_what_was_counted(wire: Wire) -> None:

@@ -6,9 +6,9 @@ from tests.http.wire import Wire
 
 
 async def test_traces_are_found_by_message_and_by_name(wire: Wire) -> None:
-    queue, lane, name = wire.name(), wire.name("lane"), wire.name("flow")
+    queue, partition, name = wire.name(), wire.name("lane"), wire.name("flow")
     id = f"id {queue}"[:250]
-    [pushed] = await wire.push(queue, {"n": 1}, ids=[id], partition=lane)
+    [pushed] = await wire.push(queue, {"n": 1}, ids=[id], partition=partition)
     message = {"transactionId": id, "partitionId": pushed["partition_id"]}
     body = {**message, "data": {"text": "began", "n": [1]}, "traceNames": [name, "other"], "eventType": "step"}
     added = (await wire.post("/api/v1/traces", body=body)).ok(201)
@@ -23,7 +23,7 @@ async def test_traces_are_found_by_message_and_by_name(wire: Wire) -> None:
     named = (await wire.get("/api/v1/traces/by-name", name, limit=1)).ok()
     assert (named["total"], named["pagination"]) == (2, {"limit": 1, "offset": 0})
     [one] = named["traces"]
-    assert (one["transaction_id"], one["queue_name"], one["partition_name"]) == (id, queue, lane)
+    assert (one["transaction_id"], one["queue_name"], one["partition_name"]) == (id, queue, partition)
     assert one["message_payload"] == {"n": 1}
 
 

@@ -39,7 +39,7 @@ async def test_a_lane_costs_no_more_the_more_it_was_used_while_a_snapshot_is_pin
     async with Broker.open(url) as broker, pinning.transaction(isolation="repeatable_read"):
         await pinning.fetchval("SELECT count(*) FROM fairlane.cursors")
         for number in range(CYCLES):
-            await asyncio.gather(*(broker.push("q", number, partition=f"p{lane}") for lane in range(LANES)))
+            await asyncio.gather(*(broker.push("q", number, partition=f"p{partition}") for partition in range(LANES)))
             await broker.ack(await broker.pop("q", batch=LANES, partitions=LANES))
         for verb, (database, sql, *values) in called.items():
             hits = []
