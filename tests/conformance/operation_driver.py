@@ -10,7 +10,7 @@ from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.operation import Operation, push_payload, read_push
 from fairlane.model.queue import Queue
 from fairlane.store.base import Store
-from fairlane.store.operations import Application, ApplyResult, ClaimedLane, Enqueued, EnqueueResult, NewOperation
+from fairlane.store.operations import Application, ApplyResult, ClaimedBacklog, Enqueued, EnqueueResult, NewOperation
 from fairlane.store.values import NO_ID_TIME, AckResult, Slice, Stored
 from tests.conformance.harness import Harness
 
@@ -28,12 +28,12 @@ async def push_operation(
     partition: str = DEFAULT_PARTITION,
     ids: Sequence[str] | None = None,
 ) -> NewOperation:
-    lane = await harness.partition(queue, partition)
-    part = harness.slice(queue, lane, payloads, ids)
+    backlog = await harness.partition(queue, partition)
+    part = harness.slice(queue, backlog, payloads, ids)
     return NewOperation(
         id=UUID(harness.mint()),
         type="PUSH",
-        partition=lane.id,
+        partition=backlog.id,
         queue_id=queue.id,
         options=queue.options,
         tenant=queue.tenant,
@@ -75,10 +75,10 @@ def _results(count: int) -> Callable[[Stored | AckResult | None], list[bytes]]:
     return lambda result: [b'"applied"'] * count
 
 
-def application(queue: Queue, lane: ClaimedLane, operations: Sequence[Operation] | None = None) -> Application:
+def application(queue: Queue, backlog: ClaimedBacklog, operations: Sequence[Operation] | None = None) -> Application:
     """The pushes of a claimed lane, all of them unless told which."""
-    some = lane.operations if operations is None else list(operations)
-    part = Slice(lane.claim.partition, lane.queue_id, queue.options, [], [], [], [], [])
+    some = backlog.operations if operations is None else list(operations)
+    part = Slice(backlog.claim.partition, backlog.queue_id, queue.options, [], [], [], [], [])
     for operation in some:
         columns = read_push(operation.payload)
         part.fragments += columns.fragments
@@ -87,22 +87,26 @@ def application(queue: Queue, lane: ClaimedLane, operations: Sequence[Operation]
         part.id_times += [NO_ID_TIME if at is None else at for at in columns.id_times]
         part.given += columns.given
     return Application(
-        lane.claim, [one.sequence for one in some], sum(one.messages for one in some), _results(len(some)), slice=part
+        backlog.claim,
+        [one.sequence for one in some],
+        sum(one.messages for one in some),
+        _results(len(some)),
+        slice=part,
     )
 
 
 async def apply(
-    harness: Harness, queue: Queue, lanes: Sequence[ClaimedLane], *, store: Store | None = None
+    harness: Harness, queue: Queue, backlogs: Sequence[ClaimedBacklog], *, store: Store | None = None
 ) -> list[ApplyResult]:
-    return await (store or harness.store).operations.apply([application(queue, lane) for lane in lanes])
+    return await (store or harness.store).operations.apply([application(queue, backlog) for backlog in backlogs])
 
 
 async def work_off(harness: Harness, queue: Queue, *, store: Store | None = None) -> int:
     """Apply all pushes that are ready; how many claims it took."""
     turns = 0
-    while lanes := await (store or harness.store).operations.claim("worker"):
+    while backlogs := await (store or harness.store).operations.claim("worker"):
         turns += 1
-        assert all(isinstance(result, Stored) for result in await apply(harness, queue, lanes, store=store))
+        assert all(isinstance(result, Stored) for result in await apply(harness, queue, backlogs, store=store))
     return turns
 
 

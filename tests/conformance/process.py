@@ -26,10 +26,10 @@ from fairlane.engine.admission import Limit
 from fairlane.errors import FairlaneError
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.operations import (
-    LANES_MAX,
+    BACKLOGS_MAX,
     Application,
     ApplyResult,
-    ClaimedLane,
+    ClaimedBacklog,
     EnqueueResult,
     NewOperation,
     Operations,
@@ -84,8 +84,10 @@ class Doomed:
             self._reached("enqueued")
         return results
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
-        claimed = await self._operations.claim(worker, lanes=lanes, token=token)
+    async def claim(
+        self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
+    ) -> list[ClaimedBacklog]:
+        claimed = await self._operations.claim(worker, backlogs=backlogs, token=token)
         if claimed:
             self._reached("claimed")
         return claimed

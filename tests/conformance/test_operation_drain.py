@@ -14,7 +14,7 @@ from fairlane.errors import LaneWaiting, OutcomeUnknown, Overloaded, QueueFull, 
 from fairlane.model.message import PushItem
 from fairlane.model.operation import Operation
 from fairlane.model.outcome import AckOutcome, PushOutcome
-from fairlane.store.operations import Application, ApplyResult, ClaimedLane
+from fairlane.store.operations import Application, ApplyResult, ClaimedBacklog
 from tests.conformance.backends import until
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations
@@ -281,9 +281,9 @@ async def test_what_broke_off_is_tried_again_before_its_claim_runs_out(harness: 
     operations = broker.store.operations
     claim, apply = operations.claim, operations.apply
 
-    async def lost_claim(worker: str, *, lanes: int = 50, token: UUID | None = None) -> list[ClaimedLane]:
+    async def lost_claim(worker: str, *, backlogs: int = 50, token: UUID | None = None) -> list[ClaimedBacklog]:
         operations.claim = claim  # type: ignore[method-assign]
-        await claim(worker, lanes=lanes, token=token)
+        await claim(worker, backlogs=backlogs, token=token)
         raise OutcomeUnknown("the answer was lost")
 
     async def lost_apply(work: Sequence[Application]) -> list[ApplyResult]:

@@ -42,8 +42,8 @@ async def ack_operation(harness: Harness, queue: Queue, taken: Taken) -> NewOper
 
 async def give_up_on_the_first(harness: Harness) -> None:
     for _ in range(4):
-        [lane] = await harness.store.operations.claim("worker")
-        await harness.store.operations.fail(lane.claim, [lane.operations[0].sequence], "no", delay_ms=0)
+        [backlog] = await harness.store.operations.claim("worker")
+        await harness.store.operations.fail(backlog.claim, [backlog.operations[0].sequence], "no", delay_ms=0)
 
 
 async def test_what_waits_takes_its_place_in_the_queue(harness: Harness) -> None:
@@ -67,8 +67,8 @@ async def test_a_place_is_given_back_by_what_is_not_stored(harness: Harness) -> 
     await harness.push(queue, [0], ids=["x"])
     await enqueue(harness, queue, [0, 1], ids=["x", "y"])
     assert await harness.store.queues.depth(queue.id) == 3
-    [lane] = await harness.store.operations.claim("worker")
-    work = application(queue, lane)
+    [backlog] = await harness.store.operations.claim("worker")
+    work = application(queue, backlog)
     await harness.store.operations.apply([work])
     assert await harness.store.queues.depth(queue.id) == 3, "nothing was applied"
     assert work.slice is not None
@@ -107,12 +107,12 @@ async def test_an_accepted_push_that_meets_a_lowered_limit_waits_for_room(harnes
     await harness.push(queue, [0, 1, 2])
     new = await enqueue(harness, queue, [3, 4])
     lower = await harness.configure(queue, max_size=2)
-    [lane] = await harness.store.operations.claim("worker")
-    assert isinstance((await apply(harness, lower, [lane]))[0], Full)
+    [backlog] = await harness.store.operations.claim("worker")
+    assert isinstance((await apply(harness, lower, [backlog]))[0], Full)
     assert await harness.store.queues.depth(queue.id) == 5
     assert await status(harness, queue, new) == "processing"
     await harness.drain(lower)
-    assert isinstance((await apply(harness, lower, [lane]))[0], Stored)
+    assert isinstance((await apply(harness, lower, [backlog]))[0], Stored)
     assert await harness.store.queues.depth(queue.id) == 2
 
 
@@ -124,7 +124,7 @@ async def test_an_ack_has_a_lane_of_its_own_and_goes_first(harness: Harness) -> 
     ack = await ack_operation(harness, queue, taken)
     assert await harness.store.operations.enqueue([ack]) == [Enqueued(1)]
     acks, pushes = await harness.store.operations.claim("worker")
-    assert [lane.operations[0].type for lane in (acks, pushes)] == ["ACK_BATCH", "PUSH"]
+    assert [backlog.operations[0].type for backlog in (acks, pushes)] == ["ACK_BATCH", "PUSH"]
     ack = harness.ordered_ack(taken, 2)
     sequences = [acks.operations[0].sequence]
     work = Application(acks.claim, sequences, 0, lambda result: [repr(result).encode()], ack=ack)
@@ -146,14 +146,14 @@ async def test_an_ack_whose_lease_ended_is_left_to_its_caller(harness: Harness) 
     await harness.store.operations.enqueue([ack])
     harness.clock.advance(6)
     assert (await harness.pop(queue)).data == ["a"]
-    [lane] = await harness.store.operations.claim("worker")
-    sequences = [lane.operations[0].sequence]
-    lost = Application(lane.claim, sequences, 0, lambda _: [b"?"], ack=harness.ordered_ack(taken, 1))
+    [backlog] = await harness.store.operations.claim("worker")
+    sequences = [backlog.operations[0].sequence]
+    lost = Application(backlog.claim, sequences, 0, lambda _: [b"?"], ack=harness.ordered_ack(taken, 1))
     [acked] = await harness.store.operations.apply([lost])
     assert isinstance(acked, AckResult)
     assert acked.state == "lost"
     assert await status(harness, queue, ack) == "processing"
-    await harness.store.operations.apply([Application(lane.claim, sequences, 0, lambda _: [b'"lost"'])])
+    await harness.store.operations.apply([Application(backlog.claim, sequences, 0, lambda _: [b'"lost"'])])
     assert await status(harness, queue, ack) == "completed"
     assert await harness.store.operations.depth() == 0
 
@@ -195,9 +195,9 @@ async def test_a_discarded_operation_is_never_applied_and_holds_nobody_up(harnes
     assert not await operations.discard(queue.tenant, news[1].id)
     assert not await operations.discard("somebody else", news[2].id)
     assert await operations.depth() == 2
-    [lane] = await operations.claim("worker")
+    [backlog] = await operations.claim("worker")
     assert not await operations.discard(queue.tenant, news[0].id), "somebody works on it"
-    assert isinstance((await apply(harness, queue, [lane]))[0], Stored)
+    assert isinstance((await apply(harness, queue, [backlog]))[0], Stored)
     assert await status(harness, queue, news[1]) == "discarded"
     last = await enqueue(harness, queue, [3])
     assert await operations.discard(queue.tenant, last.id)
@@ -251,13 +251,13 @@ async def test_operations_are_counted_and_looked_up(harness: Harness) -> None:
         await enqueue(harness, queue, [n, n], partition="deep")
     await enqueue(harness, queue, [9], partition="shallow")
     assert await operations.depth() == 4
-    lanes = await operations.lanes(tenant)
-    assert [(lane.queue, lane.partition, lane.open) for lane in lanes] == [
+    backlogs = await operations.backlogs(tenant)
+    assert [(backlog.queue, backlog.partition, backlog.open) for backlog in backlogs] == [
         (queue.name, "deep", 3),
         (queue.name, "shallow", 1),
     ]
-    assert len(await operations.lanes(tenant, limit=1)) == 1
-    assert await operations.lanes("somebody else") == []
+    assert len(await operations.backlogs(tenant, limit=1)) == 1
+    assert await operations.backlogs("somebody else") == []
     counts = {count.status: count for count in await operations.counts(tenant)}
     assert counts["pending"].count >= 4
     assert (counts["pending"].type, counts["pending"].priority) == ("PUSH", 5)
@@ -280,9 +280,9 @@ async def test_operations_are_listed_by_status_and_queue_page_by_page(harness: H
     dropped = await enqueue(harness, queue, ["dropped"])
     await operations.discard(tenant, dropped.id)
     pending = [await enqueue(harness, queue, [n], partition=f"p{n % 3}") for n in range(7)]
-    [lane] = await operations.claim("worker", lanes=1)
+    [backlog] = await operations.claim("worker", backlogs=1)
     elsewhere = await enqueue(harness, other, [0])
-    begun = {one.id for one in lane.operations}
+    begun = {one.id for one in backlog.operations}
 
     async def ids(**where: Any) -> list[UUID]:
         return [one.id for one in await operations.page(tenant, queue=queue.name, **where)]

@@ -161,13 +161,13 @@ async def test_a_lane_has_one_worker_at_a_time(harness: Harness) -> None:
         await enqueue(harness, queue, [name, 2], partition=name)
     stores = [harness.store, await harness.open_second()]
     claims = await asyncio.gather(*(stores[n % 2].operations.claim(f"worker {n}") for n in range(4)))
-    lanes = [lane for claimed in claims for lane in claimed]
+    backlogs = [backlog for claimed in claims for backlog in claimed]
     while some := await stores[0].operations.claim("late"):  # who met another at a row left it to nobody
-        lanes += some
-    assert sorted(lane.operations[0].partition_name for lane in lanes) == ["a", "b"]
-    assert [len(lane.operations) for lane in lanes] == [2, 2], "with all that waits in them"
+        backlogs += some
+    assert sorted(backlog.operations[0].partition_name for backlog in backlogs) == ["a", "b"]
+    assert [len(backlog.operations) for backlog in backlogs] == [2, 2], "with all that waits in them"
     assert await harness.store.operations.claim("nobody") == []
-    await apply(harness, queue, lanes)
+    await apply(harness, queue, backlogs)
     assert await harness.store.operations.depth() == 0
 
 
@@ -196,7 +196,7 @@ async def test_what_a_lost_claim_took_is_given_back_by_its_token_and_nothing_els
         await enqueue(harness, queue, [partition], partition=partition)
     lost, other = uuid4(), uuid4()
     operations = harness.store.operations
-    [first] = await operations.claim("worker", lanes=1, token=lost)
+    [first] = await operations.claim("worker", backlogs=1, token=lost)
     assert len(await operations.claim("worker", token=other)) == 1
     assert await operations.give_back(lost) == 1
     assert await operations.give_back(lost) == 0
@@ -259,8 +259,8 @@ async def test_an_operation_with_a_stored_id_applies_nothing_until_it_is_left_ou
     queue = await harness.queue()
     await harness.push(queue, ["first"], ids=["x"])
     new = await enqueue(harness, queue, ["again", "fresh"], ids=["x", "y"])
-    [lane] = await harness.store.operations.claim("worker")
-    work = application(queue, lane)
+    [backlog] = await harness.store.operations.claim("worker")
+    work = application(queue, backlog)
     [result] = await harness.store.operations.apply([work])
     assert isinstance(result, Duplicates)
     assert [one.index for one in result.found] == [0]
@@ -286,10 +286,10 @@ async def test_what_waited_long_is_known_when_it_comes_again(harness: Harness) -
 async def test_a_postponed_lane_is_ready_after_the_delay(harness: Harness) -> None:
     queue = await harness.queue()
     new = await enqueue(harness, queue, ["a"])
-    [lane] = await harness.store.operations.claim("worker")
-    assert await harness.store.operations.postpone([lane.claim], delay_ms=2000, error="the store was away") == 1
+    [backlog] = await harness.store.operations.claim("worker")
+    assert await harness.store.operations.postpone([backlog.claim], delay_ms=2000, error="the store was away") == 1
     assert await status(harness, queue, new) == "pending"
-    assert await apply(harness, queue, [lane]) == [Lost()]
+    assert await apply(harness, queue, [backlog]) == [Lost()]
     assert await harness.store.operations.claim("worker") == []
     harness.clock.advance(2)
     await work_off(harness, queue)
@@ -304,14 +304,14 @@ async def test_an_operation_whose_queue_was_deleted_fails_alone(harness: Harness
     await enqueue(harness, other, ["fine"])
     await harness.store.queues.delete(queue.tenant, queue.name)
     for attempt in range(4):
-        lanes = {lane.queue_id: lane for lane in await harness.store.operations.claim("worker")}
-        lane = lanes[queue.id]
-        [result] = await apply(harness, queue, [lane])
+        backlogs = {backlog.queue_id: backlog for backlog in await harness.store.operations.claim("worker")}
+        backlog = backlogs[queue.id]
+        [result] = await apply(harness, queue, [backlog])
         assert result == Gone()
-        if other.id in lanes:
-            assert isinstance((await apply(harness, other, [lanes[other.id]]))[0], Stored)
+        if other.id in backlogs:
+            assert isinstance((await apply(harness, other, [backlogs[other.id]]))[0], Stored)
         failed = await harness.store.operations.fail(
-            lane.claim, [lane.operations[0].sequence], "the queue is gone", delay_ms=1000
+            backlog.claim, [backlog.operations[0].sequence], "the queue is gone", delay_ms=1000
         )
         assert failed == (attempt == 3)
         harness.clock.advance(1)
@@ -329,8 +329,8 @@ async def test_a_lane_goes_on_after_an_operation_that_failed(harness: Harness) -
     poison = await enqueue(harness, queue, ["poison"])
     await enqueue(harness, queue, ["next"])
     for _ in range(4):
-        [lane] = await harness.store.operations.claim("worker")
-        await harness.store.operations.fail(lane.claim, [lane.operations[0].sequence], "no", delay_ms=0)
+        [backlog] = await harness.store.operations.claim("worker")
+        await harness.store.operations.fail(backlog.claim, [backlog.operations[0].sequence], "no", delay_ms=0)
     assert await status(harness, queue, poison) == "failed"
     assert await harness.try_push(queue, ["late"]) == OperationsAhead(), "one is open still"
     await work_off(harness, queue)

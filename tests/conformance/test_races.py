@@ -114,9 +114,9 @@ async def test_depth_is_exact_when_two_groups_finish_one_lane_at_once(harness: H
     ]
     assert await harness.store.queues.depth(queue.id) == 15
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(queue.id)) as arrived:
-        acks = [tasks.create_task(harness.store.messages.ack(each)) for each in acks]
-        await arrived(*acks)
-    assert all(acked.released for ack in acks for acked in ack.result())
+        running = [tasks.create_task(harness.store.messages.ack(each)) for each in acks]
+        await arrived(*running)
+    assert all(acked.released for ack in running for acked in ack.result())
     assert await harness.store.queues.depth(queue.id) == 0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.engine.admission import Limit
-from fairlane.store.operations import LaneClaim
+from fairlane.store.operations import BacklogClaim
 from tests.conformance.backends import until
 from tests.e2e.conftest import StartBroker, connected
 
@@ -19,7 +19,7 @@ STORED = (
 )
 
 
-async def wait_and_hold(busy: Broker, expected: list[str]) -> LaneClaim:
+async def wait_and_hold(busy: Broker, expected: list[str]) -> BacklogClaim:
     """Let pushes wait until one is held here: a broker may be quicker to apply it."""
     await busy.engine.operation_drain.stop()
     busy.engine.admission.limits = {"push": Limit(-1.0, 10_000)}

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from fairlane.broker import Broker
 from fairlane.engine.flags import PUSH_MAINTENANCE
-from fairlane.engine.journal_codec import push_entry, push_lane
+from fairlane.engine.journal_codec import push_backlog, push_entry
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.store.sqlite.journal import SqliteJournal
@@ -73,9 +73,9 @@ async def adopt(journal: SqliteJournal, directory: str) -> None:
     other = await SqliteJournal.open(directory, bytes_max=10**9)
     for number in range(COUNT):
         item = PushItem(queue=QUEUE, partition="adopted", payload=str(number).encode())
-        lane = push_lane("default", item)
+        backlog = push_backlog("default", item)
         id = uuid7()
-        await other.append([push_entry(lane, [(item, f"left behind {number}")], UUID(id))])
+        await other.append([push_entry(backlog, [(item, f"left behind {number}")], UUID(id))])
         tell(number, id)
     await other.close()
     Leftover.drop = lambda *_: die()  # type: ignore[method-assign]
@@ -105,7 +105,7 @@ async def main(url: str, directory: str, point: str) -> None:
             journal.remove = dying(journal.remove, before=False)
         await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
         assert broker.engine.journal_route is not None
-        broker.engine.journal_route.lanes.added.set()
+        broker.engine.journal_route.backlogs.added.set()
         await asyncio.Event().wait()
 
 

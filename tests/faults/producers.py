@@ -82,5 +82,5 @@ async def drained(broker: Broker, *, seconds: float = 30.0) -> None:
     engine = broker.engine
     assert engine.journal_route is not None
     async with asyncio.timeout(seconds):
-        while engine.journal_route.lanes or not engine.journal_route.watch.up or engine.operation_drain.depth:  # noqa: ASYNC110
+        while engine.journal_route.backlogs or not engine.journal_route.watch.up or engine.operation_drain.depth:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

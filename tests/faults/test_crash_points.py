@@ -54,7 +54,7 @@ async def test_a_broker_killed_at_any_point_leaves_each_message_once_and_in_orde
     async with Broker.open(url, journal=str(tmp_path)) as heir:
         await heir.engine.flags.turn(PUSH_MAINTENANCE, False)
         assert heir.engine.journal_route is not None
-        heir.engine.journal_route.lanes.added.set()
+        heir.engine.journal_route.backlogs.added.set()
         await drained(heir)
         assert len(operations) == 6 + 5 * COUNT
         for id in operations:

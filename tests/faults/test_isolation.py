@@ -293,7 +293,7 @@ async def test_an_entry_that_is_refused_for_good_fails_alone_and_its_lane_goes_o
     await drained(broker)
     assert await stored(url) == {"a": [0, 1, 2], "b": [1, 2], "c": [3]}
     assert broker.journal is not None
-    assert [entry.lane.partition for entry in await broker.journal.failed(limit=10)] == ["a", "b"]
+    assert [entry.backlog.partition for entry in await broker.journal.failed(limit=10)] == ["a", "b"]
     assert outages(broker) == 0
 
 

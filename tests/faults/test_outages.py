@@ -228,7 +228,7 @@ async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
         await drained(broker)
         assert (await stored(url)) == {"x": [1, 2, 3]}
         failed = await broker.engine.journal_route.journal.failed(limit=10)
-        assert [entry.lane.name for entry in failed] == ["picky"] * 3
+        assert [entry.backlog.name for entry in failed] == ["picky"] * 3
         assert "fifo" in (failed[0].error or "")
         assert broker.engine.journal_route.journal.state().failed == 3
 

@@ -18,12 +18,12 @@ async def test_a_message_is_scheduled_listed_rescheduled_and_cancelled(wire: Wir
     [listed] = (await wire.get("/api/v1/scheduled", queue)).ok()["messages"]
     assert (listed["transactionId"], listed["partition"], listed["deliverAt"]) == ("it/1", partition, FAR)
     assert await wire.pop(queue) == []
-    place = ("/api/v1/scheduled", queue, partition, "it/1")
-    moved = (await wire.post(*place, body={"deliverAt": "2199-02-01T00:00:00Z"})).ok()
+    message = ("/api/v1/scheduled", queue, partition, "it/1")
+    moved = (await wire.post(*message, body={"deliverAt": "2199-02-01T00:00:00Z"})).ok()
     assert (moved["rescheduled"], moved["deliverAt"]) == (True, "2199-02-01T00:00:00.000000Z")
-    assert (await wire.delete(*place)).ok()["cancelled"] is True
-    assert (await wire.delete(*place)).ok()["cancelled"] is False
-    assert (await wire.post(*place, body={"delayMs": 1})).ok() == {**moved, "rescheduled": False, "deliverAt": None}
+    assert (await wire.delete(*message)).ok()["cancelled"] is True
+    assert (await wire.delete(*message)).ok()["cancelled"] is False
+    assert (await wire.post(*message, body={"delayMs": 1})).ok() == {**moved, "rescheduled": False, "deliverAt": None}
 
 
 async def test_what_is_due_at_once_is_pushed_in_its_place_among_the_others(wire: Wire) -> None:

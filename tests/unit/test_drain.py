@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fairlane.engine.capacity import Capacity
-from fairlane.engine.operation_drain import CLAIM_BYTES_MAX, CLAIM_LANES_MAX, CLAIM_OPERATIONS_MAX, room_beside
+from fairlane.engine.operation_drain import CLAIM_BACKLOGS_MAX, CLAIM_BYTES_MAX, CLAIM_OPERATIONS_MAX, room_beside
 from fairlane.engine.rate import MEMORY_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN, Rate
-from fairlane.store.operations import LANES_MAX
+from fairlane.store.operations import BACKLOGS_MAX
 from fairlane.store.values import Full
 
 
@@ -69,11 +69,11 @@ def test_a_full_queue_tells_when_there_will_be_room() -> None:
 
 
 def test_a_claim_that_is_full_of_little_has_room_for_many_lanes_beside_it() -> None:
-    assert room_beside(LANES_MAX, LANES_MAX, 100 * LANES_MAX) == CLAIM_LANES_MAX - LANES_MAX
-    assert room_beside(LANES_MAX - 1, LANES_MAX - 1, 100) == 0, "there are no more"
+    assert room_beside(BACKLOGS_MAX, BACKLOGS_MAX, 100 * BACKLOGS_MAX) == CLAIM_BACKLOGS_MAX - BACKLOGS_MAX
+    assert room_beside(BACKLOGS_MAX - 1, BACKLOGS_MAX - 1, 100) == 0, "there are no more"
 
 
 def test_a_claim_that_holds_much_has_no_room_beside_it() -> None:
-    assert room_beside(LANES_MAX, LANES_MAX, CLAIM_BYTES_MAX) == 0
-    assert room_beside(LANES_MAX, LANES_MAX, CLAIM_BYTES_MAX // 2) == LANES_MAX
-    assert room_beside(LANES_MAX, CLAIM_OPERATIONS_MAX, 1) == 0
+    assert room_beside(BACKLOGS_MAX, BACKLOGS_MAX, CLAIM_BYTES_MAX) == 0
+    assert room_beside(BACKLOGS_MAX, BACKLOGS_MAX, CLAIM_BYTES_MAX // 2) == BACKLOGS_MAX
+    assert room_beside(BACKLOGS_MAX, CLAIM_OPERATIONS_MAX, 1) == 0

@@ -17,12 +17,12 @@ import pytest
 from fairlane.errors import JournalFull
 from fairlane.model.ids import uuid7
 from fairlane.model.queue import Queue, QueueOptions
-from fairlane.store.journal import Entry, Lane, NewEntry
+from fairlane.store.journal import Backlog, Entry, NewEntry
 from fairlane.store.sqlite.journal import SqliteJournal
 
-A = Lane("push", "t", "q", "a")
-B = Lane("push", "t", "q", "b")
-ACK = Lane("ack", "t", "g", "0-1")
+A = Backlog("push", "t", "q", "a")
+B = Backlog("push", "t", "q", "b")
+ACK = Backlog("ack", "t", "g", "0-1")
 
 
 @contextlib.asynccontextmanager
@@ -35,8 +35,8 @@ async def opened(directory: Path, bytes_max: int = 10**9) -> AsyncIterator[Sqlit
 
 
 async def read(journal: SqliteJournal, kind: str = "push", entries_max: int = 100) -> list[Entry]:
-    lanes = [lane for lane in await journal.lanes() if lane.kind == kind]
-    return await journal.read(lanes, entries_max=entries_max * max(1, len(lanes)), bytes_max=10**9)
+    backlogs = [backlog for backlog in await journal.backlogs() if backlog.kind == kind]
+    return await journal.read(backlogs, entries_max=entries_max * max(1, len(backlogs)), bytes_max=10**9)
 
 
 async def test_entries_come_back_in_the_order_they_were_accepted(tmp_path: Path) -> None:
@@ -45,9 +45,9 @@ async def test_entries_come_back_in_the_order_they_were_accepted(tmp_path: Path)
         await journal.append([NewEntry(ACK, 1, b"ack")])
         await journal.append([NewEntry(A, 1, b"3")])
         found = await read(journal)
-        assert [(entry.lane, entry.body) for entry in found] == [(A, b"1"), (B, b"2"), (A, b"3")]
+        assert [(entry.backlog, entry.body) for entry in found] == [(A, b"1"), (B, b"2"), (A, b"3")]
         assert [entry.body for entry in await read(journal, "ack")] == [b"ack"]
-        assert await journal.lanes() == {A: 2, B: 1, ACK: 1}
+        assert await journal.backlogs() == {A: 2, B: 1, ACK: 1}
         assert (journal.state().entries, journal.state().messages) == (4, 5)
         await journal.remove(found[:2])
         assert [entry.body for entry in await read(journal)] == [b"3"]
@@ -73,7 +73,7 @@ async def test_each_lane_has_an_entry_read_before_any_has_two(tmp_path: Path) ->
         await journal.remove(few)
         [first, *_] = await journal.read([A], entries_max=1, bytes_max=10**9)
         assert first.body == b"1"
-        assert await journal.read([Lane("push", "t", "q", "none")], entries_max=1, bytes_max=10**9) == []
+        assert await journal.read([Backlog("push", "t", "q", "none")], entries_max=1, bytes_max=10**9) == []
 
 
 async def test_a_full_journal_refuses_whole_and_takes_again_what_fits_later(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_a_failed_entry_stays_and_can_be_tried_again(tmp_path: Path) -> No
         [failed] = await journal.failed(limit=10)
         assert (failed.body, failed.error) == (b"1", "no such thing")
         assert (journal.state().failed, journal.state().entries, journal.state().messages) == (1, 1, 1)
-        assert await journal.lanes() == {A: 1}
+        assert await journal.backlogs() == {A: 1}
         assert await journal.retry(failed)
         assert not await journal.retry(failed)
         assert [entry.body for entry in await read(journal)] == [b"2", b"1"]
@@ -146,7 +146,7 @@ async def test_each_process_has_a_file_of_its_own_and_the_next_adopts_what_other
         await first.append([NewEntry(A, 1, b"mine")])
     async with opened(tmp_path) as journal:
         assert [entry.body for entry in await read(journal)] == [b"mine", b"left", b"behind"]
-        assert await journal.lanes() == {A: 1, B: 2}
+        assert await journal.backlogs() == {A: 1, B: 2}
         async with opened(tmp_path) as another:
             assert await read(another) == []
 
@@ -171,13 +171,13 @@ async def test_a_process_that_lives_adopts_what_another_left(tmp_path: Path) -> 
 
 WRITER = """
 import asyncio, sys
-from fairlane.store.journal import Lane, NewEntry
+from fairlane.store.journal import Backlog, NewEntry
 from fairlane.store.sqlite.journal import SqliteJournal
 
 async def main():
     journal = await SqliteJournal.open(sys.argv[1], bytes_max=10**9)
     for number in range(10**9):
-        await journal.append([NewEntry(Lane("push", "t", "q", "a"), 1, str(number).encode())])
+        await journal.append([NewEntry(Backlog("push", "t", "q", "a"), 1, str(number).encode())])
         print(number, flush=True)
 
 asyncio.run(main())

@@ -10,9 +10,9 @@ import pytest
 
 from fairlane.broker import Broker
 from fairlane.engine.flags import PUSH_MAINTENANCE
-from fairlane.engine.journal_lanes import JournalLanes
+from fairlane.engine.journal_backlogs import JournalBacklogs
 from fairlane.model.message import PushItem
-from fairlane.store.journal import Lane
+from fairlane.store.journal import Backlog
 from fairlane.store.sqlite.journal import SqliteJournal
 from fairlane.store.values import PushResult, Slice
 from tests.faults.producers import drained
@@ -26,8 +26,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield broker
 
 
-def lane(queue: str, partition: object) -> Lane:
-    return Lane("push", "t", queue, str(partition))
+def backlog(queue: str, partition: object) -> Backlog:
+    return Backlog("push", "t", queue, str(partition))
 
 
 async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_much(
@@ -56,19 +56,19 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
 
 async def test_lanes_take_turns_and_queues_do(tmp_path: Path) -> None:
     journal = await SqliteJournal.open(str(tmp_path), bytes_max=10**6)
-    lanes = JournalLanes(journal)
-    lanes.hold({lane("a", number): 1 for number in range(5)} | {lane("b", 0): 9, lane("c", 0): 1})
-    lanes.hold({Lane("ack", "t", "g", "0-1"): 1})
-    resting = {lane("a", 1)}
+    backlogs = JournalBacklogs(journal)
+    backlogs.hold({backlog("a", number): 1 for number in range(5)} | {backlog("b", 0): 9, backlog("c", 0): 1})
+    backlogs.hold({Backlog("ack", "t", "g", "0-1"): 1})
+    resting = {backlog("a", 1)}
 
     def turn(most: int) -> list[str]:
-        return [f"{one.name}{one.partition}" for one in lanes.turn("push", most, lambda one: one in resting)]
+        return [f"{one.name}{one.partition}" for one in backlogs.turn("push", most, lambda one: one in resting)]
 
     assert turn(4) == ["a0", "b0", "c0", "a2"]
     assert turn(2) == ["b0", "c0"], "the queue that came last has its turn last"
     assert turn(9) == ["a3", "b0", "c0", "a4", "a0", "a2"], "none twice, and none that rests"
     resting.clear()
-    lanes.let_go([lane("b", 0)] * 9)
+    backlogs.let_go([backlog("b", 0)] * 9)
     assert set(turn(9)) == {"a0", "a1", "a2", "a3", "a4", "c0"}
     await journal.close()
     await asyncio.sleep(0)

@@ -9,10 +9,10 @@ from time import monotonic
 from fairlane.engine.patience import Patience
 from fairlane.engine.store_watch import StoreWatch
 from fairlane.errors import StoreUnavailable
-from fairlane.store.journal import Lane
+from fairlane.store.journal import Backlog
 
 PATIENCE = 1.2
-LANE = Lane("push", "t", "q", "a")
+BACKLOG = Backlog("push", "t", "q", "a")
 
 
 class Store:
@@ -32,20 +32,20 @@ class Store:
             await asyncio.Event().wait()
 
 
-def lanes() -> frozenset[Lane]:
-    return frozenset([LANE])
+def backlogs() -> frozenset[Backlog]:
+    return frozenset([BACKLOG])
 
 
 async def answers(patience: Patience, *, times: int = 40) -> None:
     """A store that was seen to be fast."""
     for _ in range(times):
-        assert await patience.wait_for(asyncio.sleep(0), hasty=lambda: True, lanes=lanes)
+        assert await patience.wait_for(asyncio.sleep(0), hasty=lambda: True, backlogs=backlogs)
 
 
 async def waited(patience: Patience, seconds: float, *, hasty: bool = True) -> tuple[bool, float]:
     """Whether work of so many seconds was waited for, and how long."""
     began = monotonic()
-    return await patience.wait_for(asyncio.sleep(seconds), hasty=lambda: hasty, lanes=lanes), monotonic() - began
+    return await patience.wait_for(asyncio.sleep(seconds), hasty=lambda: hasty, backlogs=backlogs), monotonic() - began
 
 
 async def left(patience: Patience) -> None:
@@ -61,7 +61,7 @@ async def test_a_silent_store_is_asked_after_a_quarter_of_the_patience_and_given
     assert not done
     assert PATIENCE / 2 <= seconds < 1.1
     assert (store.asked, store.watch.up, store.watch.outages) == (1, False, 1)
-    assert patience.unsettled() == {LANE}, "what nobody waits for goes on"
+    assert patience.unsettled() == {BACKLOG}, "what nobody waits for goes on"
     await left(patience)
     assert patience.unsettled() == set()
     await store.watch.stop()
@@ -105,7 +105,7 @@ async def test_one_slow_flush_is_waited_for_while_others_are_answered() -> None:
     await answers(patience)
     slow = asyncio.create_task(waited(patience, 0.7))
     while not slow.done():
-        await patience.wait_for(asyncio.sleep(0.02), hasty=lambda: True, lanes=lanes)
+        await patience.wait_for(asyncio.sleep(0.02), hasty=lambda: True, backlogs=backlogs)
     assert (await slow)[0]
 
 

@@ -24,7 +24,7 @@ from fairlane.engine.forwarder import Forwarder
 from fairlane.engine.inbox import Inbox
 from fairlane.engine.intake import Intake
 from fairlane.engine.journal_acks import AckAnswers
-from fairlane.engine.journal_codec import push_lane
+from fairlane.engine.journal_codec import push_backlog
 from fairlane.engine.journal_drain import JournalDrain
 from fairlane.engine.journal_operations import JournalOperations
 from fairlane.engine.journal_route import JournalRoute
@@ -63,7 +63,7 @@ from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.memory import Budget
 from fairlane.store.base import Store
 from fairlane.store.journal import Journal
-from fairlane.store.operations import ClaimedLane
+from fairlane.store.operations import ClaimedBacklog
 from fairlane.store.values import Renewal
 from fairlane.telemetry import Telemetry
 
@@ -202,7 +202,7 @@ class Engine:
     async def start(self) -> None:
         """Take up what an earlier process left in the journal; needed only with one."""
         if self.journal_route is not None and self.journal_drain is not None:
-            self.journal_route.lanes.hold(await self.journal_route.journal.lanes())
+            self.journal_route.backlogs.hold(await self.journal_route.journal.backlogs())
             for queue in await self.journal_route.journal.catalogue():
                 self.catalogue.recollect(queue)
             if specs := await self.journal_route.journal.specs():
@@ -239,7 +239,7 @@ class Engine:
         if not self._intake.away:
             self.admission.check(kind)
 
-    def _begin(self, lane: ClaimedLane) -> Work:
+    def _begin(self, lane: ClaimedBacklog) -> Work:
         if lane.claim.group_id:
             return AckWork(lane, self._acker)
         return PushWork(lane, self.catalogue, self._announcer.appended)
@@ -291,10 +291,10 @@ class Engine:
 
     def _check_lanes(self, tenant: str, steps: Sequence[Step]) -> None:
         """A transaction never becomes an operation, so it cannot follow those in the journal."""
-        if self.journal_route is None or not self.journal_route.lanes:
+        if self.journal_route is None or not self.journal_route.backlogs:
             return
         for step in steps:
-            if isinstance(step, PushItem) and push_lane(tenant, step) in self.journal_route.lanes:
+            if isinstance(step, PushItem) and push_backlog(tenant, step) in self.journal_route.backlogs:
                 raise LaneWaiting(
                     f"earlier messages for partition {step.partition!r} of queue {step.queue!r} wait in the journal; "
                     "try again soon"

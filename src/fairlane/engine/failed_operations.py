@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
-from fairlane.engine.journal_lanes import JournalLanes
+from fairlane.engine.journal_backlogs import JournalBacklogs
 from fairlane.errors import InvalidRequest, NotFound, StoreUnavailable
 from fairlane.store.journal import Entry
 
@@ -13,9 +13,9 @@ from fairlane.store.journal import Entry
 class FailedOperations:
     """An id names the file of the journal and the entry: `<journal>-<entry>`."""
 
-    def __init__(self, lanes: JournalLanes) -> None:
-        self._lanes = lanes
-        self.journal = lanes.journal
+    def __init__(self, backlogs: JournalBacklogs) -> None:
+        self._backlogs = backlogs
+        self.journal = backlogs.journal
         self._one_by_one = asyncio.Lock()
 
     async def list(self, *, limit: int) -> list[Entry]:
@@ -36,9 +36,9 @@ class FailedOperations:
         """Let it wait again, at the end of its lane."""
         async with self._one_by_one:
             entry = await self._find(id)
-            self._lanes.hold({entry.lane: 1})
+            self._backlogs.hold({entry.backlog: 1})
             if not await self.journal.retry(entry):
-                self._lanes.let_go([entry.lane])
+                self._backlogs.let_go([entry.backlog])
                 raise _gone(id)
             return entry
 

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from fairlane.engine.ack import AckRequest
 from fairlane.engine.ack_plan import lanes_of
-from fairlane.engine.journal_codec import ack_entry, ack_lane
-from fairlane.engine.journal_lanes import JournalLanes
+from fairlane.engine.journal_backlogs import JournalBacklogs
+from fairlane.engine.journal_codec import ack_backlog, ack_entry
 from fairlane.errors import FairlaneError, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes
-from fairlane.store.journal import Lane, NewEntry
+from fairlane.store.journal import Backlog, NewEntry
 
 AckAnswers = list[Sequence[AckOutcome] | Exception]
 _UNFENCED = (
@@ -28,7 +28,7 @@ def unfenced(request: AckRequest) -> bool:
 
 async def append_acks(
     requests: list[AckRequest],
-    lanes: JournalLanes,
+    backlogs: JournalBacklogs,
     ids: Uuid7,
     error: FairlaneError,
     *,
@@ -39,32 +39,32 @@ async def append_acks(
     fences it; a nack without a lease would count twice, so that it is refused."""
     answers: AckAnswers = []
     entries: list[NewEntry] = []
-    room, wait = lanes.journal.room(), lanes.estimate()
-    added: Counter[Lane] = Counter()
+    room, wait = backlogs.journal.room(), backlogs.estimate()
+    added: Counter[Backlog] = Counter()
     for request in requests:
         items = request.items
         parts = list(lanes_of(items).values())  # by lease as well, as operations are
         mine = [
-            ack_entry(ack_lane(request, items[some[0]]), [items[index] for index in some], UUID(ids()))
+            ack_entry(ack_backlog(request, items[some[0]]), [items[index] for index in some], UUID(ids()))
             for some in parts
         ]
         size = sum(entry.size for entry in mine)
         if unfenced(request):
             answers.append(error if doubtful else StoreUnavailable(_UNFENCED))
         elif size > room:
-            answers.append(error if doubtful else lanes.full())
+            answers.append(error if doubtful else backlogs.full())
         else:
             room -= size
             entries += mine
             outcomes = Outcomes(items)
             for some, entry in zip(parts, mine, strict=True):
-                added[entry.lane] += 1
+                added[entry.backlog] += 1
                 outcome = AckOutcome(True, "", operation_id=str(entry.id), durability="journal")
-                outcome.queue_position = lanes.count(entry.lane) + added[entry.lane]
+                outcome.queue_position = backlogs.count(entry.backlog) + added[entry.backlog]
                 outcome.reason, outcome.estimated_wait = reason, wait
                 outcomes.add(some, outcome)
             answers.append(outcomes)
-    failure = await lanes.append(entries) if entries else None
+    failure = await backlogs.append(entries) if entries else None
     if failure is not None:
         return [failure if isinstance(answer, Outcomes) else answer for answer in answers]
     return answers

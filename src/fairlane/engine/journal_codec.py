@@ -12,7 +12,7 @@ from fairlane.engine.draft import PushRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckStatus
-from fairlane.store.journal import Entry, Lane, NewEntry
+from fairlane.store.journal import Backlog, Entry, NewEntry
 
 
 class _Message(msgspec.Struct, array_like=True):
@@ -39,24 +39,24 @@ _decode_messages = msgspec.msgpack.Decoder(list[_Message]).decode
 _decode_acks = msgspec.msgpack.Decoder(list[_Ack]).decode
 
 
-def push_lane(tenant: str, item: PushItem) -> Lane:
-    return Lane("push", tenant, item.queue, item.partition)
+def push_backlog(tenant: str, item: PushItem) -> Backlog:
+    return Backlog("push", tenant, item.queue, item.partition)
 
 
-def ack_lane(request: AckRequest, item: AckItem) -> Lane:
-    return Lane("ack", request.tenant, request.group, str(item.partition))
+def ack_backlog(request: AckRequest, item: AckItem) -> Backlog:
+    return Backlog("ack", request.tenant, request.group, str(item.partition))
 
 
-def push_entry(lane: Lane, messages: Sequence[tuple[PushItem, str]], id: UUID) -> NewEntry:
+def push_entry(backlog: Backlog, messages: Sequence[tuple[PushItem, str]], id: UUID) -> NewEntry:
     """Messages of one partition, each with its transactionId."""
     rows = [
         _Message(bytes(item.payload), transaction_id, item.trace_id, item.type, item.headers)
         for item, transaction_id in messages
     ]
-    return NewEntry(lane, len(rows), _encode(rows), id)
+    return NewEntry(backlog, len(rows), _encode(rows), id)
 
 
-def ack_entry(lane: Lane, items: Sequence[AckItem], id: UUID) -> NewEntry:
+def ack_entry(backlog: Backlog, items: Sequence[AckItem], id: UUID) -> NewEntry:
     rows = [
         _Ack(
             item.transaction_id,
@@ -70,15 +70,15 @@ def ack_entry(lane: Lane, items: Sequence[AckItem], id: UUID) -> NewEntry:
         )
         for item in items
     ]
-    return NewEntry(lane, len(rows), _encode(rows), id)
+    return NewEntry(backlog, len(rows), _encode(rows), id)
 
 
 def push_request(entry: Entry, body: bytes) -> PushRequest:
-    lane = entry.lane
+    backlog = entry.backlog
     items = [
         PushItem(
-            queue=lane.name,
-            partition=lane.partition,
+            queue=backlog.name,
+            partition=backlog.partition,
             payload=message.payload,
             transaction_id=message.transaction_id,
             trace_id=message.trace_id,
@@ -87,12 +87,12 @@ def push_request(entry: Entry, body: bytes) -> PushRequest:
         )
         for message in _decode_messages(body)
     ]
-    return PushRequest(lane.tenant, items, traced=True, operation_id=entry.id)
+    return PushRequest(backlog.tenant, items, traced=True, operation_id=entry.id)
 
 
 def ack_request(entry: Entry, body: bytes) -> AckRequest:
-    lane = entry.lane
-    partition = PartitionId.parse(lane.partition)
+    backlog = entry.backlog
+    partition = PartitionId.parse(backlog.partition)
     items = [
         AckItem(
             transaction_id=ack.transaction_id,
@@ -107,4 +107,4 @@ def ack_request(entry: Entry, body: bytes) -> AckRequest:
         )
         for ack in _decode_acks(body)
     ]
-    return AckRequest(lane.tenant, lane.name, items, entry.id)
+    return AckRequest(backlog.tenant, backlog.name, items, entry.id)

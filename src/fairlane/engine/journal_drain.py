@@ -23,9 +23,9 @@ from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.base import Store
-from fairlane.store.journal import Entry, Lane
+from fairlane.store.journal import Backlog, Entry
 
-_LANES_MAX = 500
+_BACKLOGS_MAX = 500
 _ENTRIES_MAX = 500
 _BYTES_MAX = 4 * 1024 * 1024
 _PAUSE_SECONDS = (0.1, 1.0)
@@ -66,7 +66,7 @@ class JournalDrain:
         self._applied = applied
         self._compiled_specs = compiled_specs
         self._operations = operations
-        self._resting: dict[Lane, tuple[int, float]] = {}
+        self._resting: dict[Backlog, tuple[int, float]] = {}
         """Lanes that failed: how often, and until when they rest."""
         self._strikes: dict[int, tuple[int, int]] = {}
         """Entries that the store refused: how often, and how many others it had taken by then."""
@@ -81,12 +81,12 @@ class JournalDrain:
     def save_soon(self) -> None:
         """What is known of queues and specs has changed."""
         self._snapshot_at = 0.0
-        self._route.lanes.added.set()
+        self._route.backlogs.added.set()
 
     async def run(self) -> None:
         """Until cancelled."""
         failures = 0
-        watch, added = self._route.watch, self._route.lanes.added
+        watch, added = self._route.watch, self._route.backlogs.added
         while True:
             added.clear()
             try:
@@ -117,13 +117,13 @@ class JournalDrain:
         route = self._route
         if time.monotonic() >= self._adopt_at:
             self._adopt_at = time.monotonic() + _ADOPT_SECONDS
-            route.lanes.hold(await self._journal.adopt())
+            route.backlogs.hold(await self._journal.adopt())
         await self._journal.tell()
-        if route.lanes:
+        if route.backlogs:
             await self._drain("ack")
             if route.journal_reason() != "maintenance":
                 await self._drain("push")
-        self._resting = {lane: rest for lane, rest in self._resting.items() if lane in route.lanes}
+        self._resting = {backlog: rest for backlog, rest in self._resting.items() if backlog in route.backlogs}
         if route.watch.up and time.monotonic() >= self._snapshot_at:
             await self._journal.save_catalogue(await self._store.queues.list(self._tenant))
             if self._compiled_specs.loaded:
@@ -133,24 +133,24 @@ class JournalDrain:
     async def _drain(self, kind: Literal["push", "ack"]) -> None:
         """Until no lane has anything that can be applied now."""
         route = self._route
-        put_off: set[Lane] = set()
+        put_off: set[Backlog] = set()
 
-        def rests(lane: Lane) -> bool:
-            return lane in put_off or self._resting.get(lane, (0, 0.0))[1] > time.monotonic()
+        def rests(backlog: Backlog) -> bool:
+            return backlog in put_off or self._resting.get(backlog, (0, 0.0))[1] > time.monotonic()
 
         while route.watch.up:
             alone = self._single > 0
             self._single -= alone
-            lanes = route.lanes.turn(kind, 1 if alone else _LANES_MAX, rests)
-            if not lanes:
+            backlogs = route.backlogs.turn(kind, 1 if alone else _BACKLOGS_MAX, rests)
+            if not backlogs:
                 return
-            entries = await self._journal.read(lanes, entries_max=1 if alone else _ENTRIES_MAX, bytes_max=_BYTES_MAX)
+            entries = await self._journal.read(backlogs, entries_max=1 if alone else _ENTRIES_MAX, bytes_max=_BYTES_MAX)
             # Replayed before abandoned work has ended, its messages could be stored twice.
             unsettled = route.unsettled()
-            todo = [entry for entry in entries if entry.lane not in unsettled]
-            put_off.update(unsettled.intersection(lanes))
+            todo = [entry for entry in entries if entry.backlog not in unsettled]
+            put_off.update(unsettled.intersection(backlogs))
             if not entries:
-                put_off.update(lanes)  # they are about to get their entries
+                put_off.update(backlogs)  # they are about to get their entries
             if todo:
                 await self._apply(kind, todo)
             if kind == "push" and route.journal_reason() == "maintenance":
@@ -168,10 +168,10 @@ class JournalDrain:
             outcomes = [failure] * len(entries)
         found = list(zip(entries, outcomes, strict=True))
         await self._end([(entry, outcome) for entry, outcome in found if not isinstance(outcome, FairlaneError)])
-        failed: dict[Lane, tuple[Entry, FairlaneError]] = {}
+        failed: dict[Backlog, tuple[Entry, FairlaneError]] = {}
         for entry, outcome in found:
             if isinstance(outcome, FairlaneError):  # what follows it in its lane was not tried, or in vain
-                failed.setdefault(entry.lane, (entry, outcome))
+                failed.setdefault(entry.backlog, (entry, outcome))
         doubts = [error for _, error in failed.values() if _is_of_the_store(error)]
         blame = len(failed) == 1
         if doubts:
@@ -205,9 +205,9 @@ class JournalDrain:
         if strikes >= _STRIKES_MAX:
             await self._fail(entry, error)
             return
-        failures = self._resting.get(entry.lane, (0, 0.0))[0] + 1
+        failures = self._resting.get(entry.backlog, (0, 0.0))[0] + 1
         pause = backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1])
-        self._resting[entry.lane] = (failures, time.monotonic() + pause)
+        self._resting[entry.backlog] = (failures, time.monotonic() + pause)
 
     async def _push(self, entries: list[Entry], bodies: list[bytes]) -> list[Outcomes | FairlaneError]:
         """What became of each."""
@@ -241,8 +241,8 @@ class JournalDrain:
             log.warning(
                 "%d acks from the journal came too late for partition %s, group %s: %s",
                 len(lost),
-                entry.lane.partition,
-                entry.lane.name,
+                entry.backlog.partition,
+                entry.backlog.name,
                 lost[0].error,
             )
 
@@ -253,24 +253,24 @@ class JournalDrain:
         await self._operations.record(done)
         entries = [entry for entry, _ in done]
         await self._journal.remove(entries)
-        self._route.lanes.let_go(entry.lane for entry in entries)
+        self._route.backlogs.let_go(entry.backlog for entry in entries)
         for entry in entries:
-            self._resting.pop(entry.lane, None)
+            self._resting.pop(entry.backlog, None)
             self._strikes.pop(entry.seq, None)
         count = sum(entry.messages for entry in entries)
         self.drained += count
-        self._route.lanes.left(count)
+        self._route.backlogs.left(count)
 
     async def _fail(self, entry: Entry, error: FairlaneError) -> None:
         log.error(
             "journal entry failed: %d messages cannot be stored in partition %r of queue %r: %s",
             entry.messages,
-            entry.lane.partition,
-            entry.lane.name,
+            entry.backlog.partition,
+            entry.backlog.name,
             error,
         )
         await self._journal.fail(entry, str(error))
-        self._route.lanes.let_go([entry.lane])
+        self._route.backlogs.let_go([entry.backlog])
         self._strikes.pop(entry.seq, None)
 
 

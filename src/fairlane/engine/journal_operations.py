@@ -38,7 +38,7 @@ class JournalOperations:
 
     async def find(self, tenant: str, id: UUID) -> Operation | None:
         entry = await self._journal.find(id)
-        return self._operation(entry) if entry is not None and entry.lane.tenant == tenant else None
+        return self._operation(entry) if entry is not None and entry.backlog.tenant == tenant else None
 
     async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Operation]:
         """Of all tenants, by id; those that failed, those that are pending, or both."""
@@ -73,9 +73,9 @@ class JournalOperations:
 
     def _applied(self, entry: Entry, outcomes: Sequence[Any]) -> AppliedOperation:
         where, names = self._where(entry)
-        if entry.lane.kind == "push":
+        if entry.backlog.kind == "push":
             where = next((one.partition for one in outcomes if one.partition), _NOWHERE)
-        result = push_result(outcomes) if entry.lane.kind == "push" else ack_result(outcomes)
+        result = push_result(outcomes) if entry.backlog.kind == "push" else ack_result(outcomes)
         return AppliedOperation(
             id=cast(UUID, entry.id),
             partition=where,
@@ -87,7 +87,7 @@ class JournalOperations:
 
     def _where(self, entry: Entry) -> tuple[PartitionId, dict[str, Any]]:
         """The partition of an entry as far as it is known, and its names."""
-        kind, tenant, name, partition = entry.lane
+        kind, tenant, name, partition = entry.backlog
         names = {"type": _TYPES[kind], "tenant": tenant, "queue": name, "partition_name": partition, "group": ""}
         if kind == "push":
             return _NOWHERE, names

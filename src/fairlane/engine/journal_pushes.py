@@ -9,13 +9,13 @@ from uuid import UUID
 
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import UNDECIDED, Flush, PushRequest
-from fairlane.engine.journal_codec import push_entry, push_lane
-from fairlane.engine.journal_lanes import JournalLanes
+from fairlane.engine.journal_backlogs import JournalBacklogs
+from fairlane.engine.journal_codec import push_backlog, push_entry
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import OperationReason, PushOutcome
-from fairlane.store.journal import Lane, NewEntry
+from fairlane.store.journal import Backlog, NewEntry
 
 PushAnswers = list[list[PushOutcome] | Exception]
 
@@ -33,15 +33,15 @@ class _Part(NamedTuple):
     """What one request has in one lane."""
 
     request: int
-    lane: Lane
+    backlog: Backlog
     shares: list[Share]
     ids: list[str]
     operation_id: UUID
 
 
 class JournalPushes:
-    def __init__(self, lanes: JournalLanes, catalogue: Catalogue, ids: Uuid7) -> None:
-        self._lanes = lanes
+    def __init__(self, backlogs: JournalBacklogs, catalogue: Catalogue, ids: Uuid7) -> None:
+        self._backlogs = backlogs
         self._catalogue = catalogue
         self._ids = ids
 
@@ -49,26 +49,26 @@ class JournalPushes:
         self, requests: Sequence[PushRequest], shares: Sequence[Share], answers: PushAnswers, reason: OperationReason
     ) -> None:
         """Put these items into the journal and say so, or why not, in `answers`."""
-        by_request = _by_lane(requests, shares)
+        by_request = _by_backlog(requests, shares)
         entries: list[NewEntry] = []
         added: list[_Part] = []
-        room = self._lanes.journal.room()
-        for number, lanes in by_request.items():
-            refusal = self._refusal(lanes)
+        room = self._backlogs.journal.room()
+        for number, backlogs in by_request.items():
+            refusal = self._refusal(backlogs)
             if refusal is None:
-                parts = [self._part(requests[number], number, lane, some) for lane, some in lanes.items()]
+                parts = [self._part(requests[number], number, backlog, some) for backlog, some in backlogs.items()]
                 size = sum(entry.size for _, entry in parts)
                 if size <= room:
                     room -= size
                     added += [one for one, _ in parts]
                     entries += [entry for _, entry in parts]
                     continue
-                refusal = self._lanes.full()
-            answers[number] = _refused(refusal, [share for some in lanes.values() for share in some])
+                refusal = self._backlogs.full()
+            answers[number] = _refused(refusal, [share for some in backlogs.values() for share in some])
         if entries:
-            self._answer(added, await self._lanes.append(entries), answers, reason)
+            self._answer(added, await self._backlogs.append(entries), answers, reason)
 
-    def _part(self, request: PushRequest, number: int, lane: Lane, some: list[Share]) -> tuple[_Part, NewEntry]:
+    def _part(self, request: PushRequest, number: int, backlog: Backlog, some: list[Share]) -> tuple[_Part, NewEntry]:
         items = [request.items[share.item] for share in some]
         made = self._ids.many(len(items))[0]
         ids = [
@@ -76,21 +76,21 @@ class JournalPushes:
             for share, item, anew in zip(some, items, made, strict=True)
         ]
         operation_id = UUID(self._ids())
-        entry = push_entry(lane, list(zip(items, ids, strict=True)), operation_id)
-        return _Part(number, lane, some, ids, operation_id), entry
+        entry = push_entry(backlog, list(zip(items, ids, strict=True)), operation_id)
+        return _Part(number, backlog, some, ids, operation_id), entry
 
     def _answer(
         self, added: list[_Part], failure: FairlaneError | None, answers: PushAnswers, reason: OperationReason
     ) -> None:
-        wait = self._lanes.estimate()
-        for number, lane, some, ids, operation_id in added:
+        wait = self._backlogs.estimate()
+        for number, backlog, some, ids, operation_id in added:
             outcomes = answers[number]
             if not isinstance(outcomes, list):
                 continue
             if failure is not None:
                 answers[number] = _refused(failure, some)
                 continue
-            position = max(1, self._lanes.count(lane))
+            position = max(1, self._backlogs.count(backlog))
             for share, transaction_id in zip(some, ids, strict=True):
                 outcomes[share.item] = PushOutcome(
                     "buffered",
@@ -102,23 +102,23 @@ class JournalPushes:
                     durability="journal",
                 )
 
-    def _refusal(self, lanes: dict[Lane, list[Share]]) -> FairlaneError | None:
+    def _refusal(self, backlogs: dict[Backlog, list[Share]]) -> FairlaneError | None:
         """What the store would refuse, as far as it is known without it."""
-        for lane in lanes:
-            queue = self._catalogue.recall(lane.tenant, lane.name)
-            if queue is not None and queue.options.encryption_enabled and not self._lanes.journal.sealed:
+        for backlog in backlogs:
+            queue = self._catalogue.recall(backlog.tenant, backlog.name)
+            if queue is not None and queue.options.encryption_enabled and not self._backlogs.journal.sealed:
                 return StoreUnavailable(
-                    f"queue {lane.name!r} is encrypted, and this broker has no encryption key to keep its messages "
+                    f"queue {backlog.name!r} is encrypted, and this broker has no encryption key to keep its messages "
                     "with until the store takes them"
                 )
-            if queue is not None and queue.options.ordering == "fifo" and lane.partition != DEFAULT_PARTITION:
-                return InvalidRequest(f"queue {lane.name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
+            if queue is not None and queue.options.ordering == "fifo" and backlog.partition != DEFAULT_PARTITION:
+                return InvalidRequest(f"queue {backlog.name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
         return None
 
 
-def _by_lane(requests: Sequence[PushRequest], shares: Sequence[Share]) -> dict[int, dict[Lane, list[Share]]]:
+def _by_backlog(requests: Sequence[PushRequest], shares: Sequence[Share]) -> dict[int, dict[Backlog, list[Share]]]:
     """By request and lane. Mostly many in a row are of the same, which is then looked up once."""
-    found: dict[int, dict[Lane, list[Share]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[int, dict[Backlog, list[Share]]] = defaultdict(lambda: defaultdict(list))
     last: tuple[int, str, str] | None = None
     mine: list[Share] = []
     for share in shares:
@@ -126,7 +126,7 @@ def _by_lane(requests: Sequence[PushRequest], shares: Sequence[Share]) -> dict[i
         item = request.items[share.item]
         key = (share.request, item.queue, item.partition)
         if key != last:
-            last, mine = key, found[share.request][push_lane(request.tenant, item)]
+            last, mine = key, found[share.request][push_backlog(request.tenant, item)]
         mine.append(share)
     return found
 

@@ -15,15 +15,15 @@ from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import UNDECIDED, Flush, PushRequest
 from fairlane.engine.failed_operations import FailedOperations
 from fairlane.engine.journal_acks import AckAnswers, append_acks, unfenced
-from fairlane.engine.journal_codec import ack_lane, push_lane
-from fairlane.engine.journal_lanes import JournalLanes
+from fairlane.engine.journal_backlogs import JournalBacklogs
+from fairlane.engine.journal_codec import ack_backlog, push_backlog
 from fairlane.engine.journal_pushes import JournalPushes, PushAnswers, Share, is_deduplicated, unsettled
 from fairlane.engine.patience import PATIENCE_SECONDS, Patience
 from fairlane.engine.store_watch import StoreWatch
 from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.outcome import OperationReason
-from fairlane.store.journal import Journal, Lane
+from fairlane.store.journal import Backlog, Journal
 
 PushRun = Callable[[Flush], Coroutine[Any, Any, PushAnswers]]
 AckRun = Callable[[list[AckRequest]], Coroutine[Any, Any, AckAnswers]]
@@ -42,13 +42,13 @@ class JournalRoute:
     ) -> None:
         self.journal = journal
         self.watch = watch
-        self.lanes = JournalLanes(journal)
-        self.patience = Patience(watch, patience_seconds, ended=self.lanes.added.set)
-        journal.attach(self.lanes, self.patience.unsettled)
-        self.failed = FailedOperations(self.lanes)
+        self.backlogs = JournalBacklogs(journal)
+        self.patience = Patience(watch, patience_seconds, ended=self.backlogs.added.set)
+        journal.attach(self.backlogs, self.patience.unsettled)
+        self.failed = FailedOperations(self.backlogs)
         self._maintenance = maintenance
         self._ids = Uuid7(clock_ms)
-        self._pushes = JournalPushes(self.lanes, catalogue, self._ids)
+        self._pushes = JournalPushes(self.backlogs, catalogue, self._ids)
 
     def journal_reason(self) -> OperationReason | None:
         """Why every push goes to the journal now, if so."""
@@ -56,7 +56,7 @@ class JournalRoute:
             return "maintenance"
         return None if self.watch.up else "store_unavailable"
 
-    def unsettled(self) -> set[Lane]:
+    def unsettled(self) -> set[Backlog]:
         """The lanes that abandoned work may yet change, in this process or in another of the broker."""
         return self.patience.unsettled() | self.journal.unsettled()
 
@@ -67,14 +67,14 @@ class JournalRoute:
     async def push(self, requests: list[PushRequest], run: PushRun) -> PushAnswers:
         """`run` brings a flush into the store, one way or another."""
         reason = self.journal_reason()
-        if reason is None and not self.lanes:
+        if reason is None and not self.backlogs:
             return await self._push(requests, run)
         later: list[Share] = []
         direct: list[Share] = []
         for number, request in enumerate(requests):
             for index, item in enumerate(request.items):
-                lane = push_lane(request.tenant, item)
-                (later if reason is not None or lane in self.lanes else direct).append(Share(number, index, None))
+                backlog = push_backlog(request.tenant, item)
+                (later if reason is not None or backlog in self.backlogs else direct).append(Share(number, index, None))
         answers: PushAnswers = [[UNDECIDED] * len(request.items) for request in requests]
         await self._pushes.append(requests, later, answers, reason or "maintaining_order")
         if direct:
@@ -101,7 +101,7 @@ class JournalRoute:
         """Into the store; what it does not take, or not in time, into the journal."""
         flush = Flush(requests)
         done = await self.patience.wait_for(
-            run(flush), hasty=lambda: is_deduplicated(flush), lanes=lambda: _push_lanes(requests)
+            run(flush), hasty=lambda: is_deduplicated(flush), backlogs=lambda: _push_backlogs(requests)
         )
         flush.abandoned = not done
         lost = [
@@ -130,9 +130,11 @@ class JournalRoute:
     async def ack(self, requests: list[AckRequest], run: AckRun) -> AckAnswers:
         if not self.watch.up:
             return await self._append_acks(requests)
-        if not self.lanes:
+        if not self.backlogs:
             return await self._ack(requests, run)
-        in_journal = [any(ack_lane(request, item) in self.lanes for item in request.items) for request in requests]
+        in_journal = [
+            any(ack_backlog(request, item) in self.backlogs for item in request.items) for request in requests
+        ]
         answers: AckAnswers = [StoreUnavailable("not reached")] * len(requests)
         for journal in (True, False):
             numbers = [number for number, found in enumerate(in_journal) if found is journal]
@@ -147,7 +149,7 @@ class JournalRoute:
     async def _append_acks(self, requests: list[AckRequest]) -> AckAnswers:
         reason: OperationReason = "maintaining_order" if self.watch.up else "store_unavailable"
         error = StoreUnavailable(self.watch.why)
-        return await append_acks(requests, self.lanes, self._ids, error, doubtful=False, reason=reason)
+        return await append_acks(requests, self.backlogs, self._ids, error, doubtful=False, reason=reason)
 
     async def _ack(self, requests: list[AckRequest], run: AckRun) -> AckAnswers:
         outcomes: AckAnswers = []
@@ -157,17 +159,17 @@ class JournalRoute:
 
         try:
             if await self.patience.wait_for(
-                collect(), hasty=lambda: not any(map(unfenced, requests)), lanes=lambda: _ack_lanes(requests)
+                collect(), hasty=lambda: not any(map(unfenced, requests)), backlogs=lambda: _ack_backlogs(requests)
             ):
                 return await self._append_locked(requests, outcomes)
             error: FairlaneError = OutcomeUnknown("an ack got no answer in time")
         except LaneLocked as locked:
-            return await append_acks(requests, self.lanes, self._ids, locked, doubtful=False, reason="lane_locked")
+            return await append_acks(requests, self.backlogs, self._ids, locked, doubtful=False, reason="lane_locked")
         except (StoreUnavailable, OutcomeUnknown) as lost:
             error = lost
         reason: OperationReason = "system_busy" if await self.is_there(str(error)) else "store_unavailable"
         doubtful = isinstance(error, OutcomeUnknown)
-        return await append_acks(requests, self.lanes, self._ids, error, doubtful=doubtful, reason=reason)
+        return await append_acks(requests, self.backlogs, self._ids, error, doubtful=doubtful, reason=reason)
 
     async def _append_locked(self, requests: list[AckRequest], outcomes: AckAnswers) -> AckAnswers:
         """Append requests that met a locked lane. Of one that named several lanes some may be settled already."""
@@ -178,16 +180,16 @@ class JournalRoute:
                 error = next(iter(failed.values()))
                 doubtful = kind is OutcomeUnknown
                 appended = await append_acks(
-                    some, self.lanes, self._ids, error, doubtful=doubtful, reason="lane_locked"
+                    some, self.backlogs, self._ids, error, doubtful=doubtful, reason="lane_locked"
                 )
                 for number, answer in zip(failed, appended, strict=True):
                     outcomes[number] = answer
         return outcomes
 
 
-def _push_lanes(requests: Sequence[PushRequest]) -> frozenset[Lane]:
-    return frozenset(push_lane(request.tenant, item) for request in requests for item in request.items)
+def _push_backlogs(requests: Sequence[PushRequest]) -> frozenset[Backlog]:
+    return frozenset(push_backlog(request.tenant, item) for request in requests for item in request.items)
 
 
-def _ack_lanes(requests: Sequence[AckRequest]) -> frozenset[Lane]:
-    return frozenset(ack_lane(request, item) for request in requests for item in request.items)
+def _ack_backlogs(requests: Sequence[AckRequest]) -> frozenset[Backlog]:
+    return frozenset(ack_backlog(request, item) for request in requests for item in request.items)

@@ -21,7 +21,7 @@ from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDow
 from fairlane.model.ids import uuid7
 from fairlane.runtime.service import Service
 from fairlane.store.base import Store
-from fairlane.store.operations import LANES_MAX, Application, ApplyResult, ClaimedLane, LaneClaim, Lost
+from fairlane.store.operations import BACKLOGS_MAX, Application, ApplyResult, BacklogClaim, ClaimedBacklog, Lost
 from fairlane.store.values import Full
 
 FLOOR_SECONDS = 0.1
@@ -42,7 +42,7 @@ COMPLETED_SECONDS = 3600
 FAILED_SECONDS = 30 * 86_400
 """How long failed ones stay, unless told otherwise."""
 CLEAN_STEP = 10_000
-CLAIM_LANES_MAX = 400
+CLAIM_BACKLOGS_MAX = 400
 CLAIM_OPERATIONS_MAX = 5_000
 CLAIM_BYTES_MAX = 32 * 1024 * 1024
 _ROUNDS_MAX = 100
@@ -51,21 +51,21 @@ _IDS_LOGGED = 10
 log = logging.getLogger(__name__)
 
 
-def room_beside(lanes: int, operations: int, size: int) -> int:
+def room_beside(backlogs: int, operations: int, size: int) -> int:
     """How many more lanes may be claimed beside a first claim, which found so many lanes with so many operations of so
     many bytes in all. A flood leaves little in each of many lanes, and while a lane has some all that comes for it must
     wait too; but what is claimed stays in memory and applied in one transaction."""
-    if lanes < LANES_MAX:  # these were all
+    if backlogs < BACKLOGS_MAX:  # these were all
         return 0
-    by_count = CLAIM_OPERATIONS_MAX * lanes // max(1, operations)
-    by_size = CLAIM_BYTES_MAX * lanes // max(1, size)
-    return max(0, min(CLAIM_LANES_MAX, by_count, by_size) - lanes)
+    by_count = CLAIM_OPERATIONS_MAX * backlogs // max(1, operations)
+    by_size = CLAIM_BYTES_MAX * backlogs // max(1, size)
+    return max(0, min(CLAIM_BACKLOGS_MAX, by_count, by_size) - backlogs)
 
 
 class OperationDrain(Service):
     """One for a broker. `begin` makes the work of a claimed lane."""
 
-    def __init__(self, store: Store, begin: Callable[[ClaimedLane], Work]) -> None:
+    def __init__(self, store: Store, begin: Callable[[ClaimedBacklog], Work]) -> None:
         super().__init__("operations")
         self._store = store
         self._begin = begin
@@ -131,16 +131,16 @@ class OperationDrain(Service):
         self._token = uuid4()
         claimed = await self._claim(self._token)
         if claimed:
-            await self._apply([self._begin(lane) for lane in claimed])
+            await self._apply([self._begin(backlog) for backlog in claimed])
         self._token = None
         return bool(claimed)
 
-    async def _claim(self, token: UUID) -> list[ClaimedLane]:
+    async def _claim(self, token: UUID) -> list[ClaimedBacklog]:
         claimed = await self._store.operations.claim(self._worker, token=token)
-        operations = [one for lane in claimed for one in lane.operations]
+        operations = [one for backlog in claimed for one in backlog.operations]
         more = room_beside(len(claimed), len(operations), sum(len(one.payload) for one in operations))
         if more:
-            claimed += await self._store.operations.claim(self._worker, lanes=more, token=token)
+            claimed += await self._store.operations.claim(self._worker, backlogs=more, token=token)
         return claimed
 
     async def _give_back(self) -> None:
@@ -186,7 +186,7 @@ class OperationDrain(Service):
             if len(applications) == 1 and not isinstance(error, LaneLocked | BrokerFailed):
                 raise
         results: list[ApplyResult] = []
-        broken_off: list[LaneClaim] = []
+        broken_off: list[BacklogClaim] = []
         failure: FairlaneError | None = None
         for application in applications:
             try:
@@ -212,15 +212,15 @@ class OperationDrain(Service):
         work.met(result)
 
     async def _fail(self, work: Work, error: str) -> None:
-        retries = work.lane.operations[0].retries
-        claim = work.lane.claim
+        retries = work.backlog.operations[0].retries
+        claim = work.backlog.claim
         failed = await self._store.operations.fail(claim, work.sequences, error, delay_ms=RETRY_DELAY_MS << retries)
         self.failed += failed
         if failed:
-            ids = [str(one.id) for one in work.lane.operations if one.sequence in work.sequences]
+            ids = [str(one.id) for one in work.backlog.operations if one.sequence in work.sequences]
             shown = ", ".join(ids[:_IDS_LOGGED]) + (" and others" if len(ids) > _IDS_LOGGED else "")
-            log.error("operations of queue %r failed: %s (%s)", work.lane.operations[0].queue, error, shown)
+            log.error("operations of queue %r failed: %s (%s)", work.backlog.operations[0].queue, error, shown)
 
     async def _postpone(self, work: Work, error: str) -> None:
-        claims: list[LaneClaim] = [work.lane.claim]
+        claims: list[BacklogClaim] = [work.backlog.claim]
         self.postponed += await self._store.operations.postpone(claims, delay_ms=FULL_DELAY_MS, error=error)

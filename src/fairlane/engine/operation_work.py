@@ -16,14 +16,14 @@ from fairlane.model.operation import Operation, PushColumns, ack_result, read_ac
 from fairlane.model.outcome import AckItem, Outcomes
 from fairlane.model.queue import Queue
 from fairlane.model.segment import encode
-from fairlane.store.operations import Application, ApplyResult, ClaimedLane
+from fairlane.store.operations import Application, ApplyResult, ClaimedBacklog
 from fairlane.store.values import NO_ID_TIME, AckResult, Duplicate, Duplicates, Gone, Slice, Stored
 
 
 class Work(Protocol):
     """What a lane's operations come to. It changes as the store says what it found."""
 
-    lane: ClaimedLane
+    backlog: ClaimedBacklog
     sequences: list[int]
 
     async def prepare(self) -> Application | str:
@@ -39,9 +39,9 @@ class PushWork:
     """The pushes at the front of a lane, stored together. A run ends before a transactionId that comes a second time:
     whether that is a duplicate shows only when the first is stored."""
 
-    def __init__(self, lane: ClaimedLane, catalogue: Catalogue, ready: Callable[[int, int], None]) -> None:
+    def __init__(self, backlog: ClaimedBacklog, catalogue: Catalogue, ready: Callable[[int, int], None]) -> None:
         """`ready(queue_id, count)` is called when so many of them are stored."""
-        self.lane = lane
+        self.backlog = backlog
         self._catalogue = catalogue
         self._ready = ready
         self._messages: list[_Message] = []
@@ -51,7 +51,7 @@ class PushWork:
 
     def _take(self) -> None:
         keys: dict[int, str] = {}
-        for operation in self.lane.operations:
+        for operation in self.backlog.operations:
             try:
                 columns = read_push(operation.payload)
             except (FairlaneError, ValueError) as error:
@@ -67,14 +67,14 @@ class PushWork:
     async def prepare(self) -> Application | str:
         if self._broken is not None:
             return self._broken
-        first = self.lane.operations[0]
+        first = self.backlog.operations[0]
         queue = await self._catalogue.queue(first.tenant, first.queue, make=False)
-        if queue is None or queue.id != self.lane.queue_id:
+        if queue is None or queue.id != self.backlog.queue_id:
             return f"queue {first.queue!r} was deleted"
         left = [message for message in self._messages if message.duplicate_of is None]
-        taken = [one for one in self.lane.operations if one.sequence in set(self.sequences)]
+        taken = [one for one in self.backlog.operations if one.sequence in set(self.sequences)]
         return Application(
-            self.lane.claim,
+            self.backlog.claim,
             self.sequences,
             sum(one.messages for one in taken),
             self._results,
@@ -83,7 +83,7 @@ class PushWork:
 
     def _slice(self, queue: Queue, left: list[_Message]) -> Slice:
         return Slice(
-            self.lane.claim.partition,
+            self.backlog.claim.partition,
             queue.id,
             queue.options,
             [message.fragment for message in left],
@@ -95,14 +95,14 @@ class PushWork:
 
     def met(self, result: ApplyResult) -> bool:
         if isinstance(result, Stored):
-            self._ready(self.lane.queue_id, sum(message.duplicate_of is None for message in self._messages))
+            self._ready(self.backlog.queue_id, sum(message.duplicate_of is None for message in self._messages))
         elif isinstance(result, Duplicates):
             left = [message for message in self._messages if message.duplicate_of is None]
             for found in result.found:
                 left[found.index].met(found)
             return True
         elif isinstance(result, Gone):
-            self._catalogue.forget(self.lane.queue_id)
+            self._catalogue.forget(self.backlog.queue_id)
             return True
         return False
 
@@ -160,9 +160,9 @@ def _meets(keys: dict[int, str], columns: PushColumns) -> bool:
 class AckWork:
     """The acks of one call for one lane, under one lease. A lease that ended meanwhile is told in the result."""
 
-    def __init__(self, lane: ClaimedLane, acker: Acker) -> None:
-        self.lane = lane
-        self.sequences = [lane.operations[0].sequence]
+    def __init__(self, backlog: ClaimedBacklog, acker: Acker) -> None:
+        self.backlog = backlog
+        self.sequences = [backlog.operations[0].sequence]
         self._acker = acker
         self._items: list[AckItem] = []
         self._outcomes = Outcomes([])
@@ -171,7 +171,7 @@ class AckWork:
 
     async def prepare(self) -> Application | str:
         if not self._planned:
-            operation = self.lane.operations[0]
+            operation = self.backlog.operations[0]
             try:
                 said = read_ack(operation.payload)
             except msgspec.DecodeError as error:
@@ -182,7 +182,7 @@ class AckWork:
             self._plan = plans[0] if plans else None
             self._planned = True
         ack = self._plan.ack if self._plan else None
-        return Application(self.lane.claim, self.sequences, 0, self._results, ack=ack)
+        return Application(self.backlog.claim, self.sequences, 0, self._results, ack=ack)
 
     def met(self, result: ApplyResult) -> bool:
         plan = self._plan

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from fairlane.engine.store_watch import LATE_SECONDS, StoreWatch
-from fairlane.store.journal import Lane
+from fairlane.store.journal import Backlog
 
 PATIENCE_SECONDS = 2.0
 SILENCE_SHARE = 0.25
@@ -29,7 +29,7 @@ class Patience:
     ) -> None:
         """`ended` is called when work that was not waited for came to its end."""
         self.seconds = seconds
-        self.abandoned: dict[asyncio.Task[Any], frozenset[Lane]] = {}
+        self.abandoned: dict[asyncio.Task[Any], frozenset[Backlog]] = {}
         """Work that was not waited for, and the lanes it may yet change. Nothing of these is applied from the journal
         before it ended: what comes twice is known only to who comes second."""
         self._watch = watch
@@ -43,14 +43,14 @@ class Patience:
         """How long the store may answer nobody."""
         return min(self.seconds, max(SILENCE_SHARE * self.seconds, SLOWEST_TIMES * self._slowest))
 
-    def unsettled(self) -> set[Lane]:
+    def unsettled(self) -> set[Backlog]:
         """The lanes of abandoned work."""
         return set().union(*self.abandoned.values())
 
     async def wait_for(
-        self, work: Coroutine[Any, Any, Any], hasty: Callable[[], bool], lanes: Callable[[], frozenset[Lane]]
+        self, work: Coroutine[Any, Any, Any], hasty: Callable[[], bool], backlogs: Callable[[], frozenset[Backlog]]
     ) -> bool:
-        """Whether the work, which is about `lanes`, was done in time; if not, it goes on by itself. It has the whole
+        """Whether the work, which is about `backlogs`, was done in time; if not, it goes on by itself. It has the whole
         patience unless `hasty`."""
         began = monotonic()
         if not self._under_way:
@@ -69,7 +69,7 @@ class Patience:
             self._slowest = max(self._heard_at - began, self._slowest * FORGET)
             task.result()
             return True
-        self.abandoned[task] = lanes()
+        self.abandoned[task] = backlogs()
         task.add_done_callback(self._end)
         return False
 

@@ -55,13 +55,13 @@ class Priorities:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
                     queue = await self._catalogue.queue(tenant, item.queue, make=True)
                     assert queue is not None, "a queue that is asked to be made is there"
-                    item = _in_lane(item, queue, priority)
+                    item = _in_partition(item, queue, priority)
                     await self._set(queue, item.partition, priority)
                     return item
             except (StoreUnavailable, OutcomeUnknown, TimeoutError):
                 pass  # the push itself finds out whether the store is away, and what to do then
         known = self._catalogue.recall(tenant, item.queue)
-        return item if known is None else _in_lane(item, known, priority)
+        return item if known is None else _in_partition(item, known, priority)
 
     async def _set(self, queue: Queue, name: str, priority: int) -> None:
         known, until = self._known.get((queue.id, name), (0, 0.0))
@@ -74,7 +74,7 @@ class Priorities:
         self._known[queue.id, name] = (priority, time.monotonic() + _KNOWN_SECONDS)
 
 
-def _in_lane(item: PushItem, queue: Queue, priority: int) -> PushItem:
+def _in_partition(item: PushItem, queue: Queue, priority: int) -> PushItem:
     """The item in the lane of its priority, which differs where the queue has one for each."""
     if queue.options.ordering != "unordered" or not priority or item.partition != without_priority(item.partition):
         return item

@@ -71,8 +71,8 @@ async def _operations(out: Families, app: App) -> None:
     stuck = 0
     if depth:
         before = await app.engine.store.now() - STUCK_SECONDS * 1_000_000
-        lanes = await operations.lanes(app.tenant, limit=10_000)
-        stuck = sum(lane.moved_at < before for lane in lanes)
+        backlogs = await operations.backlogs(app.tenant, limit=10_000)
+        stuck = sum(backlog.moved_at < before for backlog in backlogs)
     out.one("operation_queue_depth", "gauge", "Operations accepted and not applied yet, of all brokers.", depth)
     failed = await operations.failed(app.tenant)
     out.one("operations_failed", "gauge", "Operations that failed and wait for somebody to decide.", failed)

@@ -40,13 +40,13 @@ class EntryDone(msgspec.Struct, kw_only=True):
 
 
 def failed_out(operations: FailedOperations, entry: Entry) -> FailedEntry:
-    lane = entry.lane
+    backlog = entry.backlog
     return FailedEntry(
         id=operations.id_of(entry),
-        kind=lane.kind,
-        queue=lane.name if lane.kind == "push" else None,
-        consumer_group=lane.name if lane.kind == "ack" else None,
-        partition=lane.partition,
+        kind=backlog.kind,
+        queue=backlog.name if backlog.kind == "push" else None,
+        consumer_group=backlog.name if backlog.kind == "ack" else None,
+        partition=backlog.partition,
         messages=entry.messages,
         error=entry.error or "",
         accepted_at=timestamp(entry.created_at),

@@ -11,7 +11,7 @@ from fairlane.engine.operations import Settled
 from fairlane.http.problems import public_text
 from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire
-from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationStatus
+from fairlane.model.operation import Operation, OperationBacklog, OperationCount, OperationStatus
 
 
 class OperationOut(msgspec.Struct, kw_only=True):
@@ -96,7 +96,7 @@ class SystemHealth(Wire, rename="camel", kw_only=True):
     queue_depth: int
 
 
-class LaneOut(Wire, rename="camel", kw_only=True):
+class BacklogOut(Wire, rename="camel", kw_only=True):
     queue: str
     partition: str
     consumer_group: str | None
@@ -108,7 +108,7 @@ class LaneOut(Wire, rename="camel", kw_only=True):
 class OperationStats(Wire, rename="camel", kw_only=True):
     stats: list[CountOut]
     system_health: SystemHealth
-    lanes: list[LaneOut]
+    lanes: list[BacklogOut]
 
 
 class AdmissionKind(msgspec.Struct, kw_only=True):
@@ -183,8 +183,8 @@ def count_out(one: OperationCount) -> CountOut:
     )
 
 
-def lane_out(one: OperationLane) -> LaneOut:
-    return LaneOut(
+def backlog_out(one: OperationBacklog) -> BacklogOut:
+    return BacklogOut(
         queue=one.queue,
         partition=one.partition,
         consumer_group=one.group or None,

@@ -129,7 +129,7 @@ class DepthQuery(Wire, rename="camel", kw_only=True):
     group: str | None = None
 
 
-class LaneDepth(Wire, rename="camel", kw_only=True):
+class PartitionDepth(Wire, rename="camel", kw_only=True):
     partition: str
     pending: int
 
@@ -141,7 +141,7 @@ class QueueDepth(Wire, rename="camel", kw_only=True):
     partitions_pending: int
     conflation: bool
     effective_pending: int
-    partitions: list[LaneDepth]
+    partitions: list[PartitionDepth]
     capacity: int | None
     """The queue's maxSize, null without one."""
 

@@ -78,7 +78,7 @@ class OperationCount(msgspec.Struct, frozen=True):
     """On average, from acceptance to the end; None while none ended."""
 
 
-class OperationLane(msgspec.Struct, frozen=True):
+class OperationBacklog(msgspec.Struct, frozen=True):
     """How many operations of one lane are open."""
 
     queue: str

@@ -17,7 +17,7 @@ from fairlane.model.spec_version import SpecVersion
 ROW_BYTES = 100  # what an entry takes beside its body, about
 
 
-class Lane(NamedTuple):
+class Backlog(NamedTuple):
     """What stays in order: the pushes to one partition, or the acks of one partition and group."""
 
     kind: Literal["push", "ack"]
@@ -29,7 +29,7 @@ class Lane(NamedTuple):
 
 
 class NewEntry(NamedTuple):
-    lane: Lane
+    backlog: Backlog
     messages: int
     body: bytes
     id: UUID | None = None
@@ -44,7 +44,7 @@ class NewEntry(NamedTuple):
 class Entry(msgspec.Struct, frozen=True):
     seq: int
     """Rises in the order in which entries were accepted."""
-    lane: Lane
+    backlog: Backlog
     messages: int
     body: bytes
     created_at: int
@@ -65,16 +65,16 @@ class JournalState(msgspec.Struct, frozen=True, kw_only=True):
     """When the oldest pending entry was accepted."""
 
 
-class Lanes(Protocol):
+class Backlogs(Protocol):
     """The lanes that have entries, as one process knows them."""
 
-    def names(self) -> list[Lane]: ...
+    def names(self) -> list[Backlog]: ...
 
-    def hold(self, lanes: dict[Lane, int]) -> None:
+    def hold(self, backlogs: dict[Backlog, int]) -> None:
         """So many entries more are in each."""
         ...
 
-    def let_go(self, lanes: Iterable[Lane]) -> None:
+    def let_go(self, backlogs: Iterable[Backlog]) -> None:
         """One entry less is in each."""
         ...
 
@@ -99,17 +99,17 @@ class Journal(Protocol):
         """The body of an entry that was read, in clear. SealError if it was sealed by a key that is not here."""
         ...
 
-    def attach(self, lanes: Lanes, abandoned: Callable[[], set[Lane]]) -> None:
+    def attach(self, backlogs: Backlogs, abandoned: Callable[[], set[Backlog]]) -> None:
         """Called once, before all else: the lanes that have entries, as known here, and those in which this process has
         abandoned work that may yet be applied. Lanes that get entries by other processes are added before those are
         answered."""
         ...
 
-    def released(self, lanes: Sequence[Lane]) -> None:
+    def released(self, backlogs: Sequence[Backlog]) -> None:
         """The last entries of these lanes are gone."""
         ...
 
-    def unsettled(self) -> set[Lane]:
+    def unsettled(self) -> set[Backlog]:
         """The lanes in which other processes have work under way that may yet be applied: from before an entry of
         theirs is read until they said that it ended."""
         ...
@@ -125,7 +125,7 @@ class Journal(Protocol):
         written."""
         ...
 
-    async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
+    async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
         """The next entries of these lanes, each lane's from its first on, in the order they were accepted; at least one
         if there is any. Each lane has one before any has two."""
         ...
@@ -163,12 +163,12 @@ class Journal(Protocol):
         """Bytes that `append` would still take."""
         ...
 
-    async def adopt(self) -> dict[Lane, int]:
+    async def adopt(self) -> dict[Backlog, int]:
         """Take in what processes that are gone left in journals of their own, after the entries here; how many entries
         of each lane came. What cannot be had now is left for the next time."""
         ...
 
-    async def lanes(self) -> dict[Lane, int]:
+    async def backlogs(self) -> dict[Backlog, int]:
         """How many pending entries each lane has."""
         ...
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.operation import Operation, OperationCount, OperationLane, OperationStatus, OperationType
+from fairlane.model.operation import Operation, OperationBacklog, OperationCount, OperationStatus, OperationType
 from fairlane.model.queue import QueueOptions
 from fairlane.store.values import (
     AckResult,
@@ -29,7 +29,7 @@ from fairlane.store.values import (
     Stored,
 )
 
-LANES_MAX = 50
+BACKLOGS_MAX = 50
 """Lanes of one claim, unless it says otherwise."""
 RUN_MAX = 100
 """Operations of one lane in one claim."""
@@ -90,7 +90,7 @@ class Enqueued(msgspec.Struct, frozen=True):
 EnqueueResult = Enqueued | Full | Gone | Locked
 
 
-class LaneClaim(msgspec.Struct, frozen=True):
+class BacklogClaim(msgspec.Struct, frozen=True):
     """The right to apply the oldest operations of a lane, until its end or until another takes it after that."""
 
     partition: PartitionId
@@ -98,8 +98,8 @@ class LaneClaim(msgspec.Struct, frozen=True):
     token: UUID
 
 
-class ClaimedLane(msgspec.Struct):
-    claim: LaneClaim
+class ClaimedBacklog(msgspec.Struct):
+    claim: BacklogClaim
     queue_id: int
     operations: list[Operation]
     """Oldest first, at least one."""
@@ -109,7 +109,7 @@ class Application(msgspec.Struct):
     """The first operations of a claimed lane, by their sequences, and what they come to: new messages, a settlement,
     or nothing."""
 
-    claim: LaneClaim
+    claim: BacklogClaim
     sequences: list[int]
     messages: int
     """Of these operations in all; their places in the queue are free again when they are applied."""
@@ -147,7 +147,9 @@ class Operations(Protocol):
         changes nothing, so that the call may be repeated."""
         ...
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
+    async def claim(
+        self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
+    ) -> list[ClaimedBacklog]:
         """The oldest operations of lanes that are not claimed, best priority first, then longest-ready first; each lane
         to one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is what all of
         them are known by, also if the answer is lost."""
@@ -165,11 +167,11 @@ class Operations(Protocol):
         back, and what is left of the lane is ready at once."""
         ...
 
-    async def postpone(self, claims: Sequence[LaneClaim], *, delay_ms: int, error: str) -> int:
+    async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
         """Give lanes back unapplied; they are ready after the delay. How many were still claimed."""
         ...
 
-    async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
+    async def fail(self, claim: BacklogClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
         """Charge a permanent error to the first operations of a claimed lane and give the lane back; how many were
         given up on. Those are `failed`, stay whole, give their places back, and the lane goes on after them."""
         ...
@@ -215,7 +217,7 @@ class Operations(Protocol):
         """By type and status; completed ones as far as they ended in the last five minutes."""
         ...
 
-    async def lanes(self, tenant: str, *, limit: int = 100) -> list[OperationLane]:
+    async def backlogs(self, tenant: str, *, limit: int = 100) -> list[OperationBacklog]:
         """Lanes with open operations, deepest first."""
         ...
 

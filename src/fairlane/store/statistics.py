@@ -43,6 +43,6 @@ class Statistics(Protocol):
         """Every group's cursor in these partitions, by partition and group."""
         ...
 
-    async def dead_among(self, places: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
+    async def dead_among(self, positions: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
         """Those of the messages that some group gave up on."""
         ...

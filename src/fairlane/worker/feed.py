@@ -15,7 +15,7 @@ from fairlane.client.message import Batch
 from fairlane.errors import FairlaneError, NotFound
 from fairlane.runtime.backoff import backoff
 from fairlane.worker.claim import Claim, Verdicts
-from fairlane.worker.lanes import Lanes
+from fairlane.worker.runner import HandlerRunner
 from fairlane.worker.stage import Stage
 from fairlane.worker.verdicts import VerdictSender
 
@@ -45,7 +45,7 @@ class Feed:
         self.stopped = False
         self._client = client
         self._stage = stage
-        self._lanes = Lanes(app, subscription, stage, concurrency, self._report)
+        self._runner = HandlerRunner(app, subscription, stage, concurrency, self._report)
         self._keeper = Keeper(client, self._lease_ended)
         self.verdict_sender = VerdictSender(client, subscription, self._lose, self._look)
         self._reported: deque[Verdicts] = deque()
@@ -74,7 +74,7 @@ class Feed:
     @property
     def mean_seconds(self) -> float:
         """That a message takes, about; 0.0 before the first."""
-        return self._lanes.seconds
+        return self._runner.seconds
 
     async def run(self) -> None:
         """Until `stop`. An error that waiting does not cure is raised."""
@@ -156,7 +156,7 @@ class Feed:
         share = -(-self.room // min(self.concurrency, POLLS_MAX))
         if not self._ordered:
             return min(self.free, share)
-        seconds = self._lanes.seconds
+        seconds = self._runner.seconds
         lane = 1 if not seconds else max(1, int(LANE_SECONDS / seconds))
         return min(self.free, share, lane)
 
@@ -222,7 +222,7 @@ class Feed:
         self.claims.add(claim)
         self._idle.clear()
         self._keeper.hold(claim.lease, batch.lease_seconds)
-        self._stage.soon(lambda: self._lanes.begin(claim, ordered=batch.ordered or self._ordered))
+        self._stage.soon(lambda: self._runner.begin(claim, ordered=batch.ordered or self._ordered))
 
     def _report(self, verdicts: Verdicts) -> None:
         """Called on the stage's loop; what comes in a burst crosses over together."""

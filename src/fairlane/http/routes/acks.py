@@ -40,7 +40,7 @@ async def _ack(app: App, bodies: list[AckBody], group: str | None) -> Response:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(bodies)}")
     items = ack_items(bodies)
     outcomes = await app.engine.ack(AckRequest(app.tenant, check_name("consumerGroup", group or QUEUE_MODE), items))
-    names = await lane_names(app, items)
+    names = await partition_names(app, items)
     elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
     deferred = any(outcome.durability is not None for outcome in outcomes)
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
@@ -73,7 +73,7 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
     return items
 
 
-async def lane_names(app: App, items: Sequence[AckItem]) -> dict[PartitionId, str]:
+async def partition_names(app: App, items: Sequence[AckItem]) -> dict[PartitionId, str]:
     """`"queueName":..,"partitionName":..` of each partition."""
     names: dict[PartitionId, str] = {}
     catalogue, route = app.engine.catalogue, app.engine.journal_route
@@ -84,12 +84,12 @@ async def lane_names(app: App, items: Sequence[AckItem]) -> dict[PartitionId, st
     return names
 
 
-def ack_element(index: int, item: AckItem, outcome: AckOutcome, lane: str) -> str:
+def ack_element(index: int, item: AckItem, outcome: AckOutcome, partition: str) -> str:
     """What became of one item, whose lane has these names."""
     head = f'{{"index":{index},"transactionId":{encode(item.transaction_id).decode()},'
     if outcome.success and not outcome.noop and not outcome.dead_lettered and outcome.durability is None:
         released = "true" if outcome.lease_released else "false"
-        return f'{head}"success":true,"error":null,{lane},"leaseReleased":{released},"dlq":false}}'
+        return f'{head}"success":true,"error":null,{partition},"leaseReleased":{released},"dlq":false}}'
     more: dict[str, Any] = {
         "success": outcome.success,
         "error": outcome.error,
@@ -111,7 +111,7 @@ def ack_element(index: int, item: AckItem, outcome: AckOutcome, lane: str) -> st
         }
     if outcome.result is not None:
         more["result"] = msgspec.Raw(outcome.result)
-    return f"{head}{lane},{encode(more).decode()[1:]}"
+    return f"{head}{partition},{encode(more).decode()[1:]}"
 
 
 ROUTES = [

@@ -92,7 +92,7 @@ async def _queues(app: App, query: MessageQuery) -> list[Queue]:
     ]
 
 
-def place_of(request: Request) -> tuple[PartitionId, str]:
+def message_of(request: Request) -> tuple[PartitionId, str]:
     """Partition and transactionId that the path names. What is no partition's id names no message."""
     try:
         partition = PartitionId.parse(request.params["partitionId"])
@@ -102,7 +102,7 @@ def place_of(request: Request) -> tuple[PartitionId, str]:
 
 
 async def _detail(app: App, request: Request) -> Detail:
-    return await app.browser.message(app.tenant, *place_of(request))
+    return await app.browser.message(app.tenant, *message_of(request))
 
 
 async def show(app: App, request: Request) -> Response:

@@ -52,7 +52,7 @@ async def set_maintenance(app: App, request: Request) -> Response:
             return error_response(409, "not_available", "pushes cannot wait: this broker has no journal for them")
         return json_response(await _maintenance(app, "Maintenance mode is off"))
     await app.engine.flags.turn(PUSH_MAINTENANCE, body.enabled)
-    route.lanes.added.set()
+    route.backlogs.added.set()
     sentence = "Pushes are kept in the journal" if body.enabled else "Pushes are stored; what was kept is being drained"
     return json_response(await _maintenance(app, sentence))
 

@@ -19,8 +19,8 @@ from fairlane.http.wire_operations import (
     SettleBody,
     SettledOut,
     SystemHealth,
+    backlog_out,
     count_out,
-    lane_out,
     operation_out,
     settled_out,
 )
@@ -30,7 +30,7 @@ from fairlane.store.operations import FIRST
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
-LANES_SHOWN = 100
+BACKLOGS_SHOWN = 100
 
 
 async def stats(app: App, request: Request) -> Response:
@@ -42,12 +42,12 @@ async def stats(app: App, request: Request) -> Response:
         pool_waiting=engine.pending,
         queue_depth=await store.operations.depth(),
     )
-    lanes = await store.operations.lanes(app.tenant, limit=LANES_SHOWN)
+    backlogs = await store.operations.backlogs(app.tenant, limit=BACKLOGS_SHOWN)
     return json_response(
         OperationStats(
             stats=[count_out(one) for one in sorted(counts, key=lambda one: (one.priority, one.type, one.status))],
             system_health=health,
-            lanes=[lane_out(one) for one in lanes],
+            lanes=[backlog_out(one) for one in backlogs],
         )
     )
 

@@ -17,9 +17,9 @@ from fairlane.http.wire_queues import (
     Configured,
     DeletedQueue,
     DepthQuery,
-    LaneDepth,
     OptionsSet,
     PageQuery,
+    PartitionDepth,
     PartitionList,
     PartitionQuery,
     QueueDepth,
@@ -132,7 +132,7 @@ async def depth(app: App, request: Request) -> Response:
         found = await store.groups.lanes(group.id, limit=10_000)
         lanes = [(lane.name, lane.head - lane.committed - lane.skipped) for lane in found]
         pending = next((one.lag for one in await store.statistics.groups([queue.id]) if one.group_id == group.id), 0)
-    owing = [LaneDepth(partition=name, pending=count) for name, count in lanes if count > 0]
+    owing = [PartitionDepth(partition=name, pending=count) for name, count in lanes if count > 0]
     answer = QueueDepth(
         queue=queue.name,
         group=query.group,

@@ -43,21 +43,23 @@ def _after(page: str) -> tuple[int, str] | None:
 
 
 async def cancel(app: App, request: Request) -> Response:
-    place = request.params["queue"], request.params["partition"], request.params["transactionId"]
-    cancelled = await app.engine.scheduled.cancel(app.tenant, *place)
-    return json_response(Cancelled(queue=place[0], partition=place[1], transaction_id=place[2], cancelled=cancelled))
+    message = request.params["queue"], request.params["partition"], request.params["transactionId"]
+    cancelled = await app.engine.scheduled.cancel(app.tenant, *message)
+    return json_response(
+        Cancelled(queue=message[0], partition=message[1], transaction_id=message[2], cancelled=cancelled)
+    )
 
 
 async def reschedule(app: App, request: Request) -> Response:
     body = decode(request.body, RescheduleBody)
-    place = request.params["queue"], request.params["partition"], request.params["transactionId"]
+    message = request.params["queue"], request.params["partition"], request.params["transactionId"]
     at = None if body.deliver_at is None else moment("deliverAt", body.deliver_at)
     when = PushItem(queue="", payload=b"", deliver_at=at, delay_ms=body.delay_ms)
-    due_at = await app.engine.scheduled.reschedule(app.tenant, *place, when)
+    due_at = await app.engine.scheduled.reschedule(app.tenant, *message, when)
     answer = Rescheduled(
-        queue=place[0],
-        partition=place[1],
-        transaction_id=place[2],
+        queue=message[0],
+        partition=message[1],
+        transaction_id=message[2],
         rescheduled=due_at is not None,
         deliver_at=timestamp_or_none(due_at),
     )

@@ -58,12 +58,12 @@ def journal_status(app: App) -> JournalStatus | None:
         away_seconds=0.0 if watch.up else round(watch.away_seconds(), 3),
         entries=state.entries,
         messages=state.messages,
-        lanes=len(route.lanes),
+        lanes=len(route.backlogs),
         bytes=state.bytes,
         bytes_max=state.bytes_max,
         failed=state.failed,
         oldest_seconds=None if state.oldest_at is None else max(0.0, (wall_clock() - state.oldest_at) / 1e6),
-        drain_rate=round(route.lanes.rate(), 1),
+        drain_rate=round(route.backlogs.rate(), 1),
         acks_lost=drain.acks_lost,
     )
 

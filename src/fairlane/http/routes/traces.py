@@ -9,7 +9,7 @@ import msgspec
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.http.query import read
 from fairlane.http.router import Route
-from fairlane.http.routes.browse import place_of
+from fairlane.http.routes.browse import message_of
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire import decode
 from fairlane.http.wire_dead_letters import Pagination
@@ -63,7 +63,7 @@ def _trace(body: TraceBody) -> Trace:
 
 
 async def of_message(app: App, request: Request) -> Response:
-    partition, transaction_id = place_of(request)
+    partition, transaction_id = message_of(request)
     traces = await app.engine.store.traces.of_message(partition, transaction_id)
     return json_response(TraceList(traces=[trace_out(trace) for trace in traces]))
 

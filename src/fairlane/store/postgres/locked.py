@@ -30,40 +30,40 @@ class Partitioned(Protocol):
 
 Item = TypeVar("Item", bound=Partitioned)
 Result = TypeVar("Result")
-Lane = tuple[PartitionId, int]
+LockKey = tuple[PartitionId, int]
 """A partition, and the group whose cursor is needed; 0 for a push."""
 
 
-class LockedLanes:
+class LockedRows:
     """Remembers which lanes were found locked. Nobody waits for these again: they are looked at first."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: set[Lane] = set()
+        self._known: set[LockKey] = set()
 
     async def around(
         self, items: Sequence[Item], run: Callable[[list[Item]], Awaitable[list[Result]]], locked: Result
     ) -> list[Result]:
         """Run the items whose lanes can be had, together; the result of the others is `locked`, and nothing of them was
         applied."""
-        out = await self._still_locked(map(_lane, items))
+        out = await self._still_locked(map(_lock_key, items))
         for _ in range(_TRIES):
-            free = [item for item in items if _lane(item) not in out] if out else list(items)
+            free = [item for item in items if _lock_key(item) not in out] if out else list(items)
             try:
                 results = await run(free) if free else []
             except LaneLocked:
-                out |= await self._find([_lane(item) for item in free])
+                out |= await self._find([_lock_key(item) for item in free])
                 continue
             if not out:
                 return results
             left = iter(results)
-            return [locked if _lane(item) in out else next(left) for item in items]
+            return [locked if _lock_key(item) in out else next(left) for item in items]
         return await self._one_by_one(items, out, run, locked)
 
     async def _one_by_one(
         self,
         items: Sequence[Item],
-        out: set[Lane],
+        out: set[LockKey],
         run: Callable[[list[Item]], Awaitable[list[Result]]],
         locked: Result,
     ) -> list[Result]:
@@ -72,7 +72,7 @@ class LockedLanes:
         failed = 0
         for item in items:
             result = locked
-            if _lane(item) not in out and failed < _ALONE_MAX:
+            if _lock_key(item) not in out and failed < _ALONE_MAX:
                 try:
                     [result] = await run([item])
                 except LaneLocked:
@@ -84,16 +84,16 @@ class LockedLanes:
         self, items: Iterable[Partitioned], work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]
     ) -> Result:
         """Run a transaction that needs all of these lanes. LaneLocked if one cannot be had, at once if it is known."""
-        lanes = [_lane(item) for item in items]
+        keys = [_lock_key(item) for item in items]
 
         async def check() -> None:
-            if locked := await self._still_locked(lanes):
+            if locked := await self._still_locked(keys):
                 raise LaneLocked(f"somebody else holds partition {next(iter(locked))[0]} for too long; try again")
 
         try:
             return await self._database.transact(work, check)
         except LaneLocked:
-            await self._find(lanes)
+            await self._find(keys)
             raise
 
     async def partitions(self) -> set[PartitionId]:
@@ -102,18 +102,18 @@ class LockedLanes:
 
     async def find(self, items: Iterable[Partitioned]) -> set[PartitionId]:
         """Look which of these made a call fail."""
-        return {partition for partition, _ in await self._find([_lane(item) for item in items])}
+        return {partition for partition, _ in await self._find([_lock_key(item) for item in items])}
 
-    async def _still_locked(self, lanes: Iterable[Lane]) -> set[Lane]:
+    async def _still_locked(self, keys: Iterable[LockKey]) -> set[LockKey]:
         if not self._known:
             return set()
-        suspects = self._known.intersection(lanes)
+        suspects = self._known.intersection(keys)
         locked = await self._look(suspects)
         self._known -= suspects - locked
         return locked
 
-    async def _find(self, lanes: Iterable[Lane]) -> set[Lane]:
-        locked = set(lanes)
+    async def _find(self, keys: Iterable[LockKey]) -> set[LockKey]:
+        locked = set(keys)
         for number in range(_LOOKS):
             if number:
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -123,12 +123,12 @@ class LockedLanes:
         self._known |= locked
         return locked
 
-    async def _look(self, lanes: set[Lane]) -> set[Lane]:
+    async def _look(self, keys: set[LockKey]) -> set[LockKey]:
         """Those of the lanes that somebody holds now."""
-        by_shard: dict[int, list[Lane]] = defaultdict(list)
-        for lane in sorted(lanes):
-            by_shard[lane[0].shard].append(lane)
-        found: set[Lane] = set()
+        by_shard: dict[int, list[LockKey]] = defaultdict(list)
+        for key in sorted(keys):
+            by_shard[key[0].shard].append(key)
+        found: set[LockKey] = set()
         for shard, some in sorted(by_shard.items()):
             try:
                 rows = await self._database.write(
@@ -141,5 +141,5 @@ class LockedLanes:
         return found
 
 
-def _lane(item: Partitioned) -> Lane:
+def _lock_key(item: Partitioned) -> LockKey:
     return item.partition, item.group_id if isinstance(item, LaneAck) else 0

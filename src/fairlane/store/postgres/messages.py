@@ -20,7 +20,7 @@ from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
 from fairlane.store.postgres import ack, push, unordered_ack
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.locked import Item, LockedLanes, Partitioned, Result
+from fairlane.store.postgres.locked import Item, LockedRows, Partitioned, Result
 from fairlane.store.postgres.pop import Popper
 from fairlane.store.statements import load
 from fairlane.store.values import (
@@ -63,7 +63,7 @@ class Messages:
         self._shards = shards
         self._saw = saw
         self._popper = Popper(database, shards, SQL["pop"])
-        self.locked = LockedLanes(database)
+        self.locked = LockedRows(database)
 
     async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
         async def run(shard: int, part: list[Slice]) -> list[PushResult]:

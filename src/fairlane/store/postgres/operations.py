@@ -18,21 +18,21 @@ from fairlane.model.operation import (
     RETRIES_MAX,
     TIMEOUT_SECONDS,
     Operation,
+    OperationBacklog,
     OperationCount,
-    OperationLane,
     OperationStatus,
 )
 from fairlane.store.operations import (
+    BACKLOGS_MAX,
     FIRST,
-    LANES_MAX,
     PAGES,
     RUN_BYTES_MAX,
     RUN_MAX,
     AppliedOperation,
-    ClaimedLane,
+    BacklogClaim,
+    ClaimedBacklog,
     Enqueued,
     EnqueueResult,
-    LaneClaim,
     NewOperation,
 )
 from fairlane.store.postgres.connection import Database
@@ -109,13 +109,15 @@ class Operations(OperationApplier):
     async def _enqueue(self, shard: int, some: Sequence[NewOperation]) -> list[EnqueueResult]:
         return await enqueue_shard(self._database.write, shard, some, self._database.time())
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
-        claimed: list[ClaimedLane] = []
+    async def claim(
+        self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
+    ) -> list[ClaimedBacklog]:
+        claimed: list[ClaimedBacklog] = []
         named = token or uuid4()
         self._turn += 1  # each time from another shard, so that none waits for the others
         for offset in range(len(self._shards)):
             shard = self._shards[(self._turn + offset) % len(self._shards)]
-            wanted = lanes - len(claimed)
+            wanted = backlogs - len(claimed)
             if wanted <= 0:
                 break
             claimed += await self._claim(shard, worker, wanted, named)
@@ -127,23 +129,23 @@ class Operations(OperationApplier):
         ]
         return sum(map(len, given))
 
-    async def _claim(self, shard: int, worker: str, lanes: int, token: UUID) -> list[ClaimedLane]:
+    async def _claim(self, shard: int, worker: str, backlogs: int, token: UUID) -> list[ClaimedBacklog]:
         timeout = timedelta(seconds=TIMEOUT_SECONDS)
         rows = await self._database.write(
-            SQL["claim"], shard, worker, token, lanes, RUN_MAX, RUN_BYTES_MAX, timeout, self._database.time()
+            SQL["claim"], shard, worker, token, backlogs, RUN_MAX, RUN_BYTES_MAX, timeout, self._database.time()
         )
-        found: dict[tuple[int, int], ClaimedLane] = {}
+        found: dict[tuple[int, int], ClaimedBacklog] = {}
         for operation in sorted(map(_operation, rows), key=lambda one: (one.priority, one.created_at, one.sequence)):
             key = (operation.partition.id, operation.group_id)
             if key not in found:
-                claim = LaneClaim(operation.partition, operation.group_id, token)
-                found[key] = ClaimedLane(claim, operation.queue_id, [])
+                claim = BacklogClaim(operation.partition, operation.group_id, token)
+                found[key] = ClaimedBacklog(claim, operation.queue_id, [])
             found[key].operations.append(operation)
-        for lane in found.values():
-            lane.operations.sort(key=lambda one: one.sequence)
+        for backlog in found.values():
+            backlog.operations.sort(key=lambda one: one.sequence)
         return list(found.values())
 
-    async def postpone(self, claims: Sequence[LaneClaim], *, delay_ms: int, error: str) -> int:
+    async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
         postponed = 0
         delay = timedelta(milliseconds=delay_ms)
         for shard in sorted({claim.partition.shard for claim in claims}):
@@ -153,16 +155,16 @@ class Operations(OperationApplier):
         return postponed
 
     async def _postpone(
-        self, connection: asyncpg.Connection[Any], shard: int, some: list[LaneClaim], delay: timedelta, error: str
+        self, connection: asyncpg.Connection[Any], shard: int, some: list[BacklogClaim], delay: timedelta, error: str
     ) -> int:
         tokens = [one.token for one in some]
-        lanes = [[one.partition.id for one in some], [one.group_id for one in some]]
-        rows = await connection.fetch(SQL["postpone"], shard, *lanes, tokens, delay, self._database.time())
+        backlogs = [[one.partition.id for one in some], [one.group_id for one in some]]
+        rows = await connection.fetch(SQL["postpone"], shard, *backlogs, tokens, delay, self._database.time())
         postponed = [[row[0] for row in rows], [row[1] for row in rows]]
         await connection.execute(SQL["wait_again"], shard, *postponed, error[:ERROR_CHARS_MAX])
         return len(rows)
 
-    async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
+    async def fail(self, claim: BacklogClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
         key = (*claim.partition, claim.group_id)
         error = error[:ERROR_CHARS_MAX]
 
@@ -268,8 +270,8 @@ class Operations(OperationApplier):
             OperationCount(**row) for row in await self._database.read(SQL["counts"], tenant, self._database.time())
         ]
 
-    async def lanes(self, tenant: str, *, limit: int = 100) -> list[OperationLane]:
-        return [OperationLane(*row) for row in await self._database.read(SQL["lanes"], self._shards, tenant, limit)]
+    async def backlogs(self, tenant: str, *, limit: int = 100) -> list[OperationBacklog]:
+        return [OperationBacklog(*row) for row in await self._database.read(SQL["lanes"], self._shards, tenant, limit)]
 
     async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:
         [[now]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())

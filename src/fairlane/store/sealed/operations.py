@@ -11,10 +11,10 @@ from fairlane.errors import SealError
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
 from fairlane.store.operations import (
-    LANES_MAX,
+    BACKLOGS_MAX,
     Application,
     ApplyResult,
-    ClaimedLane,
+    ClaimedBacklog,
     EnqueueResult,
     NewOperation,
     Operations,
@@ -34,15 +34,17 @@ class SealedOperations(Over):
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
         return await self._family.retry(tenant, id, await self._sealed_operation(anew))
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
+    async def claim(
+        self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
+    ) -> list[ClaimedBacklog]:
         """Lanes that cannot be opened here are left to a broker that has their key."""
         found = []
-        for lane in await self._family.claim(worker, lanes=lanes, token=token):
+        for backlog in await self._family.claim(worker, backlogs=backlogs, token=token):
             try:
-                lane.operations = [await self._opened(one) for one in lane.operations]
-                found.append(lane)
+                backlog.operations = [await self._opened(one) for one in backlog.operations]
+                found.append(backlog)
             except SealError as error:
-                await self._family.postpone([lane.claim], delay_ms=_LOCKED_MS, error=str(error))
+                await self._family.postpone([backlog.claim], delay_ms=_LOCKED_MS, error=str(error))
         return found
 
     async def get(self, tenant: str, id: UUID) -> Operation | None:

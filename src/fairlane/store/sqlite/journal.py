@@ -19,7 +19,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.clock import SteadyClock
 from fairlane.runtime.lock_file import LockFile
-from fairlane.store.journal import ROW_BYTES, Entry, JournalState, Lane, Lanes, NewEntry
+from fairlane.store.journal import ROW_BYTES, Backlog, Backlogs, Entry, JournalState, NewEntry
 from fairlane.store.sqlite.checkpoints import Checkpointer
 from fairlane.store.sqlite.connection import CHECKPOINT_PAGES, is_safe
 from fairlane.store.sqlite.faults import translate
@@ -63,8 +63,8 @@ class SqliteJournal:
         await journal.adopt()
         return journal
 
-    async def adopt(self) -> dict[Lane, int]:
-        adopted: Counter[Lane] = Counter()
+    async def adopt(self) -> dict[Backlog, int]:
+        adopted: Counter[Backlog] = Counter()
         for path in await asyncio.to_thread(others, self._path):
             try:
                 left = await asyncio.to_thread(Leftover.open, path)
@@ -75,7 +75,7 @@ class SqliteJournal:
                 _log.error("what a process that is gone left in %s cannot be adopted now: %s", path, reason)
         return adopted
 
-    async def _take_in(self, left: Leftover, path: Path, adopted: Counter[Lane]) -> None:
+    async def _take_in(self, left: Leftover, path: Path, adopted: Counter[Backlog]) -> None:
         count = 0
         try:
             while found := await asyncio.to_thread(left.read):
@@ -88,8 +88,8 @@ class SqliteJournal:
             await asyncio.to_thread(left.close)
         _log.info("adopted %d journal entries from %s", count, path)
 
-    def _count_in(self, entries: Sequence[tuple[Any, ...]], adopted: Counter[Lane]) -> None:
-        for *lane, messages, body, created_at, error, _ in entries:
+    def _count_in(self, entries: Sequence[tuple[Any, ...]], adopted: Counter[Backlog]) -> None:
+        for *backlog, messages, body, created_at, error, _ in entries:
             self._bytes += len(body) + ROW_BYTES
             if error is not None:
                 self._failed += 1
@@ -97,7 +97,7 @@ class SqliteJournal:
             self._entries += 1
             self._messages += messages
             self._oldest_at = min(created_at, self._oldest_at or created_at)
-            adopted[Lane(*lane)] += 1
+            adopted[Backlog(*backlog)] += 1
 
     async def append(self, entries: Sequence[NewEntry]) -> None:
         size = sum(entry.size for entry in entries)
@@ -120,8 +120,8 @@ class SqliteJournal:
         if self._oldest_at is None:
             self._oldest_at = now
 
-    async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
-        return await self._writer.run(lambda db, _: _read(db, lanes, entries_max, bytes_max))
+    async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
+        return await self._writer.run(lambda db, _: _read(db, backlogs, entries_max, bytes_max))
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         self._oldest_at = await self._writer.run(lambda db, _: _remove(db, entries))
@@ -163,12 +163,12 @@ class SqliteJournal:
         self._oldest_at = min(entry.created_at, self._oldest_at or entry.created_at)
         return True
 
-    def attach(self, lanes: Lanes, abandoned: Callable[[], set[Lane]]) -> None:
+    def attach(self, backlogs: Backlogs, abandoned: Callable[[], set[Backlog]]) -> None:
         """Nobody else has entries in this file."""
 
-    def released(self, lanes: Sequence[Lane]) -> None: ...
+    def released(self, backlogs: Sequence[Backlog]) -> None: ...
 
-    def unsettled(self) -> set[Lane]:
+    def unsettled(self) -> set[Backlog]:
         return set()
 
     async def tell(self) -> None: ...
@@ -176,9 +176,9 @@ class SqliteJournal:
     def room(self) -> int:
         return int(self._bytes_max - self._bytes)
 
-    async def lanes(self) -> dict[Lane, int]:
+    async def backlogs(self) -> dict[Backlog, int]:
         found = await self._writer.run(lambda db, _: rows(db, SQL["lanes"]))
-        return {Lane(*lane): count for *lane, count in found}
+        return {Backlog(*backlog): count for *backlog, count in found}
 
     def state(self) -> JournalState:
         return JournalState(
@@ -225,20 +225,20 @@ def _append(db: apsw.Connection, entries: Sequence[NewEntry], now: int) -> int:
         some = entries[first : first + _ROWS_MAX]
         values = [
             value
-            for lane, messages, body, id in some
-            for value in (*lane, messages, body, None if id is None else id.bytes, now)
+            for backlog, messages, body, id in some
+            for value in (*backlog, messages, body, None if id is None else id.bytes, now)
         ]
         rows(db, f"{insert}VALUES{','.join([row] * len(some))}", *values)
     return now
 
 
-def _read(db: apsw.Connection, lanes: Sequence[Lane], entries_max: int, bytes_max: int) -> list[Entry]:
-    each = max(1, entries_max // max(1, len(lanes)))
+def _read(db: apsw.Connection, backlogs: Sequence[Backlog], entries_max: int, bytes_max: int) -> list[Entry]:
+    each = max(1, entries_max // max(1, len(backlogs)))
     found: Counter[int] = Counter()
     sizes = []
-    for lane, seq, length in rows(db, SQL["sizes"], _json(lanes), each):
-        sizes.append((found[lane], seq, length))
-        found[lane] += 1
+    for backlog, seq, length in rows(db, SQL["sizes"], _json(backlogs), each):
+        sizes.append((found[backlog], seq, length))
+        found[backlog] += 1
     taken: list[int] = []
     size = 0
     for _, seq, length in sorted(sizes)[:entries_max]:  # each lane's first, then each lane's second
@@ -255,8 +255,8 @@ def _json(values: Sequence[Any]) -> str:
 
 def _entry(row: tuple[Any, ...]) -> Entry:
     seq, kind, tenant, name, partition, messages, body, created_at, error, id = row
-    lane = Lane(kind, tenant, name, partition)
-    return Entry(seq, lane, messages, body, created_at, error, None if id is None else UUID(bytes=id))
+    backlog = Backlog(kind, tenant, name, partition)
+    return Entry(seq, backlog, messages, body, created_at, error, None if id is None else UUID(bytes=id))
 
 
 def _remove(db: apsw.Connection, entries: Sequence[Entry]) -> int | None:

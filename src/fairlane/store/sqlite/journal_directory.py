@@ -19,7 +19,7 @@ from fairlane.errors import SealError, ShuttingDown, StoreUnavailable
 from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.lock_file import LockFile
-from fairlane.store.journal import Entry, JournalState, Lane, Lanes, NewEntry
+from fairlane.store.journal import Backlog, Backlogs, Entry, JournalState, NewEntry
 from fairlane.store.sealed.keyring import Keyring
 from fairlane.store.sqlite.journal import SqliteJournal
 from fairlane.store.sqlite.journal_link import connect
@@ -44,8 +44,8 @@ class DirectoryJournal:
         # Brokers of different stores may lie in one directory; what is for one store must not go to another.
         self._name = f"owner-{sha256(store.encode()).hexdigest()[:12]}"
         self._role: Owner | Sibling
-        self._lanes: Lanes | None = None
-        self._abandoned: Callable[[], set[Lane]] = set
+        self._backlogs: Backlogs | None = None
+        self._abandoned: Callable[[], set[Backlog]] = set
         self._joined = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._closing = False
@@ -94,13 +94,13 @@ class DirectoryJournal:
     def _socket(self) -> Path:
         return self._directory / f"{self._name}.sock"
 
-    def attach(self, lanes: Lanes, abandoned: Callable[[], set[Lane]]) -> None:
-        self._lanes, self._abandoned = lanes, abandoned
-        self._role.attach(lanes)
+    def attach(self, backlogs: Backlogs, abandoned: Callable[[], set[Backlog]]) -> None:
+        self._backlogs, self._abandoned = backlogs, abandoned
+        self._role.attach(backlogs)
         if isinstance(self._role, Sibling):
-            self._following = asyncio.create_task(self._follow(self._role, lanes), name="fairlane journal")
+            self._following = asyncio.create_task(self._follow(self._role, backlogs), name="fairlane journal")
 
-    async def _follow(self, sibling: Sibling, lanes: Lanes) -> None:
+    async def _follow(self, sibling: Sibling, backlogs: Backlogs) -> None:
         """Until this process owns the journal. The lanes of an owner that is gone stay until they are known anew:
         their entries are in the file."""
         while True:
@@ -108,10 +108,10 @@ class DirectoryJournal:
             self._joined.clear()
             _log.warning("the process that owns the journal went away; another takes its place")
             role = await self._rejoin()
-            role.attach(lanes)
+            role.attach(backlogs)
             if isinstance(role, Owner):
-                lanes.hold(await role.lanes())
-            lanes.let_go(sibling.remote)
+                backlogs.hold(await role.backlogs())
+            backlogs.let_go(sibling.remote)
             self._role = role
             self._joined.set()
             if isinstance(role, Owner):
@@ -148,14 +148,14 @@ class DirectoryJournal:
     def _seal(self, entry: NewEntry) -> NewEntry:
         if self._keyring is None:
             return entry
-        return entry._replace(body=_SEALED + self._keyring.seal_locally(entry.body, _context(entry.lane)))
+        return entry._replace(body=_SEALED + self._keyring.seal_locally(entry.body, _context(entry.backlog)))
 
     def opened(self, entry: Entry) -> bytes:
         if not entry.body.startswith(_SEALED):
             return entry.body
         if self._keyring is None:
             raise SealError("a journal entry is sealed, and this broker has no key: set the one that sealed it")
-        return self._keyring.open_locally(entry.body.removeprefix(_SEALED), _context(entry.lane))
+        return self._keyring.open_locally(entry.body.removeprefix(_SEALED), _context(entry.backlog))
 
     @property
     def number(self) -> int:
@@ -165,8 +165,8 @@ class DirectoryJournal:
         sealed = [self._seal(entry) for entry in entries]
         await (await self._joined_role()).append(sealed, abandoned=self._abandoned())
 
-    async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
-        return await self._role.read(lanes, entries_max=entries_max, bytes_max=bytes_max)
+    async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
+        return await self._role.read(backlogs, entries_max=entries_max, bytes_max=bytes_max)
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         await (await self._joined_role()).remove(entries)
@@ -193,16 +193,16 @@ class DirectoryJournal:
         state = self._role.state()
         return state.bytes_max - state.bytes
 
-    async def adopt(self) -> dict[Lane, int]:
+    async def adopt(self) -> dict[Backlog, int]:
         return await self._role.adopt()
 
-    async def lanes(self) -> dict[Lane, int]:
-        return await self._role.lanes()
+    async def backlogs(self) -> dict[Backlog, int]:
+        return await self._role.backlogs()
 
-    def released(self, lanes: Sequence[Lane]) -> None:
-        self._role.released(lanes)
+    def released(self, backlogs: Sequence[Backlog]) -> None:
+        self._role.released(backlogs)
 
-    def unsettled(self) -> set[Lane]:
+    def unsettled(self) -> set[Backlog]:
         return self._role.unsettled()
 
     async def tell(self) -> None:
@@ -234,6 +234,6 @@ class DirectoryJournal:
         await self._role.close()
 
 
-def _context(lane: Lane) -> bytes:
+def _context(backlog: Backlog) -> bytes:
     """Sealed for one lane: an entry that was moved to another cannot be opened."""
-    return msgspec.msgpack.encode(["journal", *lane])
+    return msgspec.msgpack.encode(["journal", *backlog])

@@ -18,7 +18,7 @@ from fairlane.errors import FairlaneError
 from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.lock_file import LockFile
-from fairlane.store.journal import Entry, JournalState, Lane, Lanes, NewEntry
+from fairlane.store.journal import Backlog, Backlogs, Entry, JournalState, NewEntry
 from fairlane.store.sqlite.journal import SqliteJournal
 from fairlane.store.sqlite.journal_link import REPLY, Frame, Link, listen
 
@@ -30,7 +30,7 @@ class Hello(msgspec.Struct):
     """What one that joins is told first."""
 
     number: int
-    lanes: list[Lane]
+    backlogs: list[Backlog]
     queues: list[Queue]
     specs: list[SpecVersion]
     state: JournalState
@@ -44,12 +44,12 @@ class Owner:
         self._local = local
         self._lock = lock
         self._socket = socket
-        self._lanes: Lanes
+        self._backlogs: Backlogs
         self._server: asyncio.Server | None = None
-        self._told: dict[Link, set[Lane]] = {}
+        self._told: dict[Link, set[Backlog]] = {}
         """The lanes that each sibling knows."""
         self._telling: dict[Link, asyncio.Task[None]] = {}
-        self._abandoned: dict[Link, set[Lane]] = {}
+        self._abandoned: dict[Link, set[Backlog]] = {}
         """In which each sibling has abandoned work that may yet be applied."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.number = local.number
@@ -66,66 +66,66 @@ class Owner:
         self.save_specs = local.save_specs
         self.specs = local.specs
 
-    def attach(self, lanes: Lanes) -> None:
-        self._lanes = lanes
+    def attach(self, backlogs: Backlogs) -> None:
+        self._backlogs = backlogs
 
-    async def lanes(self) -> dict[Lane, int]:
+    async def backlogs(self) -> dict[Backlog, int]:
         """Those in the file. From now on siblings may join, and the lanes of what they bring are added as it comes."""
-        found = await self._local.lanes()
+        found = await self._local.backlogs()
         try:
             self._server = self._server or await listen(self._socket, self._met)
         except OSError as error:
             _log.error("other processes cannot hand over to this journal, for %s: %s", self._socket, error)
         return found
 
-    async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Lane]) -> None:
+    async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Backlog]) -> None:
         if self._told:
-            await asyncio.gather(self._local.append(entries), self._announce({entry.lane for entry in entries}))
+            await asyncio.gather(self._local.append(entries), self._announce({entry.backlog for entry in entries}))
         else:
             await self._local.append(entries)
 
-    async def adopt(self) -> dict[Lane, int]:
+    async def adopt(self) -> dict[Backlog, int]:
         found = await self._local.adopt()
         await self._announce(set(found))
         return found
 
     async def retry(self, entry: Entry) -> bool:
-        again, _ = await asyncio.gather(self._local.retry(entry), self._announce({entry.lane}))
+        again, _ = await asyncio.gather(self._local.retry(entry), self._announce({entry.backlog}))
         return again
 
-    async def _announce(self, lanes: set[Lane]) -> None:
+    async def _announce(self, backlogs: set[Backlog]) -> None:
         """Until all siblings know these lanes."""
         for link, told in self._told.items():
-            if anew := lanes - told:
+            if anew := backlogs - told:
                 told |= anew
                 self._telling[link] = asyncio.create_task(self._tell(link, list(anew)))
         if self._telling:
             # Answers come in order, so that the last one says that all before it were heard.
             await asyncio.wait(list(self._telling.values()))
 
-    async def _tell(self, link: Link, lanes: list[Lane]) -> None:
+    async def _tell(self, link: Link, backlogs: list[Backlog]) -> None:
         try:
-            await link.call("hold", lanes, None)
+            await link.call("hold", backlogs, None)
         except FairlaneError:
             link.close()  # whatever it does, it joins again before it hands over anything
 
-    def released(self, lanes: Sequence[Lane]) -> None:
+    def released(self, backlogs: Sequence[Backlog]) -> None:
         for link, told in self._told.items():
-            if gone := told.intersection(lanes):
+            if gone := told.intersection(backlogs):
                 told -= gone
                 link.tell("let_go", list(gone))
 
-    def unsettled(self) -> set[Lane]:
+    def unsettled(self) -> set[Backlog]:
         return set().union(*self._abandoned.values())
 
-    async def tell(self, abandoned: Iterable[Lane]) -> None:
+    async def tell(self, abandoned: Iterable[Backlog]) -> None:
         """Who reads the journal knows its own."""
 
     async def _met(self, link: Link) -> None:
         queues, specs = await self._local.catalogue(), await self._local.specs()
-        lanes = self._lanes.names()
-        self._told[link] = set(lanes)
-        link.tell("hello", Hello(self.number, lanes, queues, specs, self.state()))
+        backlogs = self._backlogs.names()
+        self._told[link] = set(backlogs)
+        link.tell("hello", Hello(self.number, backlogs, queues, specs, self.state()))
         try:
             await link.serve(partial(self._heard, link))
         finally:
@@ -135,16 +135,16 @@ class Owner:
 
     def _heard(self, link: Link, frame: Frame) -> None:
         if frame.verb == "append":
-            abandoned, entries = _decode(frame.body, type=tuple[set[Lane], list[NewEntry]])
+            abandoned, entries = _decode(frame.body, type=tuple[set[Backlog], list[NewEntry]])
             self._abandoned[link] = abandoned
-            self._lanes.hold(Counter(entry.lane for entry in entries))
+            self._backlogs.hold(Counter(entry.backlog for entry in entries))
             self._start(link, frame.number, self._append(entries))
         elif frame.verb == "retry":
             entry = _decode(frame.body, type=Entry)
-            self._lanes.hold({entry.lane: 1})
+            self._backlogs.hold({entry.backlog: 1})
             self._start(link, frame.number, self._retry(entry))
         elif frame.verb == "abandoned":
-            self._abandoned[link] = _decode(frame.body, type=set[Lane])
+            self._abandoned[link] = _decode(frame.body, type=set[Backlog])
             link.tell(REPLY, self.state(), number=frame.number)
         elif frame.verb == "failed":
             self._start(link, frame.number, self.failed(limit=_decode(frame.body, type=int)))
@@ -162,14 +162,14 @@ class Owner:
         try:
             await self.append(entries, abandoned=())
         except BaseException:
-            self._lanes.let_go(entry.lane for entry in entries)
+            self._backlogs.let_go(entry.backlog for entry in entries)
             raise
         return self.state()
 
     async def _retry(self, entry: Entry) -> bool:
         again = await self.retry(entry)
         if not again:
-            self._lanes.let_go([entry.lane])
+            self._backlogs.let_go([entry.backlog])
         return again
 
     def _start(self, link: Link, number: int, work: Coroutine[Any, Any, Any]) -> None:
@@ -202,8 +202,8 @@ class Sibling:
         self._link = link
         self._hello = hello
         self._state = hello.state
-        self._lanes: Lanes
-        self.remote = set(hello.lanes)
+        self._backlogs: Backlogs
+        self.remote = set(hello.backlogs)
         """Lanes that the owner says have entries."""
         self.number = hello.number
 
@@ -212,35 +212,35 @@ class Sibling:
         """EOFError if the owner goes away meanwhile."""
         return cls(link, _decode((await link.receive()).body, type=Hello))
 
-    def attach(self, lanes: Lanes) -> None:
-        self._lanes = lanes
-        lanes.hold(dict.fromkeys(self.remote, 1))
+    def attach(self, backlogs: Backlogs) -> None:
+        self._backlogs = backlogs
+        backlogs.hold(dict.fromkeys(self.remote, 1))
 
     async def serve(self) -> None:
         await self._link.serve(self._heard)
 
     def _heard(self, frame: Frame) -> None:
-        lanes = set(_decode(frame.body, type=list[Lane]))
+        backlogs = set(_decode(frame.body, type=list[Backlog]))
         if frame.verb == "hold":
-            self._lanes.hold(dict.fromkeys(lanes - self.remote, 1))
-            self.remote |= lanes
+            self._backlogs.hold(dict.fromkeys(backlogs - self.remote, 1))
+            self.remote |= backlogs
             self._link.tell(REPLY, None, number=frame.number)
         elif frame.verb == "let_go":
-            self._lanes.let_go(lanes & self.remote)
-            self.remote -= lanes
+            self._backlogs.let_go(backlogs & self.remote)
+            self.remote -= backlogs
 
-    async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Lane]) -> None:
+    async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Backlog]) -> None:
         """The caller adds the lanes until the owner does, of which this process was told before its answer."""
         self._state = await self._link.call("append", [list(abandoned), entries], JournalState)
-        self._let_go(entry.lane for entry in entries)
+        self._let_go(entry.backlog for entry in entries)
 
-    def _let_go(self, lanes: Iterable[Lane]) -> None:
-        self._lanes.let_go(lanes)
+    def _let_go(self, backlogs: Iterable[Backlog]) -> None:
+        self._backlogs.let_go(backlogs)
 
     async def retry(self, entry: Entry) -> bool:
         again: bool = await self._link.call("retry", entry, bool)
         if again:
-            self._let_go([entry.lane])
+            self._let_go([entry.backlog])
         return again
 
     async def remove(self, entries: Sequence[Entry]) -> None:
@@ -258,11 +258,11 @@ class Sibling:
     async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
         return await self._link.call("page", (after, failed, limit), list[Entry])
 
-    def unsettled(self) -> set[Lane]:
+    def unsettled(self) -> set[Backlog]:
         """Whether others are at work is the owner's concern."""
         return set()
 
-    async def tell(self, abandoned: Iterable[Lane]) -> None:
+    async def tell(self, abandoned: Iterable[Backlog]) -> None:
         with contextlib.suppress(FairlaneError):
             self._state = await self._link.call("abandoned", list(abandoned), JournalState)
 
@@ -272,20 +272,20 @@ class Sibling:
     async def catalogue(self) -> list[Queue]:
         return self._hello.queues
 
-    async def lanes(self) -> dict[Lane, int]:
+    async def backlogs(self) -> dict[Backlog, int]:
         """They are known already."""
         return {}
 
-    def released(self, lanes: Sequence[Lane]) -> None: ...
+    def released(self, backlogs: Sequence[Backlog]) -> None: ...
 
-    async def read(self, lanes: Sequence[Lane], *, entries_max: int, bytes_max: int) -> list[Entry]:
+    async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
         """The owner drains."""
         return []
 
     async def fail(self, entry: Entry, error: str) -> None:
         raise AssertionError("the owner drains")
 
-    async def adopt(self) -> dict[Lane, int]:
+    async def adopt(self) -> dict[Backlog, int]:
         return {}
 
     async def save_catalogue(self, queues: Sequence[Queue]) -> None:

@@ -16,25 +16,25 @@ from fairlane.model.operation import (
     RETRIES_MAX,
     TIMEOUT_SECONDS,
     Operation,
+    OperationBacklog,
     OperationCount,
-    OperationLane,
     OperationStatus,
 )
 from fairlane.store import statements
 from fairlane.store.operations import (
+    BACKLOGS_MAX,
     FIRST,
-    LANES_MAX,
     PAGES,
     RUN_BYTES_MAX,
     RUN_MAX,
     Application,
     AppliedOperation,
     ApplyResult,
-    ClaimedLane,
+    BacklogClaim,
+    ClaimedBacklog,
     Closed,
     Enqueued,
     EnqueueResult,
-    LaneClaim,
     Lost,
     NewOperation,
 )
@@ -57,9 +57,11 @@ class Operations:
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
         return await self._database.write(lambda db, now: [enqueue(db, now, each) for each in operations])
 
-    async def claim(self, worker: str, *, lanes: int = LANES_MAX, token: UUID | None = None) -> list[ClaimedLane]:
+    async def claim(
+        self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
+    ) -> list[ClaimedBacklog]:
         named = token or uuid4()
-        return await self._database.write(lambda db, now: _claim(db, now, worker, lanes, named))
+        return await self._database.write(lambda db, now: _claim(db, now, worker, backlogs, named))
 
     async def give_back(self, token: UUID) -> int:
         return await self._database.write(lambda db, now: len(rows(db, SQL["give_back"], now, token.bytes)))
@@ -67,12 +69,12 @@ class Operations:
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
         return await self._database.write(lambda db, now: [_apply(db, now, each) for each in work])
 
-    async def postpone(self, claims: Sequence[LaneClaim], *, delay_ms: int, error: str) -> int:
+    async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
         return await self._database.write(
             lambda db, now: sum([_postpone(db, now + delay_ms * 1000, claim, error) for claim in claims])
         )
 
-    async def fail(self, claim: LaneClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
+    async def fail(self, claim: BacklogClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
         return await self._database.write(lambda db, now: _fail(db, now, claim, sequences, error, delay_ms))
 
     async def record(self, applied: Sequence[AppliedOperation]) -> None:
@@ -139,9 +141,9 @@ class Operations:
 
         return await self._database.read(work)
 
-    async def lanes(self, tenant: str, *, limit: int = 100) -> list[OperationLane]:
-        def work(db: apsw.Connection, now: int) -> list[OperationLane]:
-            return [OperationLane(*row) for row in rows(db, SQL["lanes"], tenant, limit)]
+    async def backlogs(self, tenant: str, *, limit: int = 100) -> list[OperationBacklog]:
+        def work(db: apsw.Connection, now: int) -> list[OperationBacklog]:
+            return [OperationBacklog(*row) for row in rows(db, SQL["lanes"], tenant, limit)]
 
         return await self._database.read(work)
 
@@ -190,11 +192,11 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
     return Enqueued(value(db, SQL["lane_open"], *key), *limits)
 
 
-def _claim(db: apsw.Connection, now: int, worker: str, lanes: int, token: UUID) -> list[ClaimedLane]:
+def _claim(db: apsw.Connection, now: int, worker: str, backlogs: int, token: UUID) -> list[ClaimedBacklog]:
     claimed = []
-    for partition_id, group_id, sequence in rows(db, SQL["ready"], now, lanes):
+    for partition_id, group_id, sequence in rows(db, SQL["ready"], now, backlogs):
         key = (partition_id, group_id)
-        claim = LaneClaim(PartitionId(0, partition_id), group_id, token)
+        claim = BacklogClaim(PartitionId(0, partition_id), group_id, token)
         db.execute(SQL["take"], (now + TIMEOUT_SECONDS * 1_000_000, claim.token.bytes, *key))
         operations: list[Operation] = []
         size = 0
@@ -204,11 +206,11 @@ def _claim(db: apsw.Connection, now: int, worker: str, lanes: int, token: UUID) 
             size += bytes_
             operations.append(_operation(first(db, SQL["begin"], now, worker, *key, found)))
         if operations:
-            claimed.append(ClaimedLane(claim, operations[0].queue_id, operations))
+            claimed.append(ClaimedBacklog(claim, operations[0].queue_id, operations))
     return claimed
 
 
-def _holds(db: apsw.Connection, claim: LaneClaim) -> bool:
+def _holds(db: apsw.Connection, claim: BacklogClaim) -> bool:
     found: bool = value(db, SQL["claim_token"], claim.partition.id, claim.group_id) == claim.token.bytes
     return found
 
@@ -247,7 +249,7 @@ def _advance(db: apsw.Connection, now: int, key: tuple[int, int], ended: int, me
     db.execute(SQL["forget_lane"], key)
 
 
-def _postpone(db: apsw.Connection, ready_at: int, claim: LaneClaim, error: str | None) -> int:
+def _postpone(db: apsw.Connection, ready_at: int, claim: BacklogClaim, error: str | None) -> int:
     key = (claim.partition.id, claim.group_id)
     if not _holds(db, claim):
         return 0
@@ -256,7 +258,9 @@ def _postpone(db: apsw.Connection, ready_at: int, claim: LaneClaim, error: str |
     return 1
 
 
-def _fail(db: apsw.Connection, now: int, claim: LaneClaim, sequences: Sequence[int], error: str, delay_ms: int) -> int:
+def _fail(
+    db: apsw.Connection, now: int, claim: BacklogClaim, sequences: Sequence[int], error: str, delay_ms: int
+) -> int:
     if not _holds(db, claim):
         return 0
     key = (claim.partition.id, claim.group_id)

@@ -111,12 +111,12 @@ def _expire(db: apsw.Connection, now: int, limit: int) -> tuple[list[Expired], i
         if options is None or (start < head and not any_seconds and not done_seconds):
             db.execute(SQL["uncovered"], (id,))
             continue
-        lane = _Lane(db, now, id, queue_id, name, start, head, options)
+        partition = _Partition(db, now, id, queue_id, name, start, head, options)
         if done_seconds:
-            expired += lane.complete(done_seconds)
+            expired += partition.complete(done_seconds)
         if any_seconds:
-            expired += lane.expire(any_seconds)
-        next_at = lane.next_at(min(filter(None, (any_seconds, done_seconds)), default=0), used_at)
+            expired += partition.expire(any_seconds)
+        next_at = partition.next_at(min(filter(None, (any_seconds, done_seconds)), default=0), used_at)
         if next_at is None:
             _record(db, now, name, gone := Expired(queue_id, "partitions", 1, 0))
             expired.append(gone)
@@ -131,7 +131,7 @@ def _rules(options: QueueOptions | None) -> tuple[int, int]:
     return options.retention_seconds, options.completed_retention_seconds
 
 
-class _Lane:
+class _Partition:
     """A partition that is looked at."""
 
     def __init__(

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 
 from fairlane.errors import FairlaneError, JournalFull
 from fairlane.runtime.clock import wall_clock
-from fairlane.store.journal import Journal, Lane, NewEntry
+from fairlane.store.journal import Backlog, Journal, NewEntry
 
 
-class JournalLanes:
+class JournalBacklogs:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self._counts: Counter[Lane] = Counter()
-        self._turns: OrderedDict[tuple[str, str, str], OrderedDict[Lane, None]] = OrderedDict()
+        self._counts: Counter[Backlog] = Counter()
+        self._turns: OrderedDict[tuple[str, str, str], OrderedDict[Backlog, None]] = OrderedDict()
         """The lanes of each queue (of acks: of each group) in the order in which it is their turn."""
         self.added = asyncio.Event()
         """Set when there is something to drain."""
@@ -25,72 +25,72 @@ class JournalLanes:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def __contains__(self, lane: Lane) -> bool:
-        return lane in self._counts
+    def __contains__(self, backlog: Backlog) -> bool:
+        return backlog in self._counts
 
-    def names(self) -> list[Lane]:
+    def names(self) -> list[Backlog]:
         return list(self._counts)
 
-    def count(self, lane: Lane) -> int:
-        return self._counts[lane]
+    def count(self, backlog: Backlog) -> int:
+        return self._counts[backlog]
 
-    def turn(self, kind: str, most: int, resting: Callable[[Lane], bool]) -> list[Lane]:
+    def turn(self, kind: str, most: int, resting: Callable[[Backlog], bool]) -> list[Backlog]:
         """The lanes whose turn it is, of each queue one after the other; none twice, and none that rests. It is not
         their turn again before all others had theirs."""
-        found: list[Lane] = []
-        queues = deque((key, len(lanes)) for key, lanes in self._turns.items() if key[0] == kind)
+        found: list[Backlog] = []
+        queues = deque((key, len(backlogs)) for key, backlogs in self._turns.items() if key[0] == kind)
         while queues and len(found) < most:
             key, left = queues.popleft()
-            lanes = self._turns[key]
+            backlogs = self._turns[key]
             while left:
                 left -= 1
-                lane = next(iter(lanes))
-                lanes.move_to_end(lane)
-                if not resting(lane):
-                    found.append(lane)
+                backlog = next(iter(backlogs))
+                backlogs.move_to_end(backlog)
+                if not resting(backlog):
+                    found.append(backlog)
                     self._turns.move_to_end(key)
                     queues.append((key, left))
                     break
         return found
 
-    def hold(self, lanes: dict[Lane, int]) -> None:
+    def hold(self, backlogs: dict[Backlog, int]) -> None:
         """Entries that came into the journal by another process."""
-        self._add(lanes)
-        if lanes:
+        self._add(backlogs)
+        if backlogs:
             self.added.set()
 
-    def let_go(self, lanes: Iterable[Lane]) -> None:
+    def let_go(self, backlogs: Iterable[Backlog]) -> None:
         """One entry less is in each."""
         gone = []
-        for lane in lanes:
-            self._counts[lane] -= 1
-            if self._counts[lane] <= 0:
-                del self._counts[lane]
-                self._end_turns(lane)
-                gone.append(lane)
+        for backlog in backlogs:
+            self._counts[backlog] -= 1
+            if self._counts[backlog] <= 0:
+                del self._counts[backlog]
+                self._end_turns(backlog)
+                gone.append(backlog)
         if gone:
             self.journal.released(gone)
 
-    def _add(self, lanes: dict[Lane, int]) -> None:
-        self._counts.update(lanes)
-        for lane in lanes:
-            self._turns.setdefault(lane[:3], OrderedDict()).setdefault(lane)
+    def _add(self, backlogs: dict[Backlog, int]) -> None:
+        self._counts.update(backlogs)
+        for backlog in backlogs:
+            self._turns.setdefault(backlog[:3], OrderedDict()).setdefault(backlog)
 
-    def _end_turns(self, lane: Lane) -> None:
-        lanes = self._turns.get(lane[:3])
-        if lanes is not None:
-            lanes.pop(lane, None)
-            if not lanes:
-                del self._turns[lane[:3]]
+    def _end_turns(self, backlog: Backlog) -> None:
+        backlogs = self._turns.get(backlog[:3])
+        if backlogs is not None:
+            backlogs.pop(backlog, None)
+            if not backlogs:
+                del self._turns[backlog[:3]]
 
     async def append(self, entries: list[NewEntry]) -> FairlaneError | None:
         """Append entries and hold their lanes, from now on; the error if they could not be appended."""
-        lanes = [entry.lane for entry in entries]
-        self._add(Counter(lanes))
+        backlogs = [entry.backlog for entry in entries]
+        self._add(Counter(backlogs))
         try:
             await self.journal.append(entries)
         except FairlaneError as error:
-            self.let_go(lanes)
+            self.let_go(backlogs)
             return error
         self.added.set()
         return None

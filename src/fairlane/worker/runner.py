@@ -26,7 +26,7 @@ from fairlane.worker.stage import Stage
 log = logging.getLogger("fairlane.worker")
 
 
-class Lanes:
+class HandlerRunner:
     """Runs on the stage's loop, and tells `report` what the handlers said."""
 
     def __init__(
