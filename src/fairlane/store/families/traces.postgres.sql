@@ -4,8 +4,7 @@ WHERE p.shard = :shard AND p.id = :partition_id;
 
 -- name: add
 INSERT INTO fairlane.traces (shard, partition_id, transaction_id, id, created_at, group_name, event_type, data, names)
-VALUES (:shard, :partition_id, :transaction_id, :id, coalesce(:now, clock_timestamp()), :group, :event_type, :data,
-        ARRAY(SELECT json_array_elements_text(:names::json)))
+VALUES (:shard, :partition_id, :transaction_id, :id, coalesce(:now, clock_timestamp()), :group, :event_type, :data, :names)
 ON CONFLICT DO NOTHING RETURNING created_at;
 
 -- name: add_names
@@ -16,15 +15,13 @@ FROM json_array_elements_text(:names::json) n;
 
 -- name: of_message
 -- Joins with the queue would cross shards; a partition that was deleted is not asked for.
-SELECT t.id, t.shard, t.partition_id, t.transaction_id, t.data, t.group_name, t.event_type,
-       array_to_json(t.names)::text, t.created_at
+SELECT t.id, t.shard, t.partition_id, t.transaction_id, t.data, t.group_name, t.event_type, t.names, t.created_at
 FROM fairlane.traces t
 WHERE t.shard = :shard AND t.partition_id = :partition_id AND t.transaction_id = :transaction_id
 ORDER BY t.created_at, t.id LIMIT :limit;
 
 -- name: named
-SELECT t.id, t.shard, t.partition_id, t.transaction_id, t.data, t.group_name, t.event_type,
-       array_to_json(t.names)::text, t.created_at
+SELECT t.id, t.shard, t.partition_id, t.transaction_id, t.data, t.group_name, t.event_type, t.names, t.created_at
 FROM (SELECT n.* FROM fairlane.trace_names n
       WHERE n.shard = ANY (ARRAY(SELECT h.shard FROM fairlane.shards h)) AND n.name = :name
         AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant)

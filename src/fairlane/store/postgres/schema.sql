@@ -386,7 +386,9 @@ CREATE INDEX retention_hours_at ON fairlane.retention_hours (shard, at);
 -- Events that consumers told of a message.
 CREATE TABLE fairlane.traces (
     shard int NOT NULL, partition_id bigint NOT NULL, transaction_id text NOT NULL, id text NOT NULL,
-    created_at timestamptz NOT NULL, group_name text NOT NULL, event_type text NOT NULL, data bytea NOT NULL, names text[] NOT NULL,
+    created_at timestamptz NOT NULL, group_name text NOT NULL, event_type text NOT NULL, data bytea NOT NULL,
+    -- A JSON array.
+    names text NOT NULL,
     PRIMARY KEY (shard, partition_id, transaction_id, id)
 );
 
