@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlane.engine.batch_policy import BatchPolicy, Weight
-from fairlane.engine.batcher import Batcher
+from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 
 
 async def test_a_caller_cancelled_between_its_outcome_and_its_turn_is_counted_as_gone() -> None:
@@ -54,7 +53,7 @@ async def test_only_a_flush_that_left_others_behind_says_how_long_they_wait(
 ) -> None:
     """A burst meets a batcher that flushed a single item at a time, each as long as a larger flush: it is no load."""
     now = 0.0
-    monkeypatch.setattr("fairlane.engine.batcher.perf_counter", lambda: now)
+    monkeypatch.setattr("fairlane.runtime.batcher.perf_counter", lambda: now)
     turns: asyncio.Queue[None] = asyncio.Queue()
     sizes: list[int] = []
 

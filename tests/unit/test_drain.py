@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.operation_drain import CLAIM_BACKLOGS_MAX, CLAIM_BYTES_MAX, CLAIM_OPERATIONS_MAX, room_beside
-from fairlane.engine.rate import MEMORY_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN, Rate
+from fairlane.runtime.rate import MEMORY_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN, Rate
 from fairlane.store.operations import BACKLOGS_MAX
 from fairlane.store.values import Full
 

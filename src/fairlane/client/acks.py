@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.batcher import Batcher, Weight
-from fairlane.client.family import Family
+from fairlane.client.family import REQUESTS, Family
 from fairlane.client.message import Message
 from fairlane.client.pops import affinity
 from fairlane.client.transport import Transport, path_of
@@ -16,6 +15,7 @@ from fairlane.client.wire import Ack, AckBody, AckElement, ack_of, decode, encod
 from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, check_acks
+from fairlane.runtime.batcher import Batcher, Weight
 
 _ACK = path_of("ack", "batch")
 
@@ -72,7 +72,8 @@ class Acks(Family):
         if batcher is None:
             batcher = self._acks[group] = Batcher(
                 lambda calls: self._send_acks(group, calls),
-                lambda call: Weight(len(call), 300 * len(call)),
+                REQUESTS,
+                weigh=lambda call: Weight(len(call), 300 * len(call)),
                 together=self._batching,
             )
         try:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from fairlane.client.transport import Transport
+from fairlane.runtime.batcher import BatchPolicy
+
+REQUESTS = BatchPolicy(requests_max=10_000, items_max=10_000, share_items=10_000)
+"""One request is in flight at a time, so that calls are carried out in the order they were made. It has at most as
+many items as a broker takes."""
 
 
 class Family:

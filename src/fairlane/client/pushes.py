@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.batcher import Batcher, Weight
+from fairlane.client.family import REQUESTS
 from fairlane.client.operations import Operations, QueuedOperation
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
@@ -21,6 +21,7 @@ from fairlane.model.message import PushItem, check_depth, check_items, check_pay
 from fairlane.model.names import DEFAULT_PARTITION, check_count
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import PRIORITY_MAX
+from fairlane.runtime.batcher import Batcher, Weight
 
 _PUSH = path_of("push")
 _ROUNDS_MAX = 3  # others may take the room meanwhile
@@ -30,7 +31,7 @@ class Pushes(Operations):
     def __init__(self, transport: Transport, *, batching: bool, queued_operation: QueuedOperation = "return") -> None:
         super().__init__(transport, batching=batching)
         self._queued_operation = queued_operation
-        self._push = Batcher(self._send, _weigh, together=batching)
+        self._push = Batcher(self._send, REQUESTS, weigh=_weigh, together=batching)
 
     async def push(
         self,

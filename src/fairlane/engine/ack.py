@@ -21,7 +21,6 @@ from fairlane.engine.ack_plan import (
     lanes_of,
     ordered_outcome,
 )
-from fairlane.engine.batcher import LateAnswer
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.leases import Leases
 from fairlane.engine.unknown import still_unknown
@@ -31,6 +30,7 @@ from fairlane.errors import BrokerFailed, LaneLocked, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome, OperationReason, Outcomes
+from fairlane.runtime.batcher import LateAnswer
 from fairlane.store.base import Store
 from fairlane.store.values import AckResult, OrderedAck, UnorderedAck
 from fairlane.telemetry import Telemetry

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from fairlane.engine.batcher import Batcher
 from fairlane.engine.batchers import Batchers
 from fairlane.engine.operation_drain import OperationDrain
-from fairlane.engine.rate import retry_after
 from fairlane.errors import Overloaded
+from fairlane.runtime.batcher import Batcher
+from fairlane.runtime.rate import retry_after
 from fairlane.telemetry import Telemetry
 
 Kind = Literal["push", "ack", "pop"]

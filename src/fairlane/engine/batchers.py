@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from fairlane.engine.ack import AckRequest
-from fairlane.engine.batch_policy import BatchPolicy, Weight
-from fairlane.engine.batcher import Batcher
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.flushes import Flushes
 from fairlane.engine.scheduled import ScheduledMessages
 from fairlane.errors import LaneLocked
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
+from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 from fairlane.store.base import Store
 from fairlane.store.values import Renewal
 

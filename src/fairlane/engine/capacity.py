@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from fairlane.engine.rate import RETRY_SECONDS, Rate, retry_after
 from fairlane.errors import QueueFull
+from fairlane.runtime.rate import RETRY_SECONDS, Rate, retry_after
 from fairlane.store.values import Full
 
 QUEUES_MAX = 10_000

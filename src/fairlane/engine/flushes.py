@@ -8,12 +8,12 @@ from time import monotonic
 from typing import Any
 
 from fairlane.engine.ack import Acker, AckRequest
-from fairlane.engine.batcher import LateAnswer
 from fairlane.engine.draft import PushRequest
 from fairlane.engine.journal_acks import AckAnswers
 from fairlane.engine.journal_route import JournalRoute
 from fairlane.engine.push import Pusher
 from fairlane.model.outcome import AckOutcome, PushOutcome
+from fairlane.runtime.batcher import LateAnswer
 
 REST, REST_SECONDS_MAX = 4.0, 0.5
 """To enqueue a push and apply it later costs several times what executing it does. So after pushes were enqueued none

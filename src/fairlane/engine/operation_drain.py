@@ -16,9 +16,9 @@ from time import monotonic
 from uuid import UUID, uuid4
 
 from fairlane.engine.operation_work import Work
-from fairlane.engine.rate import Rate
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
+from fairlane.runtime.rate import Rate
 from fairlane.runtime.service import Service
 from fairlane.store.base import Store
 from fairlane.store.operations import BACKLOGS_MAX, Application, ApplyResult, BacklogClaim, ClaimedBacklog, Lost

@@ -13,8 +13,6 @@ from uuid import UUID
 import msgspec
 
 from fairlane.engine.answer_room import AnswerRoom
-from fairlane.engine.batch_policy import BatchPolicy, Weight
-from fairlane.engine.batcher import Batcher
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.flags import POP_MAINTENANCE, Flags
 from fairlane.engine.leases import Leases
@@ -37,12 +35,15 @@ from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECON
 from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
 from fairlane.model.queue import Queue
 from fairlane.model.stream import STREAM_GROUPS
+from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 from fairlane.store.base import Store
 from fairlane.store.values import Claim, Lane, Nack, OrderedAck, PopCall, PopResult, UnorderedAck
 from fairlane.telemetry import Telemetry
 
 _FLOOR_SECONDS = 2.0
 """A parked poll looks again this often whatever it was told: hints may be lost."""
+_BATCHERS_MAX = 1000
+"""Batchers that stay though nobody pops by them."""
 _CORRUPT_PAUSE_MS = 60_000
 _SEALED_PAUSE_MS = 5_000
 """A key that is missing here comes back, and other brokers may have it."""
@@ -255,7 +256,7 @@ class Popper:
             self._catalogue.forget(queue.id)
             return None
         finally:
-            if batcher.idle:
+            if len(self._batchers) > _BATCHERS_MAX and batcher.idle:
                 self._batchers.pop(key, None)
         lease = None if request.auto_ack or not lanes else LeaseId(group.id, token)
         taken = [self._open(lane, lease) for lane in lanes]

@@ -11,7 +11,6 @@ from time import monotonic
 
 import msgspec
 
-from fairlane.engine.batcher import LateAnswer
 from fairlane.engine.capacity import Capacity
 from fairlane.engine.catalogue import Catalogue
 from fairlane.engine.draft import Draft, Flush, PartitionName, PushRequest, doubt, pack_items
@@ -27,6 +26,7 @@ from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.limits import NEW_NAMES_MAX
 from fairlane.model.outcome import OperationReason, PushOutcome
 from fairlane.model.queue import Queue, QueueOptions
+from fairlane.runtime.batcher import LateAnswer
 from fairlane.store.base import Store
 from fairlane.store.values import Duplicate, Duplicates, Full, Locked, OperationsAhead, PushResult, Slice, Stored
 

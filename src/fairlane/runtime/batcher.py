@@ -1,17 +1,16 @@
-"""The batcher: merges concurrent requests of one kind into flushes, and hands each caller its own outcome."""
+"""The batcher: requests that wait while a flush is under way travel together in the next one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from fairlane.engine.batch_policy import BatchPolicy, Weight
-from fairlane.engine.rate import Rate
 from fairlane.errors import ShuttingDown
+from fairlane.runtime.rate import Rate
 
 _LATELY_SECONDS = 2.0
 """What was done counts for about this long."""
@@ -22,11 +21,52 @@ LateAnswer = asyncio.Future[Any]
 """An outcome that is not there yet when its flush is over."""
 
 
+class Weight(NamedTuple):
+    items: int
+    bytes: int = 0
+
+
+class BatchPolicy(NamedTuple):
+    """A flush fires at once while one of `flushes` is free; when all are busy, what arrives waits and goes together.
+
+    There is no window: an idle engine adds no latency, and a busy one batches by itself, up to these bounds.
+    """
+
+    flushes: int = 1
+    requests_max: int = 500
+    items_max: int = 10_000
+    bytes_max: int = 8 * 1024 * 1024
+    share_items: int = 500
+    """From this many items on, what waits is shared out over the free flushes: while the store works on one, the
+    next is made ready. Fewer items gain more from travelling together."""
+    seconds_max: float = 0.5
+    """A flush takes about so long at most, by what was done lately: a slow store gets less at once."""
+
+    def take(self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0) -> int:
+        """How many from the front make the next flush, of `items` that wait in all, beside `running` other flushes.
+        `rate` is how many are done a second, 0 while that is not known.
+
+        The first goes always: larger than the bounds, it is a flush of its own.
+        """
+        free = max(1, self.flushes - running)
+        soon = int(rate * self.seconds_max) // self.flushes or self.items_max
+        bound = max(self.share_items, min(self.items_max, soon, -(-items // free)))
+        count = total = size = 0
+        for weight in waiting:
+            total += weight.items
+            size += weight.bytes
+            if count and (count >= self.requests_max or total > bound or size > self.bytes_max):
+                break
+            count += 1
+        return count
+
+
 class Batcher(Generic[Op, Out]):
     """`flush` gets requests and returns one outcome for each, in order; an exception among them is that caller's
     alone.
 
-    An exception that `flush` raises is everybody's. `unwanted` is told of outcomes whose caller has gone.
+    An exception that `flush` raises is everybody's. `unwanted` is told of outcomes whose caller has gone. Without
+    `together` each request is a flush of its own.
     """
 
     def __init__(
@@ -36,8 +76,10 @@ class Batcher(Generic[Op, Out]):
         *,
         weigh: Callable[[Op], Weight] = lambda _: Weight(1),
         unwanted: Callable[[Op, Out], None] = lambda _op, _out: None,
+        together: bool = True,
     ) -> None:
         self._flush = flush
+        self._together = together
         self._policy = policy
         self._weigh = weigh
         self._unwanted = unwanted
@@ -53,7 +95,7 @@ class Batcher(Generic[Op, Out]):
 
     @property
     def idle(self) -> bool:
-        return not (self._waiting or self._tasks or self._late)
+        return not (self._waiting or self._flushing or self._late)
 
     @property
     def pending(self) -> int:
@@ -81,6 +123,11 @@ class Batcher(Generic[Op, Out]):
         """The outcome of `op`, which travels with whatever else waits."""
         if self._stopped:
             raise ShuttingDown("the broker is stopping")
+        if not self._together:
+            [outcome] = await self._flush([op])
+            if isinstance(outcome, Exception):
+                raise outcome
+            return cast(Out, outcome)
         future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
         weight = self._weigh(op)
         self._items += weight.items
@@ -95,27 +142,30 @@ class Batcher(Generic[Op, Out]):
             raise
 
     def _fire(self) -> None:
-        if self._waiting and self._policy.may_fire(len(self._tasks)):
+        if self._waiting and len(self._tasks) < self._policy.flushes:
             task = asyncio.create_task(self._run())
             self._tasks.add(task)
             task.add_done_callback(self._ran)
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._fire()
+        if self._waiting:
+            if task.cancelled():  # the loop is being torn down
+                for _, _, future in self._waiting:
+                    future.cancel()
+            else:
+                self._fire()
 
     async def _run(self) -> None:
         """One flush after another while something waits."""
         while self._waiting:
-            weights = (weight for _, weight, _ in self._waiting)
-            rate = self._rate.a_second
-            count = self._policy.take(weights, items=self._items, running=self._flushing, rate=rate)
-            batch = [self._waiting.popleft() for _ in range(count)]
-            items = sum(weight.items for _, weight, _ in batch)
+            batch = self._take()
+            items = sum([weight.items for _, weight, _ in batch])
             self._items -= items
             # Only a flush that left some behind says what can be done: a smaller one could have taken more.
             full = bool(self._waiting)
-            self._fire()
+            if full:
+                self._fire()
             batch = [entry for entry in batch if not entry[2].cancelled()]
             if not batch:
                 continue
@@ -144,6 +194,15 @@ class Batcher(Generic[Op, Out]):
                 else:
                     self._answer(op, future, outcome)
 
+    def _take(self) -> list[tuple[Op, Weight, asyncio.Future[Out]]]:
+        """The next flush, from the front."""
+        if len(self._waiting) == 1:
+            return [self._waiting.popleft()]
+        weights = (weight for _, weight, _ in self._waiting)
+        rate = self._rate.a_second
+        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=rate)
+        return [self._waiting.popleft() for _ in range(count)]
+
     def _answer_late(self, op: Op, future: asyncio.Future[Out], outcome: LateAnswer) -> None:
         self._late.discard(outcome)
         error = outcome.exception()
@@ -161,5 +220,9 @@ class Batcher(Generic[Op, Out]):
     async def stop(self) -> None:
         """Take nothing new, answer everybody who waits."""
         self._stopped = True
+        await self.drain()
+
+    async def drain(self) -> None:
+        """Return when everything that waits was answered."""
         while waiting := {*self._tasks, *self._late}:
             await asyncio.wait(waiting)
