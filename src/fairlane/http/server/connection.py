@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
             slow = late > 0 and parser.body_bytes < late * self._limits.body_rate_min
             if slow or now > self._body_began + self._limits.body_seconds:
                 self._refuse((error_response(408, "too_slow", "the body did not arrive in time"), False))
-        elif now > self.deadline:
+        elif self._task is None and now > self.deadline:
             if parser is not None and parser.in_head:
                 self._refuse((error_response(408, "too_slow", "the header did not arrive in time"), False))
             elif self._transport is not None:
