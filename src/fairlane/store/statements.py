@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: (\w+)(?: \(.*\))?$", re.MULTILINE)
 
 
 def read(package: str, file: str) -> str:

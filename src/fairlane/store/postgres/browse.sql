@@ -5,16 +5,16 @@ WHERE p.shard = ANY ($1) AND p.queue_id = ANY ($2) AND p.head > p.start AND p.la
   AND ($5::timestamptz IS NULL OR (p.last_at, p.shard, p.id) < ($5, $6::int, $7::bigint))
 ORDER BY p.last_at DESC, p.shard DESC, p.id DESC LIMIT $8;
 
--- name: back
+-- name: back (steps)
 SELECT b.item, b.pos, b.at, b.head FROM fairlane.back($1, $2, $3, $4, $5, $6, $7) b;
 
--- name: delete
+-- name: delete (steps)
 SELECT fairlane.delete_message($1, $2, $3, $4, $5);
 
--- name: dead_letter
+-- name: dead_letter (steps)
 SELECT fairlane.dead_letter_message($1, $2, $3, $4, $5, $6);
 
--- name: lock_scheduled
+-- name: lock_scheduled (lock)
 -- Who appends what is due holds bundles before queues and partitions. $3: of this partition alone, 0 for all.
 SELECT count(*) FROM (
     SELECT 1 FROM fairlane.scheduled_bundles b
@@ -22,7 +22,7 @@ SELECT count(*) FROM (
         SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 AND $3::bigint IN (0, p.id)))
     ORDER BY b.id FOR UPDATE) x;
 
--- name: clear
+-- name: clear (steps)
 SELECT fairlane.clear($1, $2, $3);
 
 -- name: traced
@@ -30,13 +30,13 @@ SELECT t.partition_id, t.position, p.queue_id, p.name::text FROM fairlane.traced
 JOIN fairlane.partitions p ON p.shard = t.shard AND p.id = t.partition_id
 WHERE t.shard = $1 AND t.trace_id = $2 AND t.position >= p.start AND p.queue_id = ANY ($3) LIMIT $4;
 
--- name: with_key
+-- name: with_key (in partitions_since)
 SELECT p.id, k.position, p.queue_id, p.name::text FROM fairlane.partitions p
 CROSS JOIN LATERAL (SELECT m.position FROM fairlane.message_keys m
                     WHERE m.shard = $1 AND m.partition_id = p.id AND m.key = ANY ($3) AND m.transaction_id = $4) k
 WHERE p.shard = $1 AND p.queue_id = ANY ($2) AND k.position >= p.start;
 
--- name: with_time
+-- name: with_time (in partitions_since)
 SELECT p.id, s.first_pos + u.ord - 1 AS position, p.queue_id, p.name::text FROM fairlane.partitions p
 CROSS JOIN LATERAL (SELECT x.first_pos, x.keys FROM fairlane.segments x
                     WHERE x.shard = $1 AND x.partition_id = p.id AND x.keys && $3
@@ -49,13 +49,13 @@ WHERE p.shard = $1 AND p.queue_id = ANY ($2) AND p.last_at >= $4 AND p.created_a
 -- name: trims
 SELECT t.partition_id FROM fairlane.trims t WHERE t.shard = $1 LIMIT $2;
 
--- name: trim_log
+-- name: trim_log (steps)
 SELECT fairlane.trim_log($1, $2, $3, $4);
 
--- name: trim_beside
+-- name: trim_beside (steps)
 SELECT fairlane.trim_beside($1, $2);
 
--- name: forget_ids
+-- name: forget_ids (steps)
 SELECT fairlane.forget_ids($1, $2, $3);
 
 -- name: trim_traced
@@ -75,7 +75,7 @@ WHERE x.shard = $1 AND x.partition_id = ANY ($2)
   AND NOT EXISTS (SELECT 1 FROM fairlane.traces t WHERE t.shard = $1 AND t.partition_id = x.partition_id
                   AND t.transaction_id = x.transaction_id AND t.id = x.trace_id);
 
--- name: hold
+-- name: hold (lock)
 SELECT 1 FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
 
 -- name: trimmed

@@ -217,7 +217,7 @@ class DeadLetters:
         columns = [[row[name] for row in rows] for name in (*_KEY, "failed_at")]
         await self._messages.lock(connection, [], [], [PartitionId(shard, id) for id in columns[0]])
         await connection.fetch(QUEUES["lock_cursors"], shard, columns[0])
-        return len(await connection.fetch(SQL["purge"], shard, *columns))
+        return len(await connection.fetch(SQL["delete"], shard, *columns))
 
 
 def _keys(letters: Sequence[DeadLetter]) -> dict[int, list[list[int]]]:

@@ -1,4 +1,4 @@
--- name: list
+-- name: list (steps)
 SELECT d.* FROM fairlane.dead_letters_where($1, $2, $3, $4, $5, $6, $7, $8, $9) d
 WHERE $10::timestamptz IS NULL OR (d.failed_at, d.id COLLATE "C") < ($10, $11::text COLLATE "C")
 ORDER BY d.failed_at DESC, d.id COLLATE "C" DESC LIMIT $12;
@@ -6,11 +6,11 @@ ORDER BY d.failed_at DESC, d.id COLLATE "C" DESC LIMIT $12;
 -- name: count
 SELECT count(*) FROM fairlane.dead_letters_where($1, $2, $3, $4, $5, $6, $7, $8, $9) d;
 
--- name: oldest
+-- name: oldest (steps)
 SELECT d.* FROM fairlane.dead_letters_where($1, $2, $3, $4, $5, $6, $7, $8, $9) d
 ORDER BY d.failed_at, d.partition_id, d.position, d.group_id LIMIT $10;
 
--- name: lock
+-- name: lock (lock)
 -- Those of the given dead letters that nobody replayed meanwhile.
 SELECT d.partition_id, d.group_id, d.position FROM fairlane.dead_letters d
 JOIN unnest($2::bigint[], $3::bigint[], $4::bigint[]) u(partition_id, group_id, position)
@@ -23,7 +23,7 @@ UPDATE fairlane.dead_letters d SET replayed_at = coalesce($6, clock_timestamp())
 FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) u(partition_id, group_id, position, replayed_as)
 WHERE d.shard = $1 AND d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position;
 
--- name: purge
+-- name: delete
 -- Those that were seen: a message that was given up again since then is another letter.
 DELETE FROM fairlane.dead_letters d
 USING unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::timestamptz[]) u(partition_id, group_id, position, failed_at)
@@ -31,7 +31,7 @@ WHERE d.shard = $1 AND d.partition_id = u.partition_id AND d.group_id = u.group_
   AND d.failed_at = u.failed_at
 RETURNING d.position;
 
--- name: options
+-- name: options (in options_and_depth)
 SELECT q.options FROM fairlane.queues q WHERE q.id = $1;
 
 -- name: pending
@@ -48,7 +48,7 @@ JOIN fairlane.partitions p ON p.shard = d.shard AND p.id = d.partition_id
 WHERE d.shard = $1 AND d.forward_at <= coalesce($2, now())
 ORDER BY d.forward_at LIMIT $3;
 
--- name: lock_pending
+-- name: lock_pending (lock)
 SELECT d.partition_id, d.group_id, d.position FROM fairlane.dead_letters d
 JOIN unnest($2::bigint[], $3::bigint[], $4::bigint[]) u(partition_id, group_id, position)
   ON u.partition_id = d.partition_id AND u.group_id = d.group_id AND u.position = d.position
@@ -65,7 +65,7 @@ WHERE d.shard = $1 AND d.partition_id = u.partition_id AND d.group_id = u.group_
 -- A dead letter has its place beyond the limit of the queue that it goes to.
 UPDATE fairlane.queues q SET depth = $2 WHERE q.id = $1;
 
--- name: depth
+-- name: depth (in options_and_depth)
 SELECT q.depth FROM fairlane.queues q WHERE q.id = $1;
 
 -- name: names

@@ -89,7 +89,7 @@ class Groups:
         shards = [shard for shard in self._shards if shard >= row["seed_shard"]]
         after = row["seed_after"]
         for shard in shards:
-            await connection.execute(SQL["seeded"], group_id, shard, after)
+            await connection.execute(SQL["set_seeding"], group_id, shard, after)
             while left > 0:
                 step = min(left, 1000)
                 last = await connection.fetchval(
@@ -101,11 +101,11 @@ class Groups:
                     break
                 after = last
                 left -= step
-                await connection.execute(SQL["seeded"], group_id, shard, after)
+                await connection.execute(SQL["set_seeding"], group_id, shard, after)
             else:
                 return True
             after = ""
-        await connection.execute(SQL["seeded"], group_id, None, None)
+        await connection.execute(SQL["set_seeding"], group_id, None, None)
         return False
 
     async def lanes(

@@ -6,10 +6,10 @@ FROM fairlane.groups g WHERE g.queue_id = $1 AND g.name = $2;
 SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_shard IS NOT NULL AS seeding
 FROM fairlane.groups g WHERE g.queue_id = $1 ORDER BY g.name COLLATE "C";
 
--- name: lock_queue
+-- name: lock_queue (lock)
 SELECT (q.options ->> 'max_size')::bigint AS max_size FROM fairlane.queues q WHERE q.id = $1 FOR UPDATE;
 
--- name: queue_of
+-- name: queue_of (in by_id)
 SELECT g.queue_id FROM fairlane.groups g WHERE g.id = $1;
 
 -- name: make
@@ -34,10 +34,10 @@ WHERE g.id = w.id AND g.counts <> (w.own OR NOT w.any_own);
 SELECT g.queue_id, g.mode, coalesce(g.from_at, g.created_at) AS from_at, g.seed_shard, g.seed_after
 FROM fairlane.groups g WHERE g.id = $1 AND g.seed_shard IS NOT NULL;
 
--- name: seed
+-- name: seed (steps)
 SELECT fairlane.seed($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
--- name: seeded
+-- name: set_seeding
 UPDATE fairlane.groups g SET seed_shard = $2, seed_after = $3 WHERE g.id = $1;
 
 -- name: lanes
@@ -63,16 +63,16 @@ LEFT JOIN LATERAL (
     ORDER BY x.first_pos DESC LIMIT 1) s ON true
 WHERE p.shard = ANY ($1) AND p.queue_id = $2 AND p.name > $4 AND ($5 = 0 OR p.id = $5) ORDER BY p.name LIMIT $6;
 
--- name: seek
+-- name: seek (steps)
 SELECT fairlane.seek($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: delete
 DELETE FROM fairlane.groups g WHERE g.id = $1;
 
--- name: partition_ids
+-- name: partition_ids (lock)
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id FOR NO KEY UPDATE;
 
--- name: lock_cursors
+-- name: lock_cursors (lock)
 SELECT k.partition_id FROM fairlane.cursors k
 WHERE k.shard = $1 AND k.partition_id = ANY ($2) AND k.group_id = $3 ORDER BY k.partition_id FOR UPDATE;
 

@@ -215,7 +215,7 @@ class Messages:
         return found
 
     async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
-        return [Segment(*row) for row in await self._database.read(SQL["read"], *partition, first, upto)]
+        return [Segment(*row) for row in await self._database.read(SQL["segments_between"], *partition, first, upto)]
 
     async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
         keys = [id_key(transaction_id), id_key(transaction_id, salt=1)]

@@ -1,19 +1,19 @@
--- name: push
+-- name: push (steps)
 -- What has one value per message travels as text: the driver takes a microsecond for each element of an array.
 SELECT * FROM fairlane.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::bigint[], $12::text::bigint[],
                             $13::text::int[], $14, $15, $16, $17, $18, $19, $20, $21);
 
--- name: pop
+-- name: pop (steps)
 SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
--- name: ack
+-- name: ack (steps)
 SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21);
 
 -- name: expiring
 SELECT q.id, g.id FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
 WHERE greatest((q.options ->> 'ttl_seconds')::int, (q.options ->> 'max_wait_seconds')::int) > 0;
 
--- name: settle
+-- name: settle (steps)
 SELECT * FROM fairlane.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
 
 -- name: renew
@@ -34,7 +34,7 @@ SELECT f.partition_id, f.position, f.position + 1, f.position, f.due_at FROM fai
 WHERE f.shard = $1 AND f.group_id = $2 AND f.due_at > coalesce($4, clock_timestamp()) AND f.token = $3
 ORDER BY 1, 2;
 
--- name: read
+-- name: segments_between
 SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum FROM fairlane.segments s
 WHERE s.shard = $1 AND s.partition_id = $2 AND s.first_pos < $4
   AND s.first_pos + s.n > (SELECT p.start FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = $2)
@@ -42,12 +42,12 @@ WHERE s.shard = $1 AND s.partition_id = $2 AND s.first_pos < $4
                                WHERE f.shard = $1 AND f.partition_id = $2 AND f.first_pos <= $3), $3)
 ORDER BY s.first_pos;
 
--- name: find_key
+-- name: find_key (in key_positions)
 SELECT k.position FROM fairlane.message_keys k
 WHERE k.shard = $1 AND k.partition_id = $2 AND k.key = ANY ($3) AND k.transaction_id = $4
   AND fairlane.is_there($1, $2, k.position);
 
--- name: find_segments
+-- name: find_segments (in keys_backward)
 SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum,
        ARRAY(SELECT x.position FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = $2
              AND x.position >= s.first_pos AND x.position < s.first_pos + s.n AND x.group_id = 0)
@@ -61,14 +61,14 @@ INSERT INTO fairlane.traced (shard, trace_id, partition_id, position)
 SELECT $1, u.trace_id, u.partition_id, u.position FROM unnest($2::uuid[], $3::bigint[], $4::bigint[]) u(trace_id, partition_id, position)
 ON CONFLICT DO NOTHING;
 
--- name: lock_queues
+-- name: lock_queues (lock)
 SELECT q.id FROM fairlane.queues q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE;
 
--- name: depths
+-- name: depths (only here: on SQLite the one writer knows it)
 SELECT q.id, q.depth FROM fairlane.queues q WHERE q.id = ANY ($1);
 
--- name: lock_partitions
+-- name: lock_partitions (lock)
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
 
--- name: limited_queues
+-- name: limited_queues (steps)
 SELECT fairlane.limited_queues($1, $2);

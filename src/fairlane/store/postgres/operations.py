@@ -171,7 +171,7 @@ class Operations(OperationApplier):
         async def work(connection: asyncpg.Connection[Any]) -> int:
             now = self._database.time()
             await self._messages.lock(connection, [], [], [claim.partition])
-            if await connection.fetchval(SQL["hold"], *key) != claim.token:
+            if await connection.fetchval(SQL["claim_token"], *key) != claim.token:
                 return 0
             delay = timedelta(milliseconds=delay_ms)
             rows = await connection.fetch(SQL["charge"], *key, list(sequences), error, now)
@@ -252,7 +252,7 @@ class Operations(OperationApplier):
 
         async def work(connection: asyncpg.Connection[Any]) -> bool:
             await self._messages.lock(connection, [], [], [found.partition])
-            await connection.fetchval(SQL["hold"], *key[:3])
+            await connection.fetchval(SQL["claim_token"], *key[:3])
             status = await connection.fetchval(SQL["lock"], *key)
             if status == "failed":
                 await connection.execute(SQL["give_up"], *key, self._database.time())

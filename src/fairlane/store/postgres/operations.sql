@@ -1,7 +1,7 @@
--- name: enqueue
+-- name: enqueue (steps)
 SELECT * FROM fairlane.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
--- name: claim
+-- name: claim (steps)
 SELECT o.shard, o.partition_id, o.group_id, o.sequence, o.id, o.type, o.priority, o.tenant, o.queue, o.partition_name,
        o."group", o.queue_id, o.payload, o.size, o.messages, o.status, o.created_at, o.started_at, o.processed_at, o.worker,
        o.retries, o.error, o.failed_at, o.result
@@ -10,10 +10,10 @@ FROM fairlane.claim_operations($1, $2, $3, $4, $5, $6, $7, $8) o;
 -- name: begin
 SELECT * FROM fairlane.begin_operations($1, $2, $3, $4, $5);
 
--- name: finish
+-- name: finish (steps)
 SELECT fairlane.finish_operations($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
--- name: drop
+-- name: drop (steps)
 SELECT fairlane.drop_operation($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: postpone
@@ -34,7 +34,7 @@ JOIN fairlane.operation_lanes l ON l.shard = $1 AND l.partition_id = u.partition
 WHERE o.shard = $1 AND o.partition_id = u.partition_id AND o.group_id = u.group_id
   AND o.sequence >= l.next_sequence AND o.status = 'processing';
 
--- name: hold
+-- name: claim_token
 SELECT l.claim FROM fairlane.operation_lanes l WHERE l.shard = $1 AND l.partition_id = $2 AND l.group_id = $3 FOR UPDATE;
 
 -- name: charge
@@ -78,7 +78,7 @@ JOIN fairlane.operations o ON o.shard = l.shard AND o.partition_id = l.partition
 WHERE l.shard = $1 AND l.tenant = $2 AND o.id > $3 AND o.status = $4 AND ($5::text IS NULL OR l.queue = $5)
 ORDER BY o.id LIMIT $6;
 
--- name: shown
+-- name: shown (in get)
 SELECT o.shard, o.partition_id, o.group_id, o.sequence, o.id, o.type, o.priority, o.tenant, o.queue, o.partition_name,
        o."group", o.queue_id, ''::bytea AS payload, o.size, o.messages, o.status, o.created_at, o.started_at,
        o.processed_at, o.worker, o.retries, o.error, o.failed_at, o.result
@@ -90,11 +90,11 @@ UPDATE fairlane.operations o SET created_at = $3 WHERE o.shard = $1 AND o.id = $
 -- name: count_failed
 SELECT count(*) FROM fairlane.operations o WHERE o.shard = $1 AND o.tenant = $2 AND o.failed_at IS NOT NULL AND o.status = 'failed';
 
--- name: lock
+-- name: lock (lock)
 SELECT o.status FROM fairlane.operations o
 WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = $4 FOR UPDATE;
 
--- name: give_up
+-- name: give_up (in end)
 UPDATE fairlane.operations o SET status = 'discarded', processed_at = coalesce($5, clock_timestamp())
 WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = $4;
 

@@ -20,10 +20,10 @@ UPDATE fairlane.queues q SET paused_at = NULL WHERE q.id = $1 AND q.paused_at IS
 -- name: resume_group
 UPDATE fairlane.groups g SET paused_at = NULL WHERE g.id = $2 AND g.queue_id = $1 AND g.paused_at IS NOT NULL RETURNING g.id;
 
--- name: lock_partition
+-- name: lock_partition (lock)
 SELECT p.paused_at FROM fairlane.partitions p WHERE p.shard = $2 AND p.id = $3 AND p.queue_id = $1 FOR NO KEY UPDATE;
 
--- name: lock_cursors
+-- name: lock_cursors (lock)
 -- In a statement of its own: a pop in flight that stops a lane is over then, and the next statement sees that it did.
 SELECT k.group_id FROM fairlane.cursors k WHERE k.shard = $1 AND k.partition_id = $2 ORDER BY k.group_id FOR UPDATE;
 
@@ -35,7 +35,7 @@ UPDATE fairlane.partitions p SET paused_at = NULL WHERE p.shard = $1 AND p.id = 
 UPDATE fairlane.cursors k SET ready_at = coalesce($3, clock_timestamp())
 WHERE k.shard = $1 AND k.partition_id = $2 AND k.ready_at = fairlane.never();
 
--- name: resume_lanes
+-- name: resume_lanes (steps)
 SELECT fairlane.resume_lanes($1, $2, $3, $4);
 
 -- name: queue

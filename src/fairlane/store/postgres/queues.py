@@ -69,7 +69,7 @@ async def recount(connection: asyncpg.Connection[Any], shards: list[int], queue_
     """Count a limited queue's depth anew. The caller holds the queue's row, so that no push or ack moves it
     meanwhile."""
     depth = sum([await connection.fetchval(SQL["unfinished"], shard, queue_id) for shard in shards])
-    await connection.execute(SQL["recount"], queue_id, depth)
+    await connection.execute(SQL["set_depth"], queue_id, depth)
 
 
 class Queues:
@@ -99,7 +99,7 @@ class Queues:
             found |= {row["name"]: _queue(row) for row in rows}
             if not make:
                 break
-            if not rows and not await self._database.read(SQL["tenant"], tenant):
+            if not rows and not await self._database.read(SQL["tenant_id"], tenant):
                 raise NotFound(f"there is no tenant {tenant!r}")
         return [found[name] for name in dict.fromkeys(names) if name in found]
 
@@ -178,7 +178,7 @@ class Queues:
 
     async def drop(self, connection: asyncpg.Connection[Any], queue_id: int) -> None:
         """A queue whose row the caller holds; its other rows are for `purge`."""
-        for statement in ("delete", "delete_groups", "delete_data_keys", "to_purge"):
+        for statement in ("delete", "delete_groups", "delete_data_keys", "insert_purge"):
             await connection.execute(SQL[statement], queue_id)
 
     async def declare(self, transaction: Transaction, change: SpecChange) -> None:
@@ -228,11 +228,11 @@ class Queues:
                 more = True
                 while more:
                     more = await self._purge_some(shard, row["queue_id"])
-            await self._database.write(SQL["purged"], row["queue_id"])
+            await self._database.write(SQL["delete_purge"], row["queue_id"])
 
     async def _purge_some(self, shard: int, queue_id: int) -> bool:
         async def work(connection: asyncpg.Connection[Any]) -> bool:
-            rows = await connection.fetch(SQL["to_purge_partitions"], shard, queue_id, _PURGE_PARTITIONS)
+            rows = await connection.fetch(SQL["partitions_to_purge"], shard, queue_id, _PURGE_PARTITIONS)
             ids = [row["id"] for row in rows]
             for lock in ("lock_scheduled", "lock_to_purge", "lock_cursors"):
                 await connection.fetch(SQL[lock], shard, ids)

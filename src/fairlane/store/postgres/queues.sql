@@ -1,4 +1,4 @@
--- name: tenant
+-- name: tenant_id
 SELECT t.id FROM fairlane.tenants t WHERE t.name = $1;
 
 -- name: get
@@ -11,7 +11,7 @@ SELECT q.id, t.name AS tenant, q.name, q.namespace, q.task, q.options, q.created
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
 WHERE t.name = $1 ORDER BY q.created_at DESC, q.id DESC;
 
--- name: ensure
+-- name: ensure (steps)
 SELECT * FROM fairlane.ensure($1, $2, $3, $4, $5, $6, $7);
 
 -- name: make
@@ -20,7 +20,7 @@ INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_
 SELECT t.id, $2, $3, $4, $5, coalesce($6, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = $1
 ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id;
 
--- name: lock
+-- name: lock (lock)
 SELECT q.id, q.name, q.namespace, q.task, q.options
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
 WHERE t.name = $1 AND q.name = ANY ($2) ORDER BY q.id FOR UPDATE OF q;
@@ -34,25 +34,25 @@ SELECT fairlane.wake($1, $2, $3, $4, $5);
 -- name: configure
 UPDATE fairlane.queues q SET options = $2, namespace = $3, task = $4 WHERE q.id = $1;
 
--- name: lock_partitions
+-- name: lock_partitions (lock)
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
 
--- name: lock_cursors
+-- name: lock_cursors (lock)
 -- A pop that moves cursors without holding their partitions is over when these locks are had.
 SELECT k.partition_id FROM fairlane.cursors k
 WHERE k.shard = $1 AND k.partition_id = ANY ($2) ORDER BY k.partition_id, k.group_id FOR UPDATE;
 
--- name: lock_scheduled
+-- name: lock_scheduled (lock)
 -- Who appends what is due holds bundles before queues and partitions.
 SELECT b.id FROM fairlane.scheduled_bundles b WHERE b.shard = $1 AND b.partition_id = ANY ($2) ORDER BY b.id FOR UPDATE;
 
 -- name: unfinished
 SELECT fairlane.unfinished($1, $2);
 
--- name: recount
+-- name: set_depth
 UPDATE fairlane.queues q SET depth = $2 WHERE q.id = $1;
 
--- name: depth
+-- name: depth (in options_and_depth)
 SELECT q.depth, (q.options ->> 'max_size')::bigint AS max_size FROM fairlane.queues q WHERE q.id = $1;
 
 -- name: delete
@@ -64,16 +64,16 @@ DELETE FROM fairlane.data_keys k WHERE k.queue_id = $1;
 -- name: delete_groups
 DELETE FROM fairlane.groups g WHERE g.queue_id = $1;
 
--- name: to_purge
+-- name: insert_purge
 INSERT INTO fairlane.purges VALUES ($1, clock_timestamp());
 
 -- name: purges
 SELECT p.queue_id FROM fairlane.purges p ORDER BY p.deleted_at;
 
--- name: to_purge_partitions
+-- name: partitions_to_purge
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 ORDER BY p.id LIMIT $3;
 
--- name: lock_to_purge
+-- name: lock_to_purge (lock)
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR UPDATE;
 
 -- name: any_partition
@@ -106,7 +106,7 @@ DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 -- name: purge_skips
 DELETE FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
--- name: purge_scheduled
+-- name: purge_scheduled (in purge_scheduled_bundles)
 SELECT fairlane.clear_scheduled($1, $2);
 
 -- name: purge_traced
@@ -130,10 +130,10 @@ DELETE FROM fairlane.trims x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 -- name: purge_partitions
 DELETE FROM fairlane.partitions x WHERE x.shard = $1 AND x.id = ANY ($2);
 
--- name: purged
+-- name: delete_purge
 DELETE FROM fairlane.purges p WHERE p.queue_id = $1;
 
--- name: born
+-- name: born (steps)
 SELECT b.id, b.queue_id, b.name, q.options ->> 'ordering' = 'unordered' AS unordered
 FROM fairlane.born($1, $2, $3, $4, $5) b CROSS JOIN LATERAL (SELECT x.options FROM fairlane.queues x WHERE x.id = b.queue_id LIMIT 1) q;
 
@@ -150,7 +150,7 @@ FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 AND p.name = $
 SELECT p.shard, p.id, p.name::text, p.start, p.head, p.last_at, p.created_at FROM fairlane.partitions p
 WHERE p.shard = ANY ($1) AND p.queue_id = $2 AND p.name > $3 ORDER BY p.name LIMIT $4;
 
--- name: next_version
+-- name: next_version (only here: SQLite numbers the rows of catalogue_changes itself)
 UPDATE fairlane.catalogue c SET version = c.version + 1 RETURNING c.version;
 
 -- name: changed

@@ -1,3 +1,5 @@
+-- Only here: what PostgreSQL tells of itself; SQLite tells it by pragmas.
+
 -- name: database
 SELECT current_setting('server_version') AS version, pg_database_size(current_database()) AS bytes, d.numbackends AS connections,
        d.xact_commit AS commits, d.xact_rollback AS rollbacks, d.deadlocks, d.blks_hit AS "blocksHit",

@@ -37,7 +37,7 @@ SELECT fairlane.cover($1, $2, $3, $4, $5);
 -- name: covered
 UPDATE fairlane.retention_rules r SET seed_shard = $2, seed_after = $3 WHERE r.queue_id = $1;
 
--- name: expire
+-- name: expire (steps)
 SELECT e.queue_id, e.rule, e.messages, e.unread FROM fairlane.retain($1, $2, $3) e;
 
 -- name: expire_letters

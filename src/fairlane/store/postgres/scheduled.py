@@ -162,7 +162,7 @@ class ScheduledMessages:
     async def next_in(self) -> int | None:
         times = []
         for shard in self._shards:
-            [[next_at, now]] = await self._database.read(SQL["next_in"], shard, self._database.time())
+            [[next_at, now]] = await self._database.read(SQL["next_at"], shard, self._database.time())
             times += [] if next_at is None else [next_at - now]
         return min(times, default=None)
 

@@ -1,4 +1,4 @@
--- name: add
+-- name: add (steps)
 SELECT * FROM fairlane.add_scheduled($1, $2, $3, $4, $5, $6, $7::text::bigint[], $8::text::bigint[], $9, $10::text::bigint[],
                                 $11::text::int[], $12, $13, $14, $15, $16, $17, $18);
 
@@ -15,13 +15,13 @@ SELECT * FROM fairlane.due_scheduled($1, $2, $3, $4);
 -- name: options
 SELECT q.id, q.options::text AS options FROM fairlane.queues q WHERE q.id = ANY ($1);
 
--- name: born
+-- name: born (steps)
 SELECT b.id, b.name FROM fairlane.born($1, ARRAY[$2::bigint], ARRAY[$3::text], true, $4) b;
 
 -- name: proceed
 SELECT fairlane.proceed_scheduled($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
--- name: change
+-- name: change (steps)
 SELECT fairlane.change_scheduled($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: list
@@ -40,5 +40,5 @@ WHERE f.at <= coalesce((SELECT l.at FROM found l ORDER BY l.at LIMIT 1 OFFSET $5
 ORDER BY f.at, substring(m.body FROM coalesce(m.ends[f.i - 1], 0) + 8 FOR 36)
 LIMIT $5;
 
--- name: next_in
+-- name: next_at
 SELECT min(b.next_at) AS next_at, coalesce($2, clock_timestamp()) AS now FROM fairlane.scheduled_bundles b WHERE b.shard = $1;

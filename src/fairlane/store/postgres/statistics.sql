@@ -77,7 +77,7 @@ WHERE d.shard = $1 AND d.queue_id = ANY ($2) AND d.replayed_at IS NULL GROUP BY 
 SELECT d.partition_id AS id, count(*) AS n FROM fairlane.dead_letters d
 WHERE d.shard = $1 AND d.partition_id = ANY ($2) AND d.replayed_at IS NULL GROUP BY d.partition_id;
 
--- name: groups_there
+-- name: groups_there (in groups)
 SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_shard IS NOT NULL AS seeding
 FROM fairlane.groups g WHERE g.queue_id = ANY ($1);
 

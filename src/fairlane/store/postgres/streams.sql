@@ -7,7 +7,7 @@ INSERT INTO fairlane.stream_queries (id, tenant_id, name, source_queue, sink_que
 SELECT $1, t.id, $3, $4, $5, $6, coalesce($7, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = $2
 ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id;
 
--- name: lock
+-- name: lock (lock)
 SELECT q.id, q.name, q.source_queue, q.sink_queue, q.config_hash
 FROM fairlane.stream_queries q JOIN fairlane.tenants t ON t.id = q.tenant_id WHERE t.name = $1 AND q.name = $2
 FOR UPDATE OF q;
@@ -40,7 +40,7 @@ WHERE p.shard = $1 AND p.id = $2 AND (
     OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p.shard AND f.partition_id = p.id AND f.group_id = g.id
                AND f.token IS NOT NULL AND f.due_at > t.now));
 
--- name: lock_lane
+-- name: lock_lane (lock)
 -- No pop takes it until the cycle is over.
 SELECT 1 FROM fairlane.cursors k
 WHERE k.shard = $1 AND k.partition_id = $2 AND k.group_id = (
@@ -52,11 +52,11 @@ FOR UPDATE OF k;
 SELECT count(*) FROM fairlane.stream_state s
 WHERE s.shard = $1 AND s.partition_id = $2 AND s.query_id = $3 AND s.key = ANY ($4);
 
--- name: share
+-- name: share (lock)
 -- Whoever drops the state of the query waits until the cycle is over, and the cycle until the state is dropped.
 SELECT 1 FROM fairlane.stream_queries q WHERE q.id = $1 FOR SHARE;
 
--- name: partition_there
+-- name: partition_there (in exists)
 SELECT 1 FROM fairlane.partitions p JOIN fairlane.queues q ON q.id = p.queue_id WHERE p.shard = $1 AND p.id = $2;
 
 -- name: delete_state

@@ -220,7 +220,7 @@ def _clear(db: apsw.Connection, queue_id: int, only: int | None) -> int | None:
 def _trim_step(db: apsw.Connection, now: int) -> bool:
     """Delete some rows; False when none is left anywhere."""
     budget = TRIM_ROWS
-    while row := first(db, SQL["next_trim"]):
+    while row := first(db, SQL["trims"]):
         partition_id, start, cleared = row
         budget -= deleted_ids.trim(db, now, partition_id, start, cleared, budget)
         if budget > 0:

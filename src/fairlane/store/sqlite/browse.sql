@@ -9,95 +9,95 @@ where p.queue_id in (select value from json_each(?1))
 order by p.last_at desc, p.id desc
 limit ?6
 
--- name: segments_backward
+-- name: segments_backward (in back)
 select first_pos, created_at, ends, body, checksum
 from segments
 where partition_id = ? and first_pos < ?
 order by first_pos desc
 
--- name: holes_at
+-- name: holes_at (in back)
 select position from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
 
--- name: queue_of
+-- name: queue_of (in hold)
 select q.id, q.options from partitions p join queues q on q.id = p.queue_id where p.id = ?
 
--- name: first_open
+-- name: first_open (in is_open)
 select coalesce((select min(c.committed) from counting c where c.partition_id = p.id), p.start)
 from partitions p
 where p.id = ?
 
--- name: insert_skip
+-- name: insert_skip (in delete_message)
 insert into skips (partition_id, position, group_id, created_at) values (?, ?, ?, ?)
 
--- name: delete_skips_at
+-- name: delete_skips_at (in delete_message)
 delete from skips where partition_id = ? and position = ?
 
--- name: mark
+-- name: mark (in delete_message)
 update cursors set failing = 1 where partition_id = ? and committed <= ?
 
--- name: groups_of
+-- name: groups_of (in delete_message)
 select group_id from cursors where partition_id = ?
 
--- name: delete_letters_at
+-- name: delete_letters_at (in delete_message)
 delete from dead_letters where partition_id = ? and position = ?
 
--- name: delete_failures_at
+-- name: delete_failures_at (in delete_message)
 delete from failures where partition_id = ? and position = ?
 
--- name: delete_results_at
+-- name: delete_results_at (in delete_message)
 delete from results where partition_id = ? and position = ?
 
--- name: forget_failure
+-- name: forget_failure (in dead_letter_message)
 delete from failures where partition_id = ? and group_id = ? and position = ?
 
--- name: count
+-- name: count (in clear)
 select coalesce(sum(p.head - p.start
     - (select count(*) from skips s where s.partition_id = p.id and s.group_id = 0 and s.position >= p.start)), 0)
 from partitions p
 where p.queue_id = ?1 and (?2 is null or p.id = ?2)
 
--- name: clear_cursors
+-- name: clear_cursors (in clear)
 update cursors
 set committed = (select p.head from partitions p where p.id = cursors.partition_id), claimed = 0, ready_at = null, lease = null,
     lease_start = null, lease_end = null, leased_at = null, last_lease = null, probe_until = 0, failing = 0
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_failures
+-- name: clear_failures (in clear)
 delete from failures
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_scheduled_messages
+-- name: clear_scheduled_messages (in clear)
 delete from scheduled_messages
 where id in (select b.id from scheduled_bundles b join partitions p on p.id = b.partition_id
              where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_scheduled_keys
+-- name: clear_scheduled_keys (in clear)
 delete from scheduled_keys
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_scheduled_bundles
+-- name: clear_scheduled_bundles (in clear)
 delete from scheduled_bundles
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_claims
+-- name: clear_claims (in clear)
 delete from claims
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_skips
+-- name: clear_skips (in clear)
 delete from skips
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_to_trim
+-- name: clear_to_trim (in clear)
 insert into trims (partition_id, cleared)
 select p.id, p.head from partitions p
 where p.queue_id = ?1 and (?2 is null or p.id = ?2)
     and (p.start < p.head or exists (select 1 from deleted_ids d where d.partition_id = p.id))
 on conflict do update set cleared = excluded.cleared
 
--- name: clear_partitions
+-- name: clear_partitions (in clear)
 update partitions set start = head where queue_id = ?1 and (?2 is null or id = ?2)
 
--- name: clear_to_expire
+-- name: clear_to_expire (in clear)
 insert or ignore into expiries (partition_id, due_at)
 select id, max(last_at, created_at) + 30 * 86400 * 1000000 from partitions where queue_id = ?1 and (?2 is null or id = ?2)
 
@@ -107,11 +107,11 @@ where t.trace_id = ?1 and p.id = t.partition_id and t.position >= p.start
     and p.queue_id in (select value from json_each(?2))
 limit ?3
 
--- name: partitions_since
+-- name: partitions_since (in with_time)
 select id, queue_id, name from partitions
 where queue_id in (select value from json_each(?1)) and last_at >= ?2 and head > start
 
--- name: next_trim
+-- name: trims
 select t.partition_id, p.start, t.cleared from trims t left join partitions p on p.id = t.partition_id limit 1
 
 -- name: trim_traced
@@ -133,8 +133,8 @@ delete from trace_names where (tenant_id, name, created_at, trace_id) in
 -- name: trimmed
 delete from trims where partition_id = ?
 
--- name: delete_traces_of
+-- name: delete_traces_of (in delete_message)
 delete from traces where partition_id = ? and transaction_id = ?
 
--- name: delete_trace_names_of
+-- name: delete_trace_names_of (in delete_message)
 delete from trace_names where partition_id = ? and transaction_id = ?

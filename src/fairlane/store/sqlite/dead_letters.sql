@@ -1,13 +1,13 @@
 -- Every statement but the last is one of the heads, then `matching`, then one of the orders.
 
--- name: letters
+-- name: letters (in list)
 select d.partition_id, d.group_id, d.position, q.name, p.name, g.name, d.message, d.message_created_at, d.error,
     d.attempts, d.first_failed_at, d.failed_at, d.replayed_at, d.replayed_as, d.history
 
 -- name: count
 select count(*)
 
--- name: matching
+-- name: matching (in list)
 from queues q
 join dead_letters d on d.queue_id = q.id
 join partitions p on p.id = d.partition_id
@@ -22,17 +22,17 @@ where q.id = :queue_id
     and (:ids is null or '0-' || d.partition_id || '-' || d.group_id || '-' || d.position
         in (select value from json_each(:ids)))
 
--- name: newest_first
+-- name: newest_first (in list)
     and (:before_at is null
         or (d.failed_at, '0-' || d.partition_id || '-' || d.group_id || '-' || d.position) < (:before_at, :before_id))
 order by d.failed_at desc, '0-' || d.partition_id || '-' || d.group_id || '-' || d.position desc
 limit :limit
 
--- name: oldest_first
+-- name: oldest_first (in oldest)
 order by d.failed_at, d.partition_id, d.position, d.group_id
 limit :limit
 
--- name: get
+-- name: get (in dead_letters_where)
 select d.partition_id, d.group_id, d.position, q.name, p.name, g.name, d.message, d.message_created_at, d.error,
     d.attempts, d.first_failed_at, d.failed_at, d.replayed_at, d.replayed_as, d.history
 from dead_letters d
@@ -61,7 +61,7 @@ where d.forward_at <= ?
 order by d.forward_at
 limit ?
 
--- name: still_pending
+-- name: still_pending (in lock_pending)
 select 1 from dead_letters where partition_id = ? and group_id = ? and position = ? and forward_at <= ?
 
 -- name: postpone

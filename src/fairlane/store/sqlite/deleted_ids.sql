@@ -1,49 +1,49 @@
--- name: is_known
+-- name: is_known (in is_known)
 -- Nobody took its message out, or cleared the partition.
 select not exists (select 1 from skips where partition_id = ?1 and position = ?2 and group_id = 0)
     and not exists (select 1 from trims where partition_id = ?1 and cleared > ?2)
 
--- name: between
+-- name: between (in deleted_matches)
 select first_pos, keys, message_ids, transaction_ids
 from deleted_ids
 where partition_id = ? and created_at >= ? and created_at <= ?
 
--- name: window
+-- name: window (in trim_log)
 select q.options ->> '$.dedup_seconds' from partitions p join queues q on q.id = p.queue_id where p.id = ?
 
--- name: segments_to_trim
+-- name: segments_to_trim (in trim_log)
 select rowid, first_pos, created_at, keys, ends, body
 from segments
 where partition_id = ?1 and first_pos < ?2 and first_pos + n <= ?2
 order by first_pos
 limit ?3
 
--- name: delete_segment
+-- name: delete_segment (in trim_log)
 delete from segments where rowid = ?
 
--- name: remember
+-- name: remember (in trim_log)
 insert into deleted_ids (partition_id, created_at, first_pos, forget_at, keys, message_ids, transaction_ids)
 values (?, ?, ?, ?, ?, ?, ?)
 
--- name: cleared
+-- name: cleared (in trim_log)
 select rowid, partition_id, first_pos, keys from deleted_ids where partition_id = ? and first_pos < ? limit ?
 
--- name: overdue
+-- name: overdue (in forget_ids)
 select rowid, partition_id, first_pos, keys from deleted_ids where forget_at <= ? order by forget_at limit ?
 
--- name: to_trim
+-- name: to_trim (in trim_log)
 insert or ignore into trims (partition_id) values (?)
 
--- name: forget
+-- name: forget (in forget)
 delete from deleted_ids where rowid = ?
 
--- name: keyed
+-- name: keyed (in forget)
 select exists (select 1 from message_keys where partition_id = ?)
 
--- name: forget_key
+-- name: forget_key (in forget)
 delete from message_keys where partition_id = ? and key = ? and position >= ? and position < ?
 
--- name: first_known
+-- name: first_known (in trim_beside)
 -- The first position of which a message or an id is left.
 select min(p.start,
     ifnull((select min(s.first_pos) from segments s where s.partition_id = p.id), p.start),
@@ -52,9 +52,9 @@ select min(p.start,
 from partitions p
 where p.id = ?
 
--- name: trim_results
+-- name: trim_results (in trim_beside)
 delete from results where rowid in (select rowid from results where partition_id = ?1 and position < ?2 limit ?3)
 
--- name: trim_skips
+-- name: trim_skips (in trim_beside)
 delete from skips where (partition_id, position, group_id) in
     (select partition_id, position, group_id from skips where partition_id = ?1 and position < ?2 limit ?3)

@@ -115,7 +115,7 @@ def _subscribe(db: apsw.Connection, now: int, queue_id: int, name: str, subscrip
     group = _get(db, queue_id, name)
     if group is None:
         begun = (subscription.mode, subscription.from_at, subscription.conflation, subscription.look)
-        row = first(db, SQL["insert"], queue_id, name, *begun, now)
+        row = first(db, SQL["make"], queue_id, name, *begun, now)
         seed_step(db, row[0], now)
     elif group.subscription.look and not subscription.look:
         db.execute(SQL["consumed"], (group.id,))

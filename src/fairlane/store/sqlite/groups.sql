@@ -3,7 +3,7 @@ select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding
 from groups
 where queue_id = ? and name = ?
 
--- name: by_id
+-- name: by_id (in queue_of)
 select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding from groups where id = ?
 
 -- name: list
@@ -17,7 +17,7 @@ select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding
 from groups
 where queue_id = ? and seeding > 0
 
--- name: insert
+-- name: make
 insert into groups (queue_id, name, mode, from_at, conflation, look, created_at, seeding)
 values (?, ?, ?, ?, ?, ?, ?, 1)
 returning id, queue_id, name, mode, from_at, conflation, look, created_at, seeding
@@ -43,13 +43,13 @@ where groups.id = w.id
 -- name: set_seeding
 update groups set seeding = ? where id = ?
 
--- name: partitions_from
+-- name: partitions_from (in seed)
 select id, start, head, last_at from partitions where queue_id = ? and id >= ? order by id limit ?
 
--- name: partition_of_queue
+-- name: partition_of_queue (in seek)
 select id, start, head, last_at from partitions where queue_id = ? and id = ?
 
--- name: insert_cursor
+-- name: insert_cursor (in seed)
 insert or ignore into cursors (partition_id, group_id, committed, ready_at, failing)
 values (?1, ?2, ?3, ?4 - (select priority_lead from partitions where id = ?1), exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
 
@@ -79,7 +79,7 @@ where g.id = ?2 and p.name > ?3
 order by p.name
 limit ?4
 
--- name: lane
+-- name: lane (in lanes)
 select p.id, p.name, p.start, p.head, c.committed, coalesce(c.ready_at, iif(c.claimed > 0, (select min(at) from (
         select min(m.ends_at) as at from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id
         union all
@@ -103,20 +103,20 @@ join partitions p on p.id = c.partition_id
 left join failures f on (c.failing or c.claimed > 0) and f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
 where g.id = ?2 and c.partition_id = ?3
 
--- name: seek_cursor
+-- name: seek_cursor (in seek)
 update cursors
 set committed = ?1, claimed = 0, ready_at = ?2 - (select priority_lead from partitions where id = ?3), lease = null, lease_start = null, lease_end = null, leased_at = null,
     last_lease = null, probe_until = 0,
     failing = exists (select 1 from skips where partition_id = ?3 and position >= ?1 and group_id = 0)
 where partition_id = ?3 and group_id = ?4
 
--- name: forget_failures
+-- name: forget_failures (in seek)
 delete from failures where partition_id = ? and group_id = ?
 
--- name: forget_claims
+-- name: forget_claims (in seek)
 delete from claims where partition_id = ? and group_id = ?
 
--- name: forget_skips
+-- name: forget_skips (in seek)
 delete from skips where partition_id = ? and group_id = ?
 
 -- name: delete
@@ -158,7 +158,7 @@ where group_id = ?1 and ready_at < ?2 and exists (select 1 from groups where id 
 order by ready_at
 limit 1
 
--- name: partitions_after
+-- name: partitions_after (in asleep)
 select id from partitions where id > ? order by id limit ?
 
 -- name: asleep

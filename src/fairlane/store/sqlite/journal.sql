@@ -1,3 +1,5 @@
+-- Only here: the journal is an SQLite file of the broker, whatever its store is.
+
 -- The journal's file. Not a store: entries are appended, read in order and removed.
 
 -- name: schema

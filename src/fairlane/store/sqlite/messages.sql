@@ -1,7 +1,7 @@
--- name: partition_log
+-- name: partition_log (in add_scheduled)
 select queue_id, head, last_at, newest_id_at, keyed_until, doubted_until from partitions where id = ?
 
--- name: partition_logs
+-- name: partition_logs (in push)
 -- One row for all, so that reading them is one step.
 select json_group_array(
     json_array(id, queue_id, head, last_at, newest_id_at, keyed_until, open_operations, start, doubted_until)
@@ -9,54 +9,54 @@ select json_group_array(
 from partitions
 where id in (select value from json_each(?))
 
--- name: queue_of_push
+-- name: queue_of_push (in push)
 select options, depth, exists (select 1 from groups where queue_id = ?1 and seeding > 0)
 from queues
 where id = ?1
 
--- name: expires_at
+-- name: expires_at (in push)
 insert or replace into expiries (partition_id, due_at) values (?, ?)
 
--- name: insert_segment
+-- name: insert_segment (in push)
 insert into segments (partition_id, first_pos, n, created_at, checksum, ends, keys, body)
 values (?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: insert_key
+-- name: insert_key (in push)
 insert or replace into message_keys (partition_id, key, transaction_id, message_id, position, created_at)
 values (?, ?, ?, ?, ?, ?)
 
--- name: move_head
+-- name: move_head (in push)
 update partitions
 set head = v.column1, last_at = v.column2, newest_id_at = v.column3, keyed_until = v.column4, doubted_until = v.column5
 from (values (?, ?, ?, ?, ?, ?)) v
 where partitions.id = v.column6
 
--- name: insert_traced
+-- name: add_traced
 insert or ignore into traced (trace_id, partition_id, position) values (?, ?, ?)
 
--- name: wake
+-- name: wake (in push)
 update cursors set ready_at = ?1 - (select p.priority_lead from partitions p where p.id = cursors.partition_id)
 where partition_id in (select value from json_each(?2)) and ready_at is null
 
--- name: known_keys
+-- name: known_keys (in look_up)
 select m.key, m.position, m.message_id, m.transaction_id
 from json_each(?) k cross join message_keys m
 where m.partition_id = ? and m.key = k.value and m.created_at >= ?
 
--- name: keys_backward
+-- name: keys_backward (in look_up)
 select first_pos, created_at, keys from segments where partition_id = ? order by first_pos desc
 
--- name: keys_forward
+-- name: keys_forward (in look_up)
 select first_pos, created_at, keys from segments where partition_id = ? and first_pos >= ? order by first_pos
 
--- name: segment_at
+-- name: segment_at (in dead_letter)
 select first_pos, created_at, ends, body, checksum
 from segments
 where partition_id = ? and first_pos <= ?
 order by first_pos desc
 limit 1
 
--- name: segment_time_at
+-- name: segment_time_at (in position_at)
 select first_pos, n, created_at
 from segments
 where partition_id = ? and first_pos <= ?
@@ -71,20 +71,20 @@ where partition_id = ?1
     and first_pos < ?3
 order by first_pos
 
--- name: log_bounds
+-- name: log_bounds (in position_at)
 select p.start, p.head
 from partitions p join queues q on q.id = p.queue_id
 where p.id = ?
 
--- name: key_positions
+-- name: key_positions (in find_key)
 select transaction_id, position from message_keys where partition_id = ? and key in (?, ?)
 
--- name: queue_of_pop
+-- name: queue_of_pop (in pop)
 select q.options, g.seeding, coalesce(q.paused_at, g.paused_at), g.conflation
 from groups g join queues q on q.id = g.queue_id
 where g.id = ? and q.id = ?
 
--- name: ready_lanes
+-- name: ready_lanes (in pop)
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
     p.queue_id, p.name, p.priority_lead
@@ -93,7 +93,7 @@ where c.group_id = ? and c.ready_at <= ? and p.id = c.partition_id
 order by c.ready_at, c.partition_id
 limit ?
 
--- name: lane
+-- name: lane (in pop)
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
     p.queue_id, p.name, p.priority_lead,
@@ -103,33 +103,33 @@ cross join partitions p
 cross join queues q
 where c.partition_id = ? and c.group_id = ? and p.id = c.partition_id and q.id = p.queue_id
 
--- name: save_lane
+-- name: save_lane (in pop)
 update cursors
 set committed = ?, ready_at = ?, lease = ?, lease_start = ?, lease_end = ?, leased_at = ?, last_lease = ?,
     probe_until = ?, failing = ?, dead = ?, expired = ?, parked = ?
 where partition_id = ? and group_id = ?
 
--- name: others_committed
+-- name: others_committed (in finished)
 select min(committed) from counting where partition_id = ? and group_id <> ?
 
--- name: counts
+-- name: counts (in counts)
 select counts from groups where id = ?
 
--- name: failure
+-- name: failure (in pop)
 select attempts, error, first_failed_at, failed_at, history
 from failures
 where partition_id = ? and group_id = ? and position = ?
 
--- name: next_failure
+-- name: next_failure (in expire)
 select min(position) from failures where partition_id = ? and group_id = ? and position >= ?
 
--- name: last_at
+-- name: last_at (in pop)
 select last_at from partitions where id = ?
 
--- name: next_used_up
+-- name: next_used_up (in pop)
 select min(position) from failures where partition_id = ? and group_id = ? and position > ? and attempts > ?
 
--- name: fail
+-- name: fail (in pop)
 insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
 values (?1, ?2, ?3, 1, ?4, ?5, ?5)
 on conflict do update set attempts = attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
@@ -137,51 +137,51 @@ on conflict do update set attempts = attempts + 1, error = excluded.error, faile
         json_object('at', failed_at, 'error', error))
 returning attempts
 
--- name: drop_failures
+-- name: drop_failures (in ack)
 delete from failures where partition_id = ? and group_id = ? and position < ?
 
--- name: drop_skips
+-- name: drop_skips (in ack)
 delete from skips where partition_id = ?1 and group_id = ?2 and position < ?3
 
--- name: any_obstacle
+-- name: any_obstacle (in obstacles)
 select exists (select 1 from failures where partition_id = ?1 and group_id = ?2)
     or exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id in (0, ?2))
 
--- name: skips_from
+-- name: skips_from (in past_skips)
 select position from skips where partition_id = ? and position >= ? and group_id in (0, ?) order by position
 
--- name: forget_failure
+-- name: forget_failure (in ack)
 delete from failures where partition_id = ? and group_id = ? and position = ?
 
--- name: finish_ahead
+-- name: finish_ahead (in ack)
 insert into skips (partition_id, group_id, position, created_at)
 select ?1, ?2, ?3, ?4
 where not exists (select 1 from skips where partition_id = ?1 and position = ?3 and group_id in (0, ?2))
 
--- name: skips_between
+-- name: skips_between (in some_open)
 select count(*) from skips where partition_id = ? and position >= ? and position < ? and group_id in (0, ?)
 
--- name: next_skip
+-- name: next_skip (in next_skip)
 select min(position) from skips where partition_id = ? and position >= ? and group_id in (0, ?)
 
--- name: holes
+-- name: holes (in finished)
 select count(*) from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
 
--- name: is_there
+-- name: is_there (in is_there)
 select exists (select 1 from partitions where id = ?1 and start <= ?2 and head > ?2)
     and not exists (select 1 from skips where partition_id = ?1 and position = ?2 and group_id = 0)
 
--- name: with_earlier
+-- name: with_earlier (in earlier)
 select json_insert(iif(json_array_length(?1) >= 9, json_remove(?1, '$[0]'), ?1), '$[#]',
     json_object('at', ?2, 'error', ?3))
 
--- name: insert_dead_letter
+-- name: insert_dead_letter (in dead_letter)
 insert or replace into dead_letters (partition_id, group_id, position, queue_id, message_created_at, attempts,
     first_failed_at, failed_at, error, message, history, forward_at)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
     (select ?8 from queues where id = ?4 and json_type(options, '$.dead_letter_queue') = 'text'))
 
--- name: insert_result
+-- name: insert_result (in ack)
 insert or replace into results (partition_id, group_id, position, created_at, result) values (?, ?, ?, ?, ?)
 
 -- name: expiring

@@ -1,12 +1,12 @@
--- name: known
+-- name: known (in enqueue)
 select exists (select 1 from operations where id = ?)
 
--- name: partition
+-- name: partition (in enqueue)
 select p.queue_id, p.next_operation
 from partitions p join queues q on q.id = p.queue_id
 where p.id = ?
 
--- name: insert
+-- name: insert (in enqueue)
 insert into operations (partition_id, group_id, sequence, id, type, priority, tenant, queue, partition_name, "group",
     queue_id, payload, size, messages, created_at, timeout_seconds)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -16,28 +16,28 @@ insert or ignore into operations (partition_id, group_id, sequence, id, type, pr
     queue_id, payload, size, messages, status, created_at, processed_at, result)
 values (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, x'', 0, ?10, 'completed', min(?11, ?12), ?12, ?13)
 
--- name: count_in
+-- name: count_in (in enqueue)
 update partitions
 set next_operation = next_operation + 1, open_operations = open_operations + iif(?2 = 0, 1, 0)
 where id = ?1
 
--- name: lengthen
+-- name: lengthen (in enqueue)
 insert into operation_lanes (partition_id, group_id, queue_id, tenant, queue, partition_name, "group", priority, open,
     messages, next_sequence, ready_at, moved_at)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, ?9, ?10, ?11, ?11)
 on conflict do update set open = open + 1, messages = messages + excluded.messages
 
--- name: lane_open
+-- name: lane_open (in enqueue)
 select open from operation_lanes where partition_id = ? and group_id = ?
 
--- name: ready
+-- name: ready (in claim_operations)
 select partition_id, group_id, next_sequence from operation_lanes
 where ready_at <= ? order by priority, ready_at limit ?
 
--- name: take
+-- name: take (in claim_operations)
 update operation_lanes set ready_at = ?, claim = ? where partition_id = ? and group_id = ?
 
--- name: run
+-- name: run (in claim_operations)
 select sequence, size from operations
 where partition_id = ? and group_id = ? and sequence >= ? and status in ('pending', 'processing')
 order by sequence limit ?
@@ -51,31 +51,31 @@ returning partition_id, group_id, sequence, id, type, priority, tenant, queue, p
 -- name: claim_token
 select claim from operation_lanes where partition_id = ? and group_id = ?
 
--- name: open
+-- name: open (in finish_operations)
 select open_operations from partitions where id = ?
 
--- name: set_open
+-- name: set_open (in finish_operations)
 update partitions set open_operations = ? where id = ?
 
--- name: add_places
+-- name: add_places (in finish_operations)
 update queues set depth = depth + ?1
 where id = (select queue_id from partitions where id = ?2) and options ->> '$.max_size' > 0
 
--- name: complete
+-- name: complete (in finish_operations)
 update operations
 set status = 'completed', processed_at = ?, payload = x'', result = ?, error = null
 where partition_id = ? and group_id = ? and sequence = ?
 
--- name: advance
+-- name: advance (in advance_lanes)
 update operation_lanes
 set open = open - ?1, messages = messages - ?2, next_sequence = max(next_sequence, ?3), ready_at = ?4, moved_at = ?4,
     claim = null
 where partition_id = ?5 and group_id = ?6
 
--- name: shorten
+-- name: shorten (in drop_operation)
 update operation_lanes set open = open - 1, messages = messages - ?1 where partition_id = ?2 and group_id = ?3
 
--- name: forget_lane
+-- name: forget_lane (in drop_operation)
 delete from operation_lanes where partition_id = ? and group_id = ? and open <= 0
 
 -- name: postpone
@@ -95,7 +95,7 @@ update operations set retries = retries + 1, error = ?1, failed_at = ?2
 where partition_id = ?3 and group_id = ?4 and sequence = ?5
 returning retries, messages
 
--- name: end
+-- name: end (in give_up)
 update operations set status = ?1, processed_at = ?2 where partition_id = ?3 and group_id = ?4 and sequence = ?5
 
 -- name: delete

@@ -27,7 +27,7 @@ update partitions set paused_at = null where id = ?2 and queue_id = ?1 and pause
 -- Lanes that are stopped for another reason as well are put off again by the pop that meets them.
 update cursors set ready_at = ?2 where partition_id = ?1 and ready_at = ?3
 
--- name: stopped_lanes
+-- name: stopped_lanes (in resume_lanes)
 select c.partition_id
 from groups g
 join partitions p on p.queue_id = g.queue_id
@@ -37,7 +37,7 @@ join queues q on q.id = g.queue_id
 where g.id = ?1 and (?2 is null or p.id = ?2)
     and (c.parked or c.ready_at = ?3 and f.attempts > (q.options ->> '$.retry_limit'))
 
--- name: forget_failure
+-- name: forget_failure (in resume_lanes)
 delete from failures where partition_id = ? and group_id = ? and position = ? and due_at is null
 
 -- name: queue

@@ -84,7 +84,7 @@ class _Turn:
         if self.expiries:
             db.executemany(SQL["expires_at"], self.expiries)
         if self.traced:
-            db.executemany(SQL["insert_traced"], self.traced)
+            db.executemany(SQL["add_traced"], self.traced)
         for queue_id, queue in self.queues.items():
             if queue is not None and queue.max_size and queue.coming and not queue.full:
                 db.execute(ADD_DEPTH, (queue.coming, queue_id))

@@ -229,12 +229,12 @@ def _there(queue_id: int, answer: T | None) -> T:
 def _purge_step(db: apsw.Connection, now: int) -> bool:
     """Delete some rows of a deleted queue; False when none is left of any."""
     budget = PURGE_ROWS
-    queue_id = value(db, SQL["next_purge"])
+    queue_id = value(db, SQL["purges"])
     while queue_id is not None and budget > 0:
-        partition_id = value(db, SQL["next_purge_partition"], queue_id)
+        partition_id = value(db, SQL["partitions_to_purge"], queue_id)
         if partition_id is None:
             db.execute(SQL["delete_purge"], (queue_id,))
-            queue_id = value(db, SQL["next_purge"])
+            queue_id = value(db, SQL["purges"])
             continue
         budget = _drop(db, partition_id, budget)
     return budget <= 0 or queue_id is not None
@@ -252,7 +252,7 @@ def _drop(db: apsw.Connection, partition_id: int, budget: int) -> int:
         budget -= db.changes()
         if budget <= 0:
             return 0
-    db.execute(SQL["purge_partition"], (partition_id,))
+    db.execute(SQL["purge_partitions"], (partition_id,))
     return budget - 1
 
 
@@ -267,7 +267,7 @@ def make_queue(
     tenant, name = key
     tenant_id = value(db, SQL["tenant_id"], tenant) or value(db, SQL["insert_tenant"], tenant)
     row = (tenant_id, name, *labels, _text(options), now)
-    return _queue(value(db, SQL["insert"], *row), tenant, name, *labels, _text(options), now)
+    return _queue(value(db, SQL["make"], *row), tenant, name, *labels, _text(options), now)
 
 
 def born(

@@ -1,7 +1,7 @@
 -- name: tenant_id
 select id from tenants where name = ?
 
--- name: insert_tenant
+-- name: insert_tenant (only here: the schema of PostgreSQL makes the tenant)
 insert into tenants (name) values (?) returning id
 
 -- name: get
@@ -15,7 +15,7 @@ from queues q join tenants t on t.id = q.tenant_id
 where t.name = ?
 order by q.id desc
 
--- name: insert
+-- name: make
 insert into queues (tenant_id, name, namespace, task, options, created_at)
 values (?, ?, ?, ?, ?, ?)
 returning id
@@ -37,7 +37,7 @@ where ready_at > ?2 and lease is null
 -- name: any_partition
 select exists (select 1 from partitions where queue_id = ?)
 
--- name: exists
+-- name: exists (in lock)
 select 1 from queues where id = ?
 
 -- name: delete
@@ -52,10 +52,10 @@ delete from groups where queue_id = ?
 -- name: insert_purge
 insert into purges (queue_id) values (?)
 
--- name: next_purge
+-- name: purges
 select queue_id from purges limit 1
 
--- name: next_purge_partition
+-- name: partitions_to_purge
 select id from partitions where queue_id = ? limit 1
 
 -- name: delete_purge
@@ -89,15 +89,15 @@ delete from dead_letters where rowid in (select rowid from dead_letters where pa
 -- name: purge_results
 delete from results where rowid in (select rowid from results where partition_id = ? limit ?)
 
--- name: purge_scheduled_messages
+-- name: purge_scheduled_messages (in purge_scheduled)
 delete from scheduled_messages
 where id in (select m.id from scheduled_bundles b join scheduled_messages m on m.id = b.id where b.partition_id = ? limit ?)
 
--- name: purge_scheduled_keys
+-- name: purge_scheduled_keys (in purge_scheduled)
 delete from scheduled_keys
 where (partition_id, key) in (select partition_id, key from scheduled_keys where partition_id = ? limit ?)
 
--- name: purge_scheduled_bundles
+-- name: purge_scheduled_bundles (in purge_scheduled)
 delete from scheduled_bundles where id in (select id from scheduled_bundles where partition_id = ? limit ?)
 
 -- name: purge_skips
@@ -126,22 +126,22 @@ delete from trims where partition_id in (select partition_id from trims where pa
 -- name: purge_expiries
 delete from expiries where partition_id = ? and ? > 0
 
--- name: purge_partition
+-- name: purge_partitions
 delete from partitions where id = ?
 
--- name: partition_id
+-- name: partition_id (in born)
 select id from partitions where queue_id = ? and name = ?
 
--- name: priority_lead
+-- name: priority_lead (in set_priority)
 select priority_lead from partitions where id = ?
 
 -- name: set_priority
 update partitions set priority_lead = ? where id = ?
 
--- name: move_ready
+-- name: move_ready (in set_priority)
 update cursors set ready_at = ready_at + ?1 where partition_id = ?2 and lease is null and ready_at <= ?3
 
--- name: insert_partition
+-- name: insert_partition (in born)
 insert into partitions (queue_id, name, created_at) values (?, ?, ?) returning id
 
 -- name: partition
@@ -161,10 +161,10 @@ where p.queue_id = ? and p.name > ?
 order by p.name
 limit ?
 
--- name: options_and_depth
+-- name: options_and_depth (in depth)
 select options, depth from queues where id = ?
 
--- name: count_depth
+-- name: unfinished
 -- With the messages that wait in open operations, whose places are taken.
 select coalesce(sum(x.head - x.done
     - (select count(*) from skips s where s.partition_id = x.id and s.group_id = 0 and s.position >= x.done)), 0)
@@ -178,9 +178,6 @@ from (
 -- name: set_depth
 update queues set depth = ? where id = ?
 
--- name: add_depth
-update queues set depth = depth + ? where id = ?
-
 -- name: changed
 insert into catalogue_changes (queue_id) values (?) returning version
 
@@ -190,5 +187,5 @@ delete from catalogue_changes where version <= ?
 -- name: version
 select coalesce((select seq from sqlite_sequence where name = 'catalogue_changes'), 0)
 
--- name: changes
+-- name: changes (in changed)
 select queue_id from catalogue_changes where version > ? order by version

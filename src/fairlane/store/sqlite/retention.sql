@@ -34,7 +34,7 @@ delete from retention_hours where at < ?
 -- name: next_cover
 select queue_id, seed_from from retention_rules where seed_from is not null order by queue_id limit 1
 
--- name: to_cover
+-- name: to_cover (in cover)
 select id from partitions where queue_id = ? and id >= ? order by id limit ?
 
 -- name: cover
@@ -43,13 +43,13 @@ insert or replace into expiries (partition_id, due_at) values (?, ?)
 -- name: covered
 update retention_rules set seed_from = ? where queue_id = ?
 
--- name: looked_at
+-- name: looked_at (in retain)
 update expiries set due_at = ? where partition_id = ?
 
--- name: uncovered
+-- name: uncovered (in retain)
 delete from expiries where partition_id = ?
 
--- name: next_due
+-- name: next_due (in retain)
 select e.partition_id, p.queue_id, p.name, p.start, p.head, max(p.last_at, p.created_at), q.options
 from expiries e
 left join partitions p on p.id = e.partition_id
@@ -58,7 +58,7 @@ where e.due_at <= ?
 order by e.due_at
 limit ?
 
--- name: open_messages
+-- name: open_messages (in open_messages)
 select p.head - m.done
     - (select count(*) from skips s where s.partition_id = p.id and s.group_id = 0 and s.position >= m.done)
 from partitions p
@@ -68,13 +68,13 @@ join (select ifnull(
 ) as done) m
 where p.id = ?1
 
--- name: finished_by_all
+-- name: finished_by_all (in retain)
 select min(c.committed)
 from cursors c
 where c.partition_id = ?1
 having count(*) = (select count(*) from groups where queue_id = ?2)
 
--- name: least_leased
+-- name: least_leased (in retain)
 select min(position)
 from (
     select min(committed) as position from cursors where partition_id = ?1 and lease is not null and ready_at > ?2
@@ -84,19 +84,19 @@ from (
     select min(position) from failures where partition_id = ?1 and token is not null and due_at > ?2
 )
 
--- name: holes
+-- name: holes (in retain)
 select count(*) from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
 
--- name: forget_failures
+-- name: forget_failures (in forget_below)
 delete from failures where partition_id = ? and position < ?
 
--- name: forget_skips
+-- name: forget_skips (in forget_below)
 -- Messages that were taken out stay marked until nothing is left of their segment: their ids are not remembered.
 delete from skips where partition_id = ? and position < ? and group_id <> 0
 
 -- What a lane never handed out expires, and of what it did, in an unordered queue, what is still open.
 
--- name: count_expired
+-- name: count_expired (in forget_below)
 update cursors
 set expired = expired + max(0, ?2 - max(committed, claimed))
     - (select count(*) from skips s where s.partition_id = ?1 and s.group_id in (0, cursors.group_id)
@@ -107,13 +107,13 @@ set expired = expired + max(0, ?2 - max(committed, claimed))
         and f.position < ?2 and f.due_at is not null)
 where partition_id = ?1 and committed < ?2
 
--- name: forget_claims
+-- name: forget_claims (in forget_below)
 delete from claims where partition_id = ? and upto <= ?
 
--- name: cut_claims
+-- name: cut_claims (in forget_below)
 update claims set first_pos = ?2 where partition_id = ?1 and first_pos < ?2
 
--- name: move_cursors
+-- name: move_cursors (in forget_below)
 update cursors
 set committed = ?2, lease = null, lease_start = null, leased_at = null,
     ready_at = iif(?2 < ?3, ?4, null),
@@ -123,13 +123,13 @@ set committed = ?2, lease = null, lease_start = null, leased_at = null,
         where s.partition_id = ?1 and s.group_id in (0, cursors.group_id) and s.position >= ?2)
 where partition_id = ?1 and committed < ?2
 
--- name: move_start
+-- name: move_start (in forget_below)
 update partitions set start = ? where id = ?
 
--- name: to_trim
+-- name: to_trim (in forget_below)
 insert or ignore into trims (partition_id) values (?)
 
--- name: still_wanted
+-- name: still_wanted (in drop_partition)
 select exists (select 1 from dead_letters where partition_id = ?1)
     or exists (select 1 from stream_state where partition_id = ?1)
     or exists (select 1 from operation_lanes where partition_id = ?1)
@@ -152,7 +152,7 @@ returning (select ifnull(max(p.name), '') from partitions p where p.id = partiti
 insert into retention_minutes (queue_id, at, rule, messages, unread) values (?, ?, ?, ?, ?)
 on conflict (queue_id, at, rule) do update set messages = messages + excluded.messages, unread = unread + excluded.unread
 
--- name: record_partition
+-- name: record_partition (in record_expiry)
 insert into retention_hours (queue_id, partition_name, at, rule, messages, unread) values (?, ?, ?, ?, ?, ?)
 on conflict (queue_id, partition_name, at, rule) do update
 set messages = messages + excluded.messages, unread = unread + excluded.unread

@@ -97,7 +97,7 @@ class ScheduledMessages:
 
     async def next_in(self) -> int | None:
         def work(db: apsw.Connection, now: int) -> int | None:
-            next_at: int | None = value(db, SQL["next"])
+            next_at: int | None = value(db, SQL["next_at"])
             return None if next_at is None else next_at - now
 
         return await self._database.read(work)

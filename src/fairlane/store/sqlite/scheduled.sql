@@ -1,14 +1,14 @@
--- name: last_bundle
+-- name: last_bundle (in add_scheduled)
 select coalesce(max(id), 0) from scheduled_bundles
 
--- name: insert_bundle
+-- name: insert_bundle (in add_scheduled)
 insert into scheduled_bundles (id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, taken, keyed)
 values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)
 
--- name: insert_messages
+-- name: insert_messages (in add_scheduled)
 insert into scheduled_messages (id, due, ends, keys, body) values (?, ?, ?, ?, ?)
 
--- name: insert_key
+-- name: insert_key (in add_scheduled)
 insert into scheduled_keys (partition_id, key, bundle_id) values (?, ?, ?)
 
 -- name: doubt
@@ -20,10 +20,10 @@ where next_at <= ?
 order by next_at, id
 limit ?
 
--- name: messages
+-- name: messages (in due_scheduled)
 select due, ends, keys from scheduled_messages where id = ?
 
--- name: body
+-- name: body (in due_scheduled)
 select substr(body, ?2, ?3) from scheduled_messages where id = ?1
 
 -- name: options
@@ -32,27 +32,27 @@ select options from queues where id = ?
 -- name: proceed
 update scheduled_bundles set taken = ?2, next_at = ?3 where id = ?1
 
--- name: change_bundle
+-- name: change_bundle (in take_out_scheduled)
 update scheduled_bundles set n = ?2, next_at = ?3, last_at = ?4 where id = ?1
 
--- name: change_messages
+-- name: change_messages (in take_out_scheduled)
 update scheduled_messages set due = ?2, ends = ?3, keys = ?4, body = ?5 where id = ?1
 
--- name: delete_bundle
+-- name: delete_bundle (in take_out_scheduled)
 delete from scheduled_bundles where id = ?
 
--- name: delete_messages
+-- name: delete_messages (in take_out_scheduled)
 delete from scheduled_messages where id = ?
 
--- name: delete_keys
+-- name: delete_keys (in proceed_scheduled)
 delete from scheduled_keys where partition_id = ?1 and bundle_id = ?2 and key in (select value from json_each(?3))
 
--- name: keyed_bundle
+-- name: keyed_bundle (in find_scheduled)
 select b.id, b.created_at, b.taken, b.n, b.keyed, b.partition_id, b.queue_id, b.partition_name
 from scheduled_keys k join scheduled_bundles b on b.id = k.bundle_id
 where k.partition_id = ?1 and k.key in (?2, ?3)
 
--- name: bundles_of_time
+-- name: bundles_of_time (in find_scheduled)
 select id, created_at, taken, n, keyed, partition_id, queue_id, partition_name from scheduled_bundles
 where partition_id = ? and created_at between ? and ?
 
@@ -71,5 +71,5 @@ where f.due_at <= coalesce((select due_at from found order by due_at limit 1 off
 order by f.due_at, substr(head, 8, 36)
 limit ?4
 
--- name: next
+-- name: next_at
 select min(next_at) from scheduled_bundles

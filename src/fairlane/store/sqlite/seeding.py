@@ -87,7 +87,7 @@ def weigh(db: apsw.Connection, queue_id: int) -> None:
 
 def count_depth(db: apsw.Connection, queue_id: int, options: QueueOptions) -> int:
     """Messages that some group that counts has not finished, counted one by one."""
-    depth: int = value(db, QUEUES["count_depth"], queue_id)
+    depth: int = value(db, QUEUES["unfinished"], queue_id)
     return depth + (
         unordered.open_of(db, "queues", f"[{queue_id}]")[queue_id] if options.ordering == "unordered" else 0
     )

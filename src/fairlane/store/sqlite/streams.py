@@ -94,7 +94,7 @@ def _check_idle(db: apsw.Connection, now: int, change: StateChange) -> None:
     where = (change.partition.id, change.query_id.bytes)
     if value(db, SQL["leased"], change.partition.id, change.idle_group, now):
         raise TransactionRefused(NOT_IDLE, index=0)
-    if not all(value(db, SQL["has_key"], *where, key) for key in change.deleted):
+    if not all(value(db, SQL["keys_there"], *where, key) for key in change.deleted):
         raise TransactionRefused(NOT_THERE, index=0)
 
 
@@ -102,9 +102,9 @@ def _apply(db: apsw.Connection, now: int, change: StateChange) -> None:
     where = (change.partition.id, change.query_id.bytes)
     for op in change.ops:
         if op.value is None:
-            db.execute(SQL["delete"], (*where, op.key))
+            db.execute(SQL["delete_state"], (*where, op.key))
         else:
-            db.execute(SQL["upsert"], (*where, op.key, op.window_end, now, op.value))
+            db.execute(SQL["put_state"], (*where, op.key, op.window_end, now, op.value))
 
 
 def _query(id: bytes, name: str, source_queue: str, sink_queue: str | None, config_hash: str) -> StreamQuery:

@@ -1,4 +1,4 @@
--- name: by_name
+-- name: by_name (in lock)
 select q.id, q.name, q.source_queue, q.sink_queue, q.config_hash
 from stream_queries q join tenants t on t.id = q.tenant_id
 where t.name = ? and q.name = ?
@@ -28,11 +28,11 @@ where s.partition_id = :partition_id and s.query_id = :query_id and s.key > :aft
 order by s.key
 limit :limit
 
--- name: exists
+-- name: exists (in partition_there)
 select exists (select 1 from stream_queries where id = ?)
     and exists (select 1 from partitions p join queues q on q.id = p.queue_id where p.id = ?)
 
--- name: has_key
+-- name: keys_there
 select exists (select 1 from stream_state where partition_id = ? and query_id = ? and key = ?)
 
 -- name: leased
@@ -47,9 +47,9 @@ select exists (
         or exists (select 1 from failures f
                    where f.partition_id = p.id and f.group_id = g.id and f.token is not null and f.due_at > ?3)))
 
--- name: upsert
+-- name: put_state
 insert or replace into stream_state (partition_id, query_id, key, window_end, updated_at, value)
 values (?, ?, ?, ?, ?, ?)
 
--- name: delete
+-- name: delete_state
 delete from stream_state where partition_id = ? and query_id = ? and key = ?

@@ -1,4 +1,4 @@
--- name: lane
+-- name: lane (in claim)
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
     p.queue_id, p.name, p.priority_lead, 0 as open_acks, c.claimed,
@@ -8,17 +8,17 @@ cross join partitions p
 cross join queues q
 where c.partition_id = ? and c.group_id = ? and p.id = c.partition_id and q.id = p.queue_id
 
--- name: save
+-- name: save (in claim)
 update cursors
 set claimed = ?3, ready_at = ?4, failing = ?5, dead = ?6, committed = min(?3,
     coalesce((select min(first_pos) from claims where partition_id = ?1 and group_id = ?2), ?3),
     coalesce((select min(position) from failures where partition_id = ?1 and group_id = ?2 and due_at is not null), ?3))
 where partition_id = ?1 and group_id = ?2
 
--- name: save_front
+-- name: save_front (in claim)
 update cursors set claimed = ?3, ready_at = ?4 where partition_id = ?1 and group_id = ?2
 
--- name: ready
+-- name: ready (in claim)
 select partition_id, max(again)
 from (
     select * from (select partition_id, ready_at as at, 0 as again from cursors where group_id = ?1 and ready_at <= ?2
@@ -33,7 +33,7 @@ from (
 group by partition_id
 order by min(at), partition_id
 
--- name: next_at
+-- name: next_at (in claim)
 select min(at)
 from (
     select min(ready_at) as at from cursors
@@ -44,25 +44,25 @@ from (
     select min(ends_at) from claims where group_id = ?1 and ends_at > ?3 and (?2 is null or partition_id = ?2)
 )
 
--- name: insert
+-- name: insert (in claim)
 -- Rows come as one value, here and below, so that many are one step.
 insert into claims (partition_id, group_id, first_pos, upto, token, ends_at)
 select ?1, ?2, value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3 from json_each(?3)
 
--- name: delete
+-- name: delete (in settle)
 delete from claims where partition_id = ? and group_id = ? and first_pos in (select value from json_each(?))
 
--- name: ran_out
+-- name: ran_out (in take_back)
 select token, first_pos, upto from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
 union all
 select token, position, position + 1 from failures
 where group_id = ?2 and due_at <= ?3 and partition_id = ?1 and token is not null
 order by 2
 
--- name: drop_ran_out
+-- name: drop_ran_out (in take_back)
 delete from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
 
--- name: put_back
+-- name: put_back (in take_back)
 insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone)
 select ?1, ?2, value ->> 0, value ->> 1, value ->> 2, ?3, ?3, value ->> 3, ?4 from json_each(?5) where true
 on conflict do update set attempts = attempts + excluded.attempts, error = excluded.error,
@@ -71,58 +71,58 @@ on conflict do update set attempts = attempts + excluded.attempts, error = exclu
     history = iif(attempts > 0, json_insert(iif(json_array_length(history) >= 9, json_remove(history, '$[0]'), history), '$[#]',
         json_object('at', failed_at, 'error', error)), history)
 
--- name: due
+-- name: due (in claim)
 select position, attempts, alone from failures
 where partition_id = ? and group_id = ? and due_at <= ? and token is null
 order by position
 limit ?
 
--- name: redeliver
+-- name: redeliver (in claim)
 update failures set token = ?, due_at = ? where partition_id = ? and group_id = ? and position = ?
 
--- name: forget
+-- name: forget (in settle)
 delete from failures where partition_id = ? and group_id = ? and position in (select value from json_each(?))
 
--- name: own_skips
+-- name: own_skips (in claim)
 select position from skips where partition_id = ? and position >= ? and position < ? and group_id = ?
 
--- name: skip_ahead
+-- name: skip_ahead (in claim)
 select exists (select 1 from skips where partition_id = ? and position >= ? and group_id in (0, ?))
 
--- name: claims_of
+-- name: claims_of (in settle)
 select first_pos, upto, token, ends_at from claims
 where partition_id = ?1 and group_id = ?2
     and (first_pos < ?4 and upto > ?3 or token in (select unhex(value) from json_each(?5)))
 order by first_pos
 
--- name: redeliveries_of
+-- name: redeliveries_of (in settle)
 select position, token, due_at, attempts from failures
 where partition_id = ?1 and group_id = ?2 and token is not null and token in (select unhex(value) from json_each(?5))
 union
 select position, token, due_at, attempts from failures
 where partition_id = ?1 and group_id = ?2 and position >= ?3 and position < ?4 and due_at is not null
 
--- name: of_lease
+-- name: of_lease (in claimed_lanes)
 select partition_id, first_pos, upto, first_pos, ends_at from claims where group_id = ?1 and ends_at > ?2 and token = ?3
 union all
 select partition_id, position, position + 1, position, due_at from failures
 where group_id = ?1 and due_at > ?2 and token = ?3
 order by 1, 2
 
--- name: renew_claims
+-- name: renew_claims (in renew)
 update claims set ends_at = max(ends_at, ?1)
 where group_id = ?2 and ends_at > ?3 and token = ?4
 returning partition_id, ends_at
 
--- name: renew_redeliveries
+-- name: renew_redeliveries (in renew)
 update failures set due_at = max(due_at, ?1)
 where group_id = ?2 and due_at > ?3 and token = ?4
 returning partition_id, due_at
 
--- name: others
+-- name: others (in freed)
 select max(committed, claimed) from counting where partition_id = ? and group_id <> ?
 
--- name: others_claims
+-- name: others_claims (in freed)
 select c.first_pos, c.upto from claims c join groups g on g.id = c.group_id
 where c.partition_id = ? and c.group_id <> ? and g.counts
 union all
@@ -131,7 +131,7 @@ where f.partition_id = ? and f.group_id <> ? and f.due_at is not null and g.coun
 
 -- Below the front of every group that counts: beyond it all is open anyway.
 
--- name: open_of_queues
+-- name: open_of_queues (in in_flight)
 select x.queue_id, x.id, c.first_pos, min(c.upto, x.front)
 from (
     select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id) as front
@@ -146,7 +146,7 @@ join (
 join groups g on g.id = c.group_id and g.counts
 order by x.id, c.first_pos
 
--- name: open_of_partitions
+-- name: open_of_partitions (in in_flight)
 select x.id, x.id, c.first_pos, min(c.upto, x.front)
 from (
     select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id) as front
@@ -161,8 +161,8 @@ join (
 join groups g on g.id = c.group_id and g.counts
 order by x.id, c.first_pos
 
--- name: holding
+-- name: holding (in release)
 select group_id, first_pos, upto, token, ends_at from claims where partition_id = ?1 and first_pos <= ?2 and upto > ?2
 
--- name: groups_of
+-- name: groups_of (in watermark)
 select group_id from cursors where partition_id = ?

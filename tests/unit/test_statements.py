@@ -1,0 +1,124 @@
+"""Named SQL statements: each is there, is used, and has the same name in both dialects unless it is marked why not."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import fairlane.store
+from fairlane.store.postgres.migrate import functions
+
+STORE = Path(fairlane.store.__file__).parent
+DIALECTS = ("sqlite", "postgres")
+_NAME = re.compile(r"^-- name: (\w+)(?: \((.*)\))?$", re.MULTILINE)
+
+
+@cache
+def named(dialect: str) -> dict[str, dict[str, tuple[str, str]]]:
+    """{family: {statement: (mark, text)}}"""
+    found = {}
+    own = {file.stem: file for file in (STORE / dialect).glob("*.sql")}
+    shared = {file.name.partition(".")[0]: file for file in (STORE / "families").glob(f"*.{dialect}.sql")}
+    for family, file in (own | shared).items():
+        parts = _NAME.split(file.read_text(encoding="utf-8"))
+        if len(parts) > 1:
+            found[family] = dict(zip(parts[1::3], zip(parts[2::3], parts[3::3], strict=True), strict=True))
+    return found
+
+
+class Module:
+    """What a module of a dialect calls the statements of each file."""
+
+    def __init__(self, dialect: str, name: str) -> None:
+        self.tree = ast.parse((STORE / dialect / f"{name}.py").read_text(encoding="utf-8"))
+        self.families: dict[str, str] = {}
+        package = f"fairlane.store.{dialect}."
+        for node in self.tree.body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package):
+                there = module(dialect, (node.module or "").removeprefix(package)).families
+                self.families |= {one.asname or one.name: there[one.name] for one in node.names if one.name in there}
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                called = ast.unparse(node.value.func)
+                if called in ("load", "statements.load") and isinstance(target, ast.Name):
+                    self.families[target.id] = ast.literal_eval(node.value.args[1]).removesuffix(".sql")
+
+    def asked(self) -> Iterator[tuple[str, ast.expr]]:
+        """(family, key) of every look-up of a statement."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) in self.families:
+                yield self.families[ast.unparse(node.value)], node.slice
+
+
+@cache
+def module(dialect: str, name: str) -> Module:
+    return Module(dialect, name)
+
+
+def modules(dialect: str) -> list[Module]:
+    return [module(dialect, file.stem) for file in sorted((STORE / dialect).glob("*.py"))]
+
+
+@cache
+def strings(dialect: str) -> set[str]:
+    """Every string in the dialect's Python, and in what both dialects share."""
+    trees = [one.tree for one in modules(dialect)]
+    trees += [ast.parse(file.read_text(encoding="utf-8")) for file in STORE.glob("*.py")]
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def keys(dialect: str, key: ast.expr, among: set[str]) -> set[str]:
+    """The statements that a look-up may mean: by its name, by one with holes, or by any that is said somewhere."""
+    if isinstance(key, ast.Constant):
+        return {key.value}
+    if isinstance(key, ast.JoinedStr):
+        parts = [re.escape(part.value) if isinstance(part, ast.Constant) else "(.+)" for part in key.values]
+        matches = {name: re.fullmatch("".join(parts), name) for name in among}
+        return {name for name, match in matches.items() if match and set(match.groups()) <= strings(dialect)}
+    return among & strings(dialect)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_statement_is_used_and_every_one_used_is_there(dialect: str) -> None:
+    used = set()
+    for one in modules(dialect):
+        for family, key in one.asked():
+            used |= {f"{family}.{name}" for name in keys(dialect, key, set(named(dialect)[family]))}
+    for file in (STORE / "families").glob("*.py"):
+        used |= set(re.findall(r'"(\w+\.\w+)"', file.read_text(encoding="utf-8")))
+    there = {f"{family}.{name}" for family, names in named(dialect).items() for name in names}
+    assert sorted(there - used) == [], "not used"
+    assert sorted(used - there) == [], "not there"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_statement_has_the_same_name_in_both_dialects_or_is_marked_why_not(dialect: str) -> None:
+    """The marks, behind a name: CONTRIBUTING.md."""
+    [other] = set(DIALECTS) - {dialect}
+    elsewhere = {name for names in named(other).values() for name in names}
+    if other == "postgres":
+        elsewhere |= set(re.findall(r"FUNCTION fairlane\.(\w+)\(", "".join(functions())))
+    wrong = []
+    for family, names in named(dialect).items():
+        alone = (STORE / dialect / f"{family}.sql").exists() and not (STORE / other / f"{family}.sql").exists()
+        if alone and (STORE / dialect / f"{family}.sql").read_text(encoding="utf-8").startswith("-- Only here: "):
+            continue
+        for name, (mark, text) in names.items():
+            if name in named(other).get(family, {}):
+                right = not mark
+            elif mark == "lock":
+                right = re.search(r"\bFOR (NO KEY )?(UPDATE|SHARE)\b", text) is not None
+            elif mark == "steps":
+                right = dialect == "postgres" and re.search(r"\bfairlane\.\w+\(", text) is not None
+            else:
+                kind, _, where = (mark or "").partition(" ")
+                right = (kind == "in" and where in elsewhere) or (mark or "").startswith("only here: ")
+            if not right:
+                wrong.append((family, name, mark))
+    assert wrong == []
