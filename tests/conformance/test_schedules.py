@@ -136,7 +136,7 @@ async def test_a_tick_is_pushed_with_the_step_to_the_next_or_not_at_all(harness:
     assert schedule.next_at is not None
     step = Advance(tenant=DEFAULT_TENANT, name=name, before="another", revision="r", next_at=schedule.next_at + 1)
     with pytest.raises(Conflict):
-        await harness.store.schedules.transact(step, [], [])
+        await harness.store.schedules.commit(step, [], [])
     assert await harness.store.schedules.get(DEFAULT_TENANT, name) == schedule
     await harness.broker.configure(queue, max_size=1)
     await harness.broker.push(queue, {"tick": "first"})

@@ -152,7 +152,7 @@ class Schedules:
             await self._store.schedules.advance(advance)
             return 0
         items = self._admit(schedule.tenant, pushes)
-        await self._transactor.transact(schedule.tenant, items, commit=partial(self._store.schedules.transact, advance))
+        await self._transactor.transact(schedule.tenant, items, commit=partial(self._store.schedules.commit, advance))
         return len(items)
 
 

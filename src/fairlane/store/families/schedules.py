@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.errors import Conflict
 from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
-from fairlane.store.families.port import Port, Row, Transaction, Value, as_json
+from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
 from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 _decode = msgspec.json.Decoder(ScheduleOptions).decode
@@ -53,7 +53,7 @@ class Schedules:
         """Let it wait for its next tick; False and nothing done if it has another revision by now."""
         return bool(await self._port.write("schedules.advance", **msgspec.structs.asdict(step)))
 
-    async def transact(
+    async def commit(
         self, step: Advance, acks: Sequence[LaneAck], slices: Sequence[Slice]
     ) -> tuple[List[AckResult], List[PushResult]]:
         """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the schedule
@@ -75,12 +75,5 @@ def _one(found: List[Row]) -> Schedule | None:
 
 
 def _schedule(row: Row) -> Schedule:
-    tenant, name, options, revision, next_at, paused_at = row
-    return Schedule(
-        tenant=tenant,
-        name=name,
-        options=_decode(options),
-        revision=revision,
-        next_at=next_at,
-        paused_at=paused_at,
-    )
+    tenant, name, options, *rest = row
+    return struct(Schedule, (tenant, name, _decode(options), *rest))

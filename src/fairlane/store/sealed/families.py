@@ -20,8 +20,6 @@ from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
 from fairlane.store import base, scheduled, streams
 from fairlane.store.families.effects import Effects
-from fairlane.store.families.schedules import Schedules
-from fairlane.store.families.sources import Sources
 from fairlane.store.families.traces import Traces
 from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
 from fairlane.store.values import (
@@ -255,23 +253,10 @@ def _state(query_id: UUID, key: str) -> str:
     return f"state {query_id} {key}"
 
 
-class SealedSchedules(Over):
-    _family: Schedules
+class SealedSteps(Over):
+    """Schedules and sources: what they push is sealed. Of a source's records nothing is stored but keys and hashes."""
 
-    async def transact(
-        self, step: Advance, acks: Sequence[LaneAck], slices: Sequence[Slice]
-    ) -> tuple[List[AckResult], List[PushResult]]:
-        return await self._family.transact(step, acks, await self._sealed(slices))
-
-
-class SealedSources(Over):
-    """Of records nothing is kept but keys and hashes; what they say is in the messages alone."""
-
-    _family: Sources
-
-    async def commit(
-        self, step: SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice]
-    ) -> tuple[List[AckResult], List[PushResult]]:
+    async def commit(self, step: Advance | SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice]) -> Any:
         return await self._family.commit(step, acks, await self._sealed(slices))
 
 

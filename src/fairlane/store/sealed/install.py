@@ -11,8 +11,7 @@ from fairlane.store.sealed.families import (
     SealedGroups,
     SealedMessages,
     SealedScheduled,
-    SealedSchedules,
-    SealedSources,
+    SealedSteps,
     SealedStreams,
     SealedTraces,
 )
@@ -33,8 +32,8 @@ async def install(store: Store, keyring: Keyring | None) -> None:
     opened.traces = SealedTraces(store.traces, vault, store)
     opened.operations = SealedOperations(store.operations, vault, store)
     opened.scheduled = SealedScheduled(store.scheduled, vault, store)
-    opened.schedules = SealedSchedules(store.schedules, vault, store)
+    opened.schedules = SealedSteps(store.schedules, vault, store)
     opened.effects = SealedEffects(store.effects, vault, store)
-    opened.sources = SealedSources(store.sources, vault, store)
+    opened.sources = SealedSteps(store.sources, vault, store)
     opened.streams = SealedStreams(store.streams, vault, store)
     await vault.rewrap()

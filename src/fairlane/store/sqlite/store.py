@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
-from fairlane.store import base, browse, operations, scheduled, statistics, streams, upkeep
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
@@ -25,7 +24,7 @@ from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.pauses import Pauses
-from fairlane.store.sqlite.port import Port, Transaction
+from fairlane.store.sqlite.port import Port
 from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.rows import rows
@@ -39,36 +38,16 @@ class SqliteStore:
     """Open for one process at a time. A second opener of the same file gets StoreUnavailable."""
 
     kind = "sqlite"
-    queues: base.Queues
-    messages: base.Messages
-    groups: base.Groups
-    dead_letters: base.DeadLetters
-    browse: browse.Browse
-    statistics: statistics.Statistics
-    traces: Traces
-    streams: streams.Streams
-    flags: Flags
-    operations: operations.Operations
-    pauses: upkeep.Pauses
-    leadership: Leadership
-    retention: upkeep.Retention
-    keys: Keys
-    scheduled: scheduled.ScheduledMessages
-    schedules: Schedules
-    workers: Workers
-    sources: Sources
-    effects: Effects
-    specs: Specs[Transaction]
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        queues, browse, port = Queues(database), Browse(database), Port(database)
-        self._purging = asyncio.create_task(_tidy(queues, browse), name="fairlane-purge")
-        self.queues = queues
-        self.browse = browse
+        port = Port(database)
+        self.queues = Queues(database)
+        self.browse = Browse(database)
+        self._purging = asyncio.create_task(_tidy(self.queues, self.browse), name="fairlane-purge")
         self.messages = Messages(database)
         self.groups = Groups(database)
-        self.dead_letters = DeadLetters(database, queues)
+        self.dead_letters = DeadLetters(database, self.queues)
         self.statistics = Statistics(database)
         self.traces = Traces(port)
         self.streams = Streams(database)
@@ -76,7 +55,7 @@ class SqliteStore:
         self.operations = Operations(database)
         self.pauses = Pauses(database)
         self.leadership = Leadership(port)
-        self.retention = Retention(database, browse)
+        self.retention = Retention(database, self.browse)
         self.keys = Keys(port)
         self.vault: Vault | None = None
         self.scheduled = ScheduledMessages(database)
@@ -84,7 +63,7 @@ class SqliteStore:
         self.workers = Workers(port)
         self.sources = Sources(port)
         self.effects = Effects(port)
-        self.specs = Specs(port, queues)
+        self.specs = Specs(port, self.queues)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:
