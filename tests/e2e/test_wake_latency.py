@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.conftest import StartBroker, connected
 from tests.http.wire import Wire
+from tests.metrics import sample, samples
 
 ROUNDS = 40
 SERIES_MAX = 3
@@ -24,8 +25,7 @@ async def waiting(wire: Wire) -> None:
     """Return when a poll waits at this broker."""
     async with asyncio.timeout(10):
         while True:
-            text = (await wire.get("/metrics")).body.decode()
-            if "fairlane_polls_waiting 1" in text.splitlines():
+            if samples((await wire.get("/metrics")).body)[sample("polls_waiting")] == 1:
                 return
             await asyncio.sleep(0.002)
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.broker_process import BrokerProcess
 from tests.e2e.conftest import StartBroker, connected
+from tests.metrics import sample, samples
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -82,17 +83,15 @@ async def test_one_scrape_shows_all_workers_and_says_whose_is_what(start: StartB
                 assert answer.status in (201, 202)
             pushed += 1
             async with session.get(f"{broker.url}/metrics") as answer:
-                text = await answer.text()
-            lines = [line for line in text.splitlines() if line.startswith("fairlane_operations_total{")]
-            counts = [int(line.split()[-1]) for line in lines if 'op="push"' in line]
-            assert (len(counts), sum(counts)) == (2, pushed)
+                found = samples(await answer.text())
+            both = [sample("operations_total", op="push", worker=worker) for worker in "01"]
+            counts = [found[one] for one in both]
+            assert sum(counts) == pushed
             if all(counts):
                 break
-    samples = [line for line in text.splitlines() if not line.startswith("#")]
-    assert len(samples) == len({line.rpartition(" ")[0] for line in samples})
-    for sample in ("process_up", "uptime_seconds", "store_connections"):
-        for worker in "01":
-            assert any(line.startswith(f'fairlane_{sample}{{worker="{worker}"') for line in samples)
-    alone = {line.partition(" ")[0] for line in samples if "worker=" not in line}
-    assert alone >= {"fairlane_store_up", "fairlane_journal_messages", "fairlane_operation_queue_depth"}
-    assert 'fairlane_queue_partitions{queue="q"} 1' in samples
+    for worker in "01":
+        assert found[sample("process_up", worker=worker)] == 1
+        assert found[sample("uptime_seconds", worker=worker)] > 0
+        assert sample("store_connections", worker=worker, state="idle") in found
+    assert {sample("store_up"), sample("journal_messages"), sample("operation_queue_depth")} <= set(found)
+    assert found[sample("queue_partitions", queue="q")] == 1

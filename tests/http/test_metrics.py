@@ -5,26 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from tests.http.wire import Wire
+from tests.metrics import Named, sample, samples
 
 
-async def samples(wire: Wire) -> dict[str, float]:
-    """By name and labels."""
+async def scrape(wire: Wire) -> dict[Named, float]:
     answer = await wire.get("/metrics")
     assert answer.status == 200
-    lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+    return samples(answer.body)
 
 
-def labels(**given: str) -> str:
-    escaped = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in given.items()}
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"
-
-
-async def soon(wire: Wire, expected: dict[str, float]) -> dict[str, float]:
+async def soon(wire: Wire, expected: dict[Named, float]) -> dict[Named, float]:
     """The samples once these are as expected: where counting is dear, a count serves for some seconds."""
     async with asyncio.timeout(30):
         while True:
-            found = await samples(wire)
+            found = await scrape(wire)
             if all(found.get(name) == value for name, value in expected.items()):
                 return found
             await asyncio.sleep(0.05)
@@ -32,23 +26,23 @@ async def soon(wire: Wire, expected: dict[str, float]) -> dict[str, float]:
 
 async def test_age_lag_and_leases_of_groups_are_told(wire: Wire) -> None:
     queue, idle = wire.name(), wire.name()
-    group, oldest = labels(queue=queue, group="g"), f"fairlane_queue_oldest_seconds{labels(queue=queue)}"
+    group, oldest = {"queue": queue, "group": "g"}, sample("queue_oldest_seconds", queue=queue)
     await wire.configure(idle)
     await wire.push(queue, 1, 2, 3, partition="a")
     await wire.push(queue, 4, partition="b")
-    found = await soon(wire, {f"fairlane_queue_oldest_seconds{labels(queue=idle)}": 0})
+    found = await soon(wire, {sample("queue_oldest_seconds", queue=idle): 0})
     assert found[oldest] > 0, "of a queue that nobody reads as well"
     taken = await wire.pop(queue, consumerGroup="g", partitions=1)
-    held = {f"fairlane_group_leases{group}": 1, f"fairlane_group_leased_messages{group}": len(taken)}
-    found = await soon(wire, {f"fairlane_group_lag{group}": 4, **held})
-    assert found[f"fairlane_group_lag_seconds{group}"] > 0
+    held = {sample("group_leases", **group): 1, sample("group_leased_messages", **group): len(taken)}
+    found = await soon(wire, {sample("group_lag", **group): 4, **held})
+    assert found[sample("group_lag_seconds", **group)] > 0
     assert found[oldest] > 0
     await wire.ack(taken)
     await wire.ack(await wire.pop(queue, consumerGroup="g", partitions=1))
-    names = [f"fairlane_group_{name}{group}" for name in ("lag", "lag_seconds", "leases", "leased_messages")]
+    names = [sample(f"group_{name}", **group) for name in ("lag", "lag_seconds", "leases", "leased_messages")]
     found = await soon(wire, dict.fromkeys([*names, oldest], 0))
-    assert found["fairlane_store_up"] == 1
-    assert found["fairlane_store_metrics_age_seconds"] >= 0
+    assert found[sample("store_up")] == 1
+    assert found[sample("store_metrics_age_seconds")] >= 0
 
 
 async def test_redeliveries_dead_letters_and_time_in_queue_are_counted(wire: Wire) -> None:
@@ -58,12 +52,12 @@ async def test_redeliveries_dead_letters_and_time_in_queue_are_counted(wire: Wir
     await wire.ack(await wire.pop(queue, batch=1), "failed", error="no")
     await wire.ack(await wire.pop(queue, batch=1), "failed", error="again")
     await wire.ack(await wire.pop(queue, batch=1), "dlq", error="never")
-    found = await samples(wire)
-    assert (found["fairlane_redeliveries_total"], found["fairlane_messages_dead_lettered_total"]) == (1, 2)
-    assert found["fairlane_time_in_queue_seconds_count"] == 3
-    assert found['fairlane_time_in_queue_seconds_bucket{le="+Inf"}'] == 3
-    assert found["fairlane_time_in_queue_seconds_sum"] > 0
-    assert found["fairlane_lease_expiries_total"] == 0
+    found = await scrape(wire)
+    assert (found[sample("redeliveries_total")], found[sample("messages_dead_lettered_total")]) == (1, 2)
+    assert found[sample("time_in_queue_seconds_count")] == 3
+    assert found[sample("time_in_queue_seconds_bucket", le="+Inf")] == 3
+    assert found[sample("time_in_queue_seconds_sum")] > 0
+    assert found[sample("lease_expiries_total")] == 0
 
 
 async def test_leases_that_ran_out_are_counted(wire: Wire) -> None:
@@ -71,14 +65,14 @@ async def test_leases_that_ran_out_are_counted(wire: Wire) -> None:
     await wire.push(queue, 1)
     await wire.pop(queue, leaseSeconds=1)
     assert await wire.pop(queue, wait="true", timeout=20_000)
-    assert (await samples(wire))["fairlane_lease_expiries_total"] == 1
+    assert (await scrape(wire))[sample("lease_expiries_total")] == 1
 
 
 async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
     await wire.push(wire.name(), 1)
-    assert (await samples(wire))["fairlane_store_up"] == 1
+    assert (await scrape(wire))[sample("store_up")] == 1
     await wire.app.engine.store.close()
-    found = await samples(wire)
-    assert found["fairlane_store_up"] == 0
-    assert found['fairlane_operations_total{op="push"}'] == 1
-    assert not [name for name in found if name.startswith(("fairlane_queue_", "fairlane_group_"))]
+    found = await scrape(wire)
+    assert found[sample("store_up")] == 0
+    assert found[sample("operations_total", op="push")] == 1
+    assert not [name for name, _ in found if name.startswith(("fairlane_queue_", "fairlane_group_"))]

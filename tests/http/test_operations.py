@@ -9,6 +9,7 @@ from fairlane import Client
 from fairlane.engine.admission import Limit
 from tests.conformance.backends import until
 from tests.http.wire import Wire
+from tests.metrics import sample, samples
 
 
 def make_busy(wire: Wire, *, push: int = 10_000) -> None:
@@ -90,8 +91,7 @@ async def test_stats_count_operations_and_name_the_deepest_lanes(wire: Wire) -> 
     assert 0 <= found["systemHealth"]["poolUtilization"] <= 1
     [lane] = [one for one in found["lanes"] if one["queue"] == queue]
     assert (lane["partition"], lane["depth"], lane["consumerGroup"]) == ("Default", 2, None)
-    metrics = (await wire.get("/metrics/prometheus")).body.decode()
-    assert "fairlane_operation_queue_depth" in metrics
+    assert sample("operation_queue_depth") in samples((await wire.get("/metrics/prometheus")).body)
     discarded = (await wire.post(f"/api/v1/operations/{deep['operationId']}/discard")).ok()
     assert discarded["status"] == "discarded"
     again = await wire.post(f"/api/v1/operations/{deep['operationId']}/discard")
@@ -147,9 +147,7 @@ async def test_failed_operations_are_found_page_by_page_and_counted(wire: Wire) 
     assert ([one["id"] for one in rest["operations"]], rest["cursor"]) == (ids[2:], None)
     assert await listed(wire, status="completed", queue=queue) == []
     assert await listed(wire, queue=queue) == ids
-    text = (await wire.get("/metrics")).body.decode()
-    [line] = [line for line in text.splitlines() if line.startswith("fairlane_operations_failed ")]
-    assert int(line.split()[1]) >= 3
+    assert samples((await wire.get("/metrics")).body)[sample("operations_failed")] >= 3
     for query in ({"status": "odd"}, {"cursor": "nowhere"}, {"limit": 0}):
         (await wire.get("/api/v1/operations", **query)).refused(400)
 

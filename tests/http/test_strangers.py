@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from tests.broker_process import BrokerProcess, broker_process
+from tests.metrics import samples
 
 MIB = 1024 * 1024
 BUDGET = 64 * MIB
@@ -117,9 +118,7 @@ def unharmed(broker: BrokerProcess, *, mib_max: float) -> Iterator[None]:
 
 def connections(broker: BrokerProcess) -> int:
     _, text = ask(broker, "GET", "/metrics")
-    found = re.search(rb"^fairlane_http_connections(?:\{[^}]*\})? (\d+)", text, re.MULTILINE)
-    assert found is not None, text[:2000]
-    return int(found[1])
+    return int(next(value for (name, _), value in samples(text).items() if name == "fairlane_http_connections"))
 
 
 class Stranger:

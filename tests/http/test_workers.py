@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.http.wire import Wire
+from tests.metrics import sample, samples
 
 
 async def test_a_worker_tells_of_itself_is_listed_and_leaves(wire: Wire) -> None:
@@ -21,12 +22,11 @@ async def test_a_worker_tells_of_itself_is_listed_and_leaves(wire: Wire) -> None
     [found] = [one for one in (await wire.get("/api/v1/workers")).ok()["workers"] if one["id"] == id]
     assert found.pop("seenAt")
     assert found == {"id": id, **body}
-    metrics = (await wire.get("/metrics")).body.decode()
-    labels = 'app="shop",host="here",pid="7",queue="orders",group="billing"'
-    for sample in ("concurrency", "in_hand", "handled_total", "failed_total"):
-        figure = {"concurrency": 8, "in_hand": 1, "handled_total": 5, "failed_total": 0}[sample]
-        assert f"fairlane_worker_{sample}{{{labels}}} {figure}\n" in metrics
-    assert 'fairlane_workers{app="shop"} 1\n' in metrics
+    metrics = samples((await wire.get("/metrics")).body)
+    labels = {"app": "shop", "host": "here", "pid": "7", "queue": "orders", "group": "billing"}
+    for name, figure in {"concurrency": 8, "in_hand": 1, "handled_total": 5, "failed_total": 0}.items():
+        assert metrics[sample(f"worker_{name}", **labels)] == figure
+    assert metrics[sample("workers", app="shop")] == 1
     assert (await wire.delete("/api/v1/workers", id)).ok() == {"id": id, "left": True}
     assert (await wire.delete("/api/v1/workers", id)).ok() == {"id": id, "left": False}
     assert id not in [one["id"] for one in (await wire.get("/api/v1/workers")).ok()["workers"]]

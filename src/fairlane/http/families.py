@@ -1,85 +1,75 @@
-"""Families of metrics: collected by each process, put together, and written in the text format of Prometheus."""
+"""Families of metrics: collected by each process, put together, and written by prometheus-client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator
 
-import msgspec
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client import Metric, generate_latest
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+__all__ = ["CONTENT_TYPE", "Families", "Flat", "Histogram"]
 
-Labels = Mapping[str, str]
+Labels = dict[str, str]
 Histogram = tuple[list[tuple[float, int]], int, float]
 """(bound, how many are not above it), how many there are, and their sum."""
+Flat = tuple[str, str, str, list[tuple[str, Labels, int | float]]]
+"""Name, help, kind and samples of a family, as one process sends it to another."""
 
 
-class Sample(msgspec.Struct, array_like=True):
-    suffix: str
-    """Of the name, in a histogram."""
-    labels: dict[str, str]
-    value: int | float
-
-
-class Family(msgspec.Struct, array_like=True):
-    name: str
-    kind: str
-    help: str
-    samples: list[Sample]
-
-
-class Families:
-    """Collects families, in the order in which they are told."""
+class Families(Collector):
+    """Collects families, in the order in which they come."""
 
     def __init__(self) -> None:
-        self.found: list[Family] = []
+        self._found: dict[str, Metric] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._found.values())
 
     def family(self, name: str, kind: str, help: str, samples: Iterable[tuple[Labels, float]]) -> None:
-        self.found.append(Family(name, kind, help, [Sample("", dict(labels), value) for labels, value in samples]))
+        name = f"fairlane_{name}"
+        self._samples(name, help, kind).extend([Sample(name, labels, value) for labels, value in samples])
 
     def one(self, name: str, kind: str, help: str, value: float) -> None:
         self.family(name, kind, help, [({}, value)])
 
     def histogram(self, name: str, help: str, series: Iterable[tuple[Labels, Histogram]]) -> None:
-        samples: list[Sample] = []
+        name = f"fairlane_{name}"
+        samples = self._samples(name, help, "histogram")
         for labels, (found, count, total) in series:
             for bound, below in [*found, (float("inf"), count)]:
                 text = "+Inf" if bound == float("inf") else repr(bound)
-                samples.append(Sample("_bucket", {**labels, "le": text}, below))
-            samples.append(Sample("_sum", dict(labels), total))
-            samples.append(Sample("_count", dict(labels), count))
-        self.found.append(Family(name, "histogram", help, samples))
+                samples.append(Sample(f"{name}_bucket", {**labels, "le": text}, below))
+            samples += [Sample(f"{name}_sum", labels, total), Sample(f"{name}_count", labels, count)]
 
+    def add(self, families: Iterable[Flat], labels: Labels) -> None:
+        """What another process counted, each sample with these labels too."""
+        for name, help, kind, samples in families:
+            self._samples(name, help, kind).extend(
+                [Sample(one, {**labels, **own}, value) for one, own, value in samples]
+            )
 
-def together(processes: Mapping[int, Iterable[Family]]) -> list[Family]:
-    """The families of several processes, each sample labelled with the number of its own: so a process that begins
-    anew is a counter that does."""
-    merged: dict[str, Family] = {}
-    for number, families in processes.items():
-        for family in families:
-            known = merged.setdefault(family.name, Family(family.name, family.kind, family.help, []))
-            known.samples += [
-                Sample(one.suffix, {"worker": str(number), **one.labels}, one.value) for one in family.samples
-            ]
-    return list(merged.values())
+    def flat(self) -> list[Flat]:
+        return [
+            (each.name, each.documentation, each.type, [(one.name, one.labels, one.value) for one in each.samples])
+            for each in self.collect()
+        ]
 
+    def text(self) -> bytes:
+        return generate_latest(self)
 
-def written(families: Iterable[Family]) -> bytes:
-    lines: list[str] = []
-    for family in families:
-        name = f"fairlane_{family.name}"
-        lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
-        lines += [f"{name}{one.suffix}{_labels(one.labels)} {_number(one.value)}" for one in family.samples]
-    return ("\n".join(lines) + "\n").encode()
+    async def written(self) -> bytes:
+        """The text, with a pause after each family: a thousand queues take ten milliseconds."""
+        parts = []
+        for name, metric in self._found.items():
+            one = Families()
+            one._found[name] = metric
+            parts.append(one.text())
+            await asyncio.sleep(0)
+        return b"".join(parts)
 
-
-def _labels(labels: Labels) -> str:
-    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{inside}}}" if inside else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
+    def _samples(self, name: str, help: str, kind: str) -> list[Sample]:
+        name = name.removesuffix("_total")  # which a counter gets again when it is written
+        return self._found.setdefault(name, Metric(name, help, kind)).samples

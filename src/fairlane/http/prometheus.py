@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.http.families import Families, Family, Histogram, together, written
+from fairlane.http.families import Families, Flat, Histogram
 from fairlane.http.routes.status import journal_status
 from fairlane.telemetry import VerbStats, cpu_seconds, resident_bytes
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Snapshot(msgspec.Struct, array_like=True):
     """What one process counts."""
 
-    process: list[Family]
-    journal: list[Family]
+    process: list[Flat]
+    journal: list[Flat]
     """Of the journal that all processes share, by the one that keeps it."""
 
 
@@ -27,36 +27,33 @@ _decode = msgspec.json.Decoder(Snapshot).decode
 
 def snapshot(app: App) -> Snapshot:
     process, journal = Families(), Families()
-    _process(process, app)
-    _verbs(process, app)
-    _load(process, app)
-    _messages(process, app)
-    _hooks(process, app)
-    _commands(process, app)
+    _counted(process, app)
     _journal(journal, app)
-    return Snapshot(process.found, journal.found)
+    return Snapshot(process.flat(), journal.flat())
 
 
 async def exposition(app: App) -> bytes:
     """Always an answer: what the store does not say is left out, and so is a process that does not answer."""
-    stored = await app.store_metrics.families()
+    stored = await app.store_metrics.text()
     out = Families()
     out.one("store_up", "gauge", "1 while the store answers, 0 while it does not.", int(stored is not None))
-    mine = snapshot(app)
     if app.siblings is None:
-        return written([*out.found, *mine.process, *mine.journal, *(stored or [])])
+        _counted(out, app)
+        _journal(out, app)
+        return out.text() + (stored or b"")
     answers = await app.siblings.ask()
     found = {number: read for number, answer in answers.items() if (read := _read(answer)) is not None}
-    found[app.siblings.number] = mine
+    found[app.siblings.number] = snapshot(app)
     out.family(
         "process_up",
         "gauge",
         "1 for each process of this broker that answers.",
         [({"worker": str(number)}, int(number in found)) for number in sorted({*answers, *found})],
     )
-    processes = together({number: found[number].process for number in sorted(found)})
-    journal = next((one.journal for one in found.values() if one.journal), [])
-    return written([*out.found, *processes, *journal, *(stored or [])])
+    for number in sorted(found):  # labelled, so that a process which begins anew is a counter that does
+        out.add(found[number].process, {"worker": str(number)})
+    out.add(next((one.journal for one in found.values() if one.journal), []), {})
+    return out.text() + (stored or b"")
 
 
 def _read(answer: bytes | None) -> Snapshot | None:
@@ -64,6 +61,15 @@ def _read(answer: bytes | None) -> Snapshot | None:
         return None if answer is None else _decode(answer)
     except msgspec.MsgspecError:  # cut off, or a process of another version
         return None
+
+
+def _counted(out: Families, app: App) -> None:
+    _process(out, app)
+    _verbs(out, app)
+    _load(out, app)
+    _messages(out, app)
+    _hooks(out, app)
+    _commands(out, app)
 
 
 def _process(out: Families, app: App) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlane.engine.census import serves_until
 from fairlane.errors import FairlaneError
-from fairlane.http.families import Families, Family
+from fairlane.http.families import Families
 from fairlane.http.routes.workers import ALIVE_SECONDS
 from fairlane.http.wire_queues import counts_out
 from fairlane.http.wire_workers import worker_out
@@ -32,10 +32,10 @@ class StoreMetrics:
     def __init__(self, app: App) -> None:
         self._app = app
         self._counting: asyncio.Task[None] | None = None
-        self._last: list[Family] = []
+        self._last = b""
         self._counted_at = self._serves_until = 0.0
 
-    async def families(self) -> list[Family] | None:
+    async def text(self) -> bytes | None:
         """None while the store does not answer."""
         if not await self._app.healthy():
             return None
@@ -53,7 +53,7 @@ class StoreMetrics:
         out = Families()
         age = time.monotonic() - self._counted_at
         out.one("store_metrics_age_seconds", "gauge", "Since what follows was counted in the store.", age)
-        return [*out.found, *self._last]
+        return out.text() + self._last
 
     async def _count(self) -> None:
         out = Families()
@@ -61,7 +61,7 @@ class StoreMetrics:
         await _operations(out, self._app)
         await _queues(out, self._app)
         await _workers(out, self._app)
-        self._last, self._counted_at, self._serves_until = out.found, began, serves_until(began)
+        self._last, self._counted_at, self._serves_until = await out.written(), began, serves_until(began)
 
 
 async def _operations(out: Families, app: App) -> None:
