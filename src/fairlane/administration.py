@@ -1,4 +1,4 @@
-"""What a broker is told about its queues and asked about them: options, groups, pauses, dead letters."""
+"""Administration of queues: options, groups, pauses, dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ANY = DeadFilter()
 
 
 class Administration:
-    """The half of a broker that hands over no messages."""
+    """The verbs of a broker that deliver no messages."""
 
     store: Store
     engine: Engine

@@ -1,4 +1,4 @@
-"""The client for programs without an event loop: the same verbs, each returning when it is done.
+"""The blocking client, for programs without an event loop: the same verbs, each returning when it is done.
 
     with Client("http://127.0.0.1:6632") as client:
         client.push("orders", {"total": 42}, partition="customer-7")

@@ -1,4 +1,4 @@
-"""Fairlane as a library: a broker in your process, on a file or a PostgreSQL URL."""
+"""The broker as a library: a broker in your process, on a file or a PostgreSQL URL."""
 
 from __future__ import annotations
 

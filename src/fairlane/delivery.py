@@ -1,4 +1,4 @@
-"""What a pop gives a consumer in the same process."""
+"""Deliveries and batches, as a pop gives them to a consumer in the same process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.model.segment import closed
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """Where some deliveries come from."""
+    """The lane of some deliveries."""
 
     queue: str
     group: str
@@ -29,7 +29,7 @@ _NOWHERE = Lane("", "", None, "", PartitionId(0, 0))
 
 
 class Delivery(msgspec.Struct, rename="camel", gc=False):
-    """One message in a consumer's hands. `data` is the producer's bytes; `json()` decodes them."""
+    """A message as a pop delivered it. `data` is the producer's bytes; `json()` decodes them."""
 
     id: str
     transaction_id: str
@@ -72,7 +72,7 @@ _decode = msgspec.json.Decoder(list[Delivery]).decode
 
 
 class Batch(Sequence[Delivery]):
-    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack.
+    """A batch: the messages of one pop, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack.
 
     The messages are decoded when the first of them is looked at: counting and acking them needs none of that."""
 

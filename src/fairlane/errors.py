@@ -1,4 +1,4 @@
-"""Every error Fairlane raises on purpose.
+"""The error tree: every error that Fairlane raises on purpose.
 
     FairlaneError
     |- InvalidRequest       the caller's fault, never retry
@@ -47,7 +47,8 @@ class InvalidRequest(FairlaneError):
 
 
 class SpecError(InvalidRequest):
-    """`line` and `column` count from 1; `excerpt` shows the line with a mark beneath the place; `hint` helps."""
+    """An error of a spec: `line` and `column` count from 1; `excerpt` shows the line with a mark beneath the place;
+    `hint` helps."""
 
     code = "spec_error"
 
@@ -70,7 +71,8 @@ class SpecError(InvalidRequest):
 
 
 class PayloadInvalid(InvalidRequest):
-    """`path` is what is wrong in the message, like `payload.incident.urgency`; empty if it is the whole."""
+    """A payload that does not fit: `path` is what is wrong in the message, like `payload.incident.urgency`; empty if it
+    is the whole."""
 
     code = "payload_invalid"
 
@@ -115,7 +117,7 @@ class ConsentNeeded(Conflict):
 
 
 class TransactionRefused(Conflict):
-    """`index` is the operation that was refused; every operation was rolled back."""
+    """A refused transaction: `index` is the step that was refused; every step was rolled back."""
 
     code = "transaction_refused"
 
@@ -135,7 +137,7 @@ class OperationFailed(Conflict):
 
 
 class CommandFailed(FairlaneError):
-    """`retry_after` is how many seconds whoever was called asked for, if it did."""
+    """A failed command: `retry_after` is how many seconds whoever was called asked for, if it did."""
 
     code = "command_failed"
 

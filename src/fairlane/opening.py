@@ -1,4 +1,4 @@
-"""Opening what a broker stands on: the store that a URL names, and the journal of a directory."""
+"""Opening of a broker's parts: the store that a URL names, and the journal of a directory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], j
             raise
         if isinstance(error, StoreRefused) and not journal.state().bytes:
             raise
-        log.error("starting without the database: %s", error)
+        log.error("store unavailable, starting without it: %s", error)
         why = str(error)
     return cast(Store, LateStore("postgresql", lambda: open_store(url, clock=clock, **options), why))
 

@@ -1,4 +1,5 @@
-"""Imported first by what needs the libraries of the `server` extra: who has a base install is told how to get them."""
+"""The check for the `server` extra, imported first by what needs its libraries: who has a base install is told how to
+get them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of what the broker does, since it started. Kept in memory; `http` shows them.
+"""Telemetry: counters of what the broker does, since it started. Kept in memory; `http` shows them.
 
 Recording must cost less than a microsecond a request: it adds to plain numbers, and what takes thought
 (percentiles, series) is left to whoever asks.
@@ -69,7 +69,7 @@ def upper_bound(bucket: int) -> float:
 
 
 class CommandCounts:
-    """What the broker did of one command: how it ended, and how long it took where it was done."""
+    """Counts of one command: how it ended, and how long it took where it was done."""
 
     __slots__ = ("dead", "done", "failed")
 
@@ -88,7 +88,7 @@ class CommandCounts:
 
 
 class QueueCounts:
-    """What happened to one queue in one minute."""
+    """Counts of one queue in one minute."""
 
     __slots__ = ("acks", "dead", "failed", "lag_max_ms", "lag_ms", "popped", "pops", "pops_empty", "pushed", "pushes")
 
@@ -106,7 +106,7 @@ class Tally(NamedTuple):
 
 
 class Minute:
-    """What happened in one minute, by verb and by queue."""
+    """A minute of telemetry: what happened in it, by verb and by queue."""
 
     __slots__ = ("at", "base", "cpu_seconds", "queues", "resident_bytes", "verbs")
 

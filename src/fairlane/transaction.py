@@ -1,4 +1,4 @@
-"""What a program says becomes checked values: messages to push, acks, and transactions of both."""
+"""Steps of a transaction as checked values: messages to push, acks, and transactions of both."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ async def test_a_missing_secret_lets_messages_wait_and_others_go_on(
         assert (await broker.pop("Bills", wait=5))[0].json() == {"id": 8}
         await service.renew()
     assert [record.message for record in caplog.records].count(
-        "messages of queue 'Orders' wait, for Bill cannot be carried out: the environment variable SHOP_SECRET is not "
-        "set where the broker runs, and a spec names it for a secret; set it there and start the broker again"
+        "cannot run commands of queue 'Orders', Bill cannot be carried out: the environment variable SHOP_SECRET is "
+        "not set where the broker runs, and a spec names it for a secret; set it there and start the broker again"
     ) == 1
     [left] = await broker.pop("Orders", group=COMMANDS)
     assert left.attempts == 0

@@ -36,7 +36,7 @@ async def test_a_service_that_failed_begins_again_and_says_so(
     counting.start()
     async with asyncio.timeout(60):
         await counting.went_on.wait()
-    assert caplog.text.count("counting failed in a way nobody foresaw; it begins again in") == 2
+    assert caplog.text.count("unexpected error in counting; it starts again in") == 2
     assert "ZeroDivisionError" in caplog.text
     await counting.stop()  # it went on, and its end is like any other
 

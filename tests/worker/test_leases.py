@@ -104,7 +104,7 @@ async def test_a_lost_lease_cancels_the_handler_and_says_so(
         await until(plain_told.is_set)
         await until_drained(client, queue)
         worker.stop()
-    assert "was lost" in caplog.text
+    assert "lost lease" in caplog.text
 
 
 async def test_no_more_is_in_hand_than_the_concurrency(client: Client, queue: str, running: Running) -> None:
@@ -137,7 +137,7 @@ async def test_a_broker_that_cannot_be_reached_is_waited_for(
 
     with caplog.at_level(logging.WARNING):
         async with running(app, server="http://127.0.0.1:9"):
-            await until(lambda: "trying again in" in caplog.text)
+            await until(lambda: "retrying in" in caplog.text)
 
 
 async def test_a_worker_is_listed_with_its_queues_while_it_lives(client: Client, queue: str, running: Running) -> None:

@@ -1,4 +1,4 @@
-"""What a handler's parameters are given, from their annotations."""
+"""Bindings: what each parameter of a handler is given, by its annotation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTEXT = object()
 
 
 class Binding:
-    """How to call a handler. `decode` reads one payload."""
+    """A binding: how to call a handler. `decode` reads one payload."""
 
     def __init__(self, handler: Handler, provided: Mapping[Any, Any]) -> None:
         self.handler = handler

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Effects(Protocol):
-    """What handlers did once, by key and partition of the message."""
+    """Effects: what handlers did once, by key and partition of the message."""
 
     async def get(self, key: str, partition: PartitionId) -> bytes | None: ...
 
@@ -26,7 +26,7 @@ class Effects(Protocol):
 
 
 class Outbound(Protocol):
-    """Where calls leave from: a session, the loop that it lives on, and the broker."""
+    """The origin of outbound calls: a session, the loop that it lives on, and the broker."""
 
     @property
     def sender(self) -> Sender: ...

@@ -1,4 +1,4 @@
-"""What a handler may know of its message, and do beside handling it."""
+"""The context of a handler: what it may know of its message, and do beside handling it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers are given besides their messages: made once when a worker starts, ended when it stops."""
+"""Providers: values for handlers besides their messages, made when a worker starts and ended when it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler's return value means."""
+"""Verdicts from return values of handlers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from fairlane.model.outcome import AckItem, AckStatus
 
 
 class _Taken(msgspec.Struct, rename="camel"):
-    """What of a line of `fairlane pop --no-ack --json` tells a message."""
+    """The fields of a line of `fairlane pop --no-ack --json` that name a message."""
 
     transaction_id: str
     partition_id: str

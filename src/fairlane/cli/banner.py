@@ -1,4 +1,4 @@
-"""What a person wants to know at start: what runs where, and what about it is unsafe."""
+"""The banner at start: what runs where, and what about it is unsafe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process that answers requests: a broker over its store, behind the HTTP server.
+"""The broker process: a broker over its store, behind the HTTP server.
 
 It is the whole of `fairlane serve`, or one of several under a supervisor, which starts it as
 `python -m fairlane.cli.broker_process`, gives it its `Task` as the first line on stdin, and keeps stdin open for as
@@ -40,7 +40,7 @@ log = logging.getLogger("fairlane")
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervised worker is told. `store` is in the settings as the worker is to open it."""
+    """The task of a supervised broker process. `store` is in the settings as the worker is to open it."""
 
     settings: Settings
     sockets: list[int]
@@ -110,7 +110,7 @@ async def _serve(
         await server.listen(sockets)
         ready()
         await stop.wait()
-        log.info("stopping: answering what is in flight")
+        log.info("stopping: answering requests in flight")
         server.stop_listening()
         await asyncio.gather(commands.stop(), pollers.stop())
         await broker.engine.stop()
@@ -177,7 +177,7 @@ def _stop_event(number: int | None) -> asyncio.Event:
 
 
 def _give_up() -> None:
-    log.error("not stopped after %.0f seconds; ending without the rest", GIVE_UP_SECONDS)
+    log.error("shutdown timed out after %.0f seconds; exiting with work unfinished", GIVE_UP_SECONDS)
     logging.shutdown()
     os._exit(FAILED)
 

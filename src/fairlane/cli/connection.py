@@ -1,4 +1,4 @@
-"""Which broker a command talks to, and how a failure to is told."""
+"""The connection of a command to its broker, and the words when it fails."""
 
 from __future__ import annotations
 

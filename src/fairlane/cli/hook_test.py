@@ -31,7 +31,7 @@ _ANSWER_SECONDS = 30.0
 
 
 class Delivery(NamedTuple):
-    """What is sent, each time the same."""
+    """A delivery to try: the same each time it is sent."""
 
     url: str
     headers: dict[str, str]

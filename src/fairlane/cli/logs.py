@@ -1,4 +1,4 @@
-"""How the broker's log looks: lines for people, or JSON for programs."""
+"""The log format: lines for people, or JSON for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of `fairlane poll`: hears signals, and shows how far it is."""
+"""The process of `fairlane poll`: handles signals, and shows how far it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reads what the pollers of the specs in force declare. Every broker does it: the lease of a source says which one."""
+"""The poller service: runs the pollers of the compiled specs. Every broker does it: the lease of a source says which
+one."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ log = logging.getLogger("fairlane.poll")
 
 
 class PollerService:
-    """`secrets` gives what environment variables hold that specs may name; `allowed` is what may be asked besides the
-    public internet."""
+    """The poller service of a broker. `secrets` gives what environment variables hold that specs may name; `allowed` is
+    what may be asked besides the public internet."""
 
     def __init__(self, broker: Broker, secrets: Callable[[Sequence[str]], Sequence[str]], allowed: Allowed) -> None:
         self._broker = broker
@@ -80,13 +81,13 @@ class PollerService:
         try:
             source = source_of(name, declared, self._secrets)
         except InvalidRequest as error:
-            log.error("poller %r is not run: %s", name, error)
+            log.error("cannot run poller %r: %s", name, error)
             return
         while True:
             try:
                 await Poller(source, _Sources(self._broker), allowed=self._allowed).run()
             except Exception:
-                log.exception("poller %r failed; it begins again in %.0f s", name, _AGAIN_SECONDS)
+                log.exception("unexpected error in poller %r; it starts again in %.0f s", name, _AGAIN_SECONDS)
                 await asyncio.sleep(_AGAIN_SECONDS)
 
 

@@ -100,7 +100,7 @@ def operation_text(outcome: PushOutcome) -> str:
 
 
 class _Tally:
-    """What became of the lines so far."""
+    """The tally of the lines so far."""
 
     def __init__(self) -> None:
         self.pushed = 0

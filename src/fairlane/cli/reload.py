@@ -1,4 +1,4 @@
-"""Starting a command again whenever a source file changes, for development."""
+"""Reload: starts a command again whenever a source file changes, for development."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_again(command: list[str], directory: Path) -> int:
         code = process.wait()
         if signals:
             return code
-        log.info("a source file changed; starting again")
+        log.info("source file changed; restarting")
 
 
 def _sources(directory: Path) -> dict[Path, float]:

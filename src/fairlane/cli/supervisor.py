@@ -1,4 +1,4 @@
-"""Several workers on one port: starts them, replaces those that die, and ends when all have.
+"""The supervisor of several broker processes on one port: starts them, replaces those that die, and ends when all have.
 
 They accept from one listening socket, which they inherit: what waits there is served by the others when one of them
 dies, and no second broker can take the port by accident, as it could with SO_REUSEPORT."""
@@ -77,7 +77,7 @@ class Supervisor:
                 return
             failures = 1 if time.monotonic() - began > _SETTLED_SECONDS else failures + 1
             pause = backoff(failures, base=_PAUSE_SECONDS, most=_PAUSE_SECONDS_MAX)
-            log.error("worker %d ended with %d; another begins in %.1f seconds", number, code, pause)
+            log.error("broker process %d exited with code %d; restarting it in %.1f seconds", number, code, pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return

@@ -43,7 +43,7 @@ def tail(
 
 
 class _Watch:
-    """Remembers what was seen of a queue."""
+    """The watch of a queue: remembers what was seen of it."""
 
     def __init__(self, client: Client, queue: str, partition: str | None) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""What a worker does, on one screen."""
+"""The watch screen of a worker."""
 
 from __future__ import annotations
 

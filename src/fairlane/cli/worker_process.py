@@ -1,4 +1,4 @@
-"""The process of `fairlane worker`: loads the app, hears signals, and ends when the worker has."""
+"""The process of `fairlane worker`: loads the app, handles signals, and ends when the worker has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("fairlane.worker")
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asked for."""
+    """The task of a worker process: what the command line asked for."""
 
     target: str
     servers: list[str]
@@ -99,11 +99,11 @@ def _on_signals(worker: Worker) -> None:
     def on_signal(number: int) -> None:
         nonlocal stopping
         if stopping:
-            log.warning("ending at once")
+            log.warning("second signal: exiting at once")
             logging.shutdown()
             os._exit(128 + number)
         stopping = True
-        log.info("stopping: finishing what runs")
+        log.info("stopping: waiting for running handlers")
         worker.stop()
 
     loop = asyncio.get_running_loop()
@@ -117,4 +117,4 @@ async def _watched(worker: Worker, servers: list[str]) -> None:
     try:
         await watch(worker, servers)
     except FairlaneError as error:
-        log.warning("nothing more is shown: %s", error)
+        log.warning("cannot show the watch screen any more: %s", error)

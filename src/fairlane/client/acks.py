@@ -1,4 +1,4 @@
-"""Ack: say what became of messages; merged per group with whatever else waits."""
+"""Ack: verdicts on messages; merged per group with whatever else waits."""
 
 from __future__ import annotations
 

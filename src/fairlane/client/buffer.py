@@ -13,7 +13,7 @@ from fairlane.model.outcome import PushOutcome
 
 
 class Buffer:
-    """Collects messages and pushes them together. Nothing in it is durable until `flush` returned.
+    """A push buffer: collects messages and pushes them together. Nothing in it is durable until `flush` returned.
 
     `async with client.buffer()` flushes at the end of a block that did not raise. What could not be stored stays in
     the buffer under its transactionId, so that flushing again stores it once.

@@ -33,7 +33,7 @@ DEFAULT_SERVER = "http://127.0.0.1:6632"
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client may be told besides its servers; the defaults are with `Client`."""
+    """Options of a client besides its servers; the defaults are with `Client`."""
 
     attempts: int
     retry_delay: float

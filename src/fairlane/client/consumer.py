@@ -22,11 +22,11 @@ log = logging.getLogger("fairlane.client")
 
 
 class Verbs(Pops, Acks, Leases):
-    """What a consumer needs of its client."""
+    """The verbs that a consumer needs of its client."""
 
 
 class Consumer:
-    """Consumes a queue with a handler.
+    """A consumer: takes messages of a queue and gives them to a handler.
 
     Run it with `await consumer.run()`, or beside something else with `async with consumer`, whose end stops it.
     Messages of one lane are handled one after another, in order; each is acked when its handler is done with it.
@@ -131,7 +131,9 @@ class Consumer:
             try:
                 outcomes = await self._verbs.ack_many(items, group=first.group, queue=first.queue)
             except FairlaneError as error:
-                log.warning("cannot ack %d messages of %r, they come again: %s", len(items), first.queue, error)
+                log.warning(
+                    "cannot ack %d messages of queue %r, they are delivered again: %s", len(items), first.queue, error
+                )
                 continue
             if any(outcome.code == "lease_lost" for outcome in outcomes):
                 self._keeper.lose(batch.lease)
@@ -141,4 +143,4 @@ class Consumer:
         try:
             await self._verbs.release(lease)
         except FairlaneError as error:
-            log.warning("cannot release lease %s, it ends by itself: %s", lease, error)
+            log.warning("cannot release lease %s, it expires by itself: %s", lease, error)

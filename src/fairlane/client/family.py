@@ -1,4 +1,4 @@
-"""What the families of verbs have in common."""
+"""A family of verbs: the base of all of them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Batched(Generic[T]):
 
 
 class Handling:
-    """Calls a handler for the messages of batches."""
+    """The handler of a consumer, called for the messages of batches."""
 
     def __init__(self, handler: Handler[Any] | Batched[Any], *, concurrency: int) -> None:
         self._batched = isinstance(handler, Batched)
@@ -68,7 +68,7 @@ class Handling:
         try:
             return item_for(message, await self._call(message))
         except Exception as error:  # the handler's boundary: its failure is a verdict
-            log.warning("the handler failed on %r", message, exc_info=True)
+            log.warning("handler failed on %r", message, exc_info=True)
             return item_for_error(message, error)
 
     async def _whole(self, batch: Batch[Any]) -> list[AckItem]:
@@ -80,7 +80,9 @@ class Handling:
                 raise InvalidRequest(f"the handler gave {len(answers)} verdicts for {len(batch)} messages")
             return [item_for(message, answer) for message, answer in zip(batch, answers, strict=True)]
         except Exception as error:  # the handler's boundary: its failure is a verdict
-            log.warning("the handler failed on %d messages from %r on", len(batch), batch[0], exc_info=True)
+            log.warning(
+                "handler failed on a batch of %d messages that begins with %r", len(batch), batch[0], exc_info=True
+            )
             firsts = {message.partition_id: message for message in reversed(batch)}
             return [item_for_error(message, error) for message in firsts.values()]
 

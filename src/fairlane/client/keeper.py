@@ -1,4 +1,4 @@
-"""Keeps leases alive while their messages are handled."""
+"""The lease keeper: renews leases while their messages are handled."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ class Keeper:
         if outcome.renewed:
             self.hold(lease, seconds)
         else:
-            log.warning("lease %s ended while its messages were handled; they are delivered again", lease)
+            log.warning("lost lease %s while its messages were handled; they are delivered again", lease)
             self.lose(lease)

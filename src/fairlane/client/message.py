@@ -1,4 +1,4 @@
-"""What a pop gives a consumer."""
+"""Messages and batches, as a pop gives them to a consumer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNREAD = object()
 
 
 class Message(Generic[T_co]):
-    """One message in a consumer's hands.
+    """A message as a pop delivered it.
 
     `data` is the payload as the type that the pop named. It is decoded when first asked for, so that a message that
     does not fit troubles nobody but its own handler.
@@ -81,8 +81,8 @@ class Message(Generic[T_co]):
 
 
 class Batch(Sequence[Message[T]]):
-    """What one pop gave, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack. `ordered`:
-    nobody else is given messages of its partitions meanwhile. `lease_seconds`: how long the lease is."""
+    """A batch: the messages of one pop, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack.
+    `ordered`: nobody else is given messages of its partitions meanwhile. `lease_seconds`: how long the lease is."""
 
     def __init__(
         self, lease: str, messages: list[Message[T]], *, ordered: bool = False, lease_seconds: int = RENEW_SECONDS

@@ -25,7 +25,7 @@ _PAGE = 100
 
 
 class OperationItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one message of an operation, or of one ack."""
+    """The outcome of one message of an operation, or of one ack."""
 
     transaction_id: str = ""
     status: str = ""
@@ -85,7 +85,7 @@ class RefusedOperation(msgspec.Struct, frozen=True):
 
 
 class SettledOperations(msgspec.Struct, frozen=True):
-    """What became of failed operations that were retried or discarded together."""
+    """The outcome of failed operations that were retried or discarded together."""
 
     done: list[str] = []
     refused: list[RefusedOperation] = []

@@ -1,4 +1,4 @@
-"""HTTP to other services than the broker: one request, tried again where that may help."""
+"""Outbound HTTP, to other services than the broker: one request, tried again where that may help."""
 
 from __future__ import annotations
 

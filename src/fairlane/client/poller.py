@@ -1,4 +1,4 @@
-"""Where a consumer's batches come from."""
+"""The pops of a consumer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLLS_MAX = 4  # waiting pops of one consumer: an idle one with many workers doe
 
 
 class Consuming(msgspec.Struct, frozen=True, kw_only=True):
-    """How to consume a queue."""
+    """Options of a consumer."""
 
     queue: str
     type: Any = Any
@@ -153,6 +153,6 @@ class Poller:
         """Wait for a broker that cannot be reached, or for the stop."""
         self._failures += 1
         delay = backoff(self._failures, base=1.0, most=POLL_SECONDS)
-        log.warning("cannot pop from %r, trying again in %.1f s: %s", self._how.queue, delay, error)
+        log.warning("cannot pop from queue %r, retrying in %.1f s: %s", self._how.queue, delay, error)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), delay)

@@ -19,7 +19,7 @@ _ALL = Subscription()
 
 
 class PopOptions(TypedDict, total=False):
-    """What a pop may be told besides the type; the defaults are with `Pops.pop`."""
+    """Options of a pop besides the type; the defaults are with `Pops.pop`."""
 
     group: str
     batch: int

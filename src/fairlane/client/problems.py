@@ -1,4 +1,4 @@
-"""Answers as errors: the classes of `fairlane.errors`, rebuilt from the `code` on the wire."""
+"""Problems: answers as errors, in the classes of `fairlane.errors`, rebuilt from the `code` on the wire."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRY_AFTER = 5.0  # seconds, when an overloaded broker does not say
 
 
 class Problem(msgspec.Struct, rename="camel"):
-    """What a broker says of a request, or of one item of it, that it refused."""
+    """A problem: why a broker refused a request, or one item of it."""
 
     error: str = ""
     code: str | None = None

@@ -1,4 +1,4 @@
-"""Which failures a client repeats, and when."""
+"""Retries: which failures a client repeats, and when."""
 
 from __future__ import annotations
 

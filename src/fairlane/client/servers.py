@@ -1,4 +1,4 @@
-"""Which of several brokers to ask: the same one for the same work, and another while it is down."""
+"""Servers of a client, if there are several: the same one for the same work, and another while it is down."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class SourceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class SourcePage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one page changes: where reading goes on, and the records that were read."""
+    """One page of a source: where reading goes on, and the records that were read."""
 
     token: int
     before: str

@@ -1,4 +1,4 @@
-"""What a handler says of a message."""
+"""Verdicts: what a handler says of a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker tells of its queues, groups and messages. Numbers it does not give are 0."""
+"""Views of queues, groups and messages, as a broker gives them. Numbers it does not give are 0."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class GroupSummary(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class Pauses(_View, frozen=True, kw_only=True, rename="camel"):
-    """What is paused of a queue, each since when."""
+    """Pauses of a queue, each since when."""
 
     paused_at: Micros | None = None
     groups: dict[str, Micros] = msgspec.field(default_factory=dict)
@@ -85,7 +85,7 @@ class Pauses(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class Explained(_View, frozen=True, kw_only=True, rename="camel"):
-    """Why a lane does not move."""
+    """The explanation why a lane does not move."""
 
     reason: str
     """paused, leased, empty, parked, blocked, windowed, delayed, backing_off, asleep, sealed or ready."""
@@ -201,8 +201,8 @@ class FailedEntry(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class Deleted(_View, frozen=True, kw_only=True, rename="camel"):
-    """What one rule deleted of one queue. `messages` are dead letters for the rule `dead_letters`, and partitions for
-    `partitions`; `unread` are those that some group had not finished."""
+    """A deletion: what one rule deleted of one queue. `messages` are dead letters for the rule `dead_letters`, and
+    partitions for `partitions`; `unread` are those that some group had not finished."""
 
     queue: str
     rule: str
@@ -233,7 +233,7 @@ class LeaseDetail(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class GroupUse(_View, frozen=True, kw_only=True, rename="camel"):
-    """`utilisation` is the share of the partitions with something to read that consumers hold now."""
+    """A group's use: `utilisation` is the share of the partitions with something to read that consumers hold now."""
 
     consumer_group: str
     partitions: int = 0
@@ -254,7 +254,7 @@ class Utilisation(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class Schedule(_View, frozen=True, kw_only=True, rename="camel"):
-    """What the broker pushes at every tick."""
+    """A schedule, as the broker shows it."""
 
     name: str
     queue: str
@@ -296,7 +296,7 @@ class WorkerView(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class SourceView(_View, frozen=True, kw_only=True, rename="camel"):
-    """How far the records of a source were read, and who reads them."""
+    """A source: how far its records were read, and who reads them."""
 
     name: str
     revision: str = ""
@@ -314,7 +314,7 @@ class SourceView(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class SourceCommitted(_View, frozen=True, kw_only=True, rename="camel"):
-    """What the commit of a page did."""
+    """The result of the commit of a page."""
 
     revision: str
     created: int = 0
@@ -328,7 +328,7 @@ class SourceCommitted(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class SpecPlan(_View, frozen=True, kw_only=True, rename="camel"):
-    """What applying a spec would change, one entry for each queue, command or webhook."""
+    """The plan of a spec: what applying it would change, one entry for each queue, command or webhook."""
 
     app: str
     hash: str

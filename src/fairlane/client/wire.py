@@ -37,7 +37,7 @@ class PushBody(msgspec.Struct):
 
 
 class PushElement(Problem, kw_only=True):
-    """What became of one pushed item. Some names are camelCase and some are not: so it is on the wire."""
+    """The outcome of one pushed item. Some names are camelCase and some are not: so it is on the wire."""
 
     transaction_id: str = msgspec.field(name="transaction_id", default="")
     status: str
@@ -110,7 +110,7 @@ class TransactionBody(msgspec.Struct):
 
 
 class TransactionResult(msgspec.Struct, rename="camel"):
-    """What became of one step: a pushed item's fields, or an ack's."""
+    """The result of one step: a pushed item's fields, or an ack's."""
 
     type: str
     transaction_id: str

@@ -1,4 +1,4 @@
-"""Workers that are alive."""
+"""Workers: those that are alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that become calls: one after another in a lane, lanes beside each other."""
+"""The carrier of commands that are calls: one after another in a lane, lanes beside each other."""
 
 from __future__ import annotations
 

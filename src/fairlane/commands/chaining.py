@@ -1,4 +1,4 @@
-"""Messages that become messages of another queue, acked and pushed in one transaction."""
+"""The carrier of commands that are pushes: messages become messages of another queue, in one transaction."""
 
 from __future__ import annotations
 

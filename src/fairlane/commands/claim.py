@@ -1,4 +1,4 @@
-"""What one pop gave: messages under one lease, which is kept alive while they are worked on."""
+"""A claim of the command runner: messages of one pop under one lease, which is renewed while they are worked on."""
 
 from __future__ import annotations
 

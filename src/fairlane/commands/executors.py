@@ -1,4 +1,4 @@
-"""Who carries out a command, by what its declaration says."""
+"""Executors of commands, chosen by the declaration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that are calls over HTTP, signed as Standard Webhooks."""
+"""The HTTP executor: commands that are calls, signed as Standard Webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes the messages of one queue and has them carried out, until it is told to stop."""
+"""The command runner of one queue: takes its messages and has them carried out, until it is stopped."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Runner:
             except FairlaneError as error:
                 self._failures += 1
                 if self._failures == 1:
-                    log.warning("commands of queue %r wait: %s", self.queue, error)
+                    log.warning("cannot run commands of queue %r, retrying: %s", self.queue, error)
                 with contextlib.suppress(TimeoutError):
                     pause = backoff(self._failures, base=0.2, most=5.0)
                     await asyncio.wait_for(self._stopping.wait(), pause)
@@ -116,7 +116,9 @@ class Runner:
                     group.create_task(self._part(claim, part))
         except* FairlaneError as errors:
             claim.left += 1
-            log.warning("messages of queue %r come again: %s", self.queue, errors.exceptions[0])
+            log.warning(
+                "cannot ack commands of queue %r, they are delivered again: %s", self.queue, errors.exceptions[0]
+            )
         except* asyncio.CancelledError:
             claim.left += 1
         finally:

@@ -1,4 +1,5 @@
-"""Carries out the commands of the specs in force that need no worker. Every broker does it, and none leads."""
+"""The command service: carries out the commands of the compiled specs that need no worker. Every broker does it, and
+none leads."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ class CommandService:
             carrier, concurrency = await self._carrier(mapped)
         except CommandFailed as error:
             self._unable[queue] = mapped
-            log.error("messages of queue %r wait, for %s cannot be carried out: %s", queue, mapped.command, error)
+            log.error("cannot run commands of queue %r, %s cannot be carried out: %s", queue, mapped.command, error)
             return
         runner = Runner(self._broker, queue, carrier, concurrency=concurrency)
         self._runners[queue] = (mapped, runner)

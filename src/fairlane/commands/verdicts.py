@@ -1,4 +1,4 @@
-"""What became of a message that was to be a command, as its ack says it."""
+"""Verdicts on messages that become commands, as acks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def done(delivery: Delivery, result: bytes | None) -> AckItem:
 def failed(delivery: Delivery, error: Exception) -> AckItem:
     """A failed attempt, which is repeated as the queue's delivery settings say; the end if trying again is no use."""
     if not isinstance(error, FairlaneError):
-        log.error("a command of queue %r failed in a way nobody foresaw", delivery.queue, exc_info=error)
+        log.error("unexpected error in a command of queue %r", delivery.queue, exc_info=error)
         return _item(delivery, "failed", error=f"{type(error).__name__}: {error}")
     if isinstance(error, ExpressionTooCostly):  # it would be so at every attempt, at everybody's cost
         return _item(delivery, "dlq", error=str(error))

@@ -1,4 +1,4 @@
-"""Ack: what consumers say of single messages becomes one settlement per lane."""
+"""Ack: verdicts on single messages become one ack per lane."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AckRequest(msgspec.Struct):
 
 
 class _Acking:
-    """Requests on their way into the store, as settlements of lanes."""
+    """Ack requests on their way into the store, as acks of lanes."""
 
     def __init__(self, requests: list[AckRequest]) -> None:
         self.requests = requests

@@ -1,4 +1,4 @@
-"""What the acks of one lane come to: one settlement, and an outcome for each item. Pure."""
+"""The ack plan of one lane: one ack for the store, and an outcome for each item. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ NOT_DELIVERED = AckOutcome(
 
 
 class Plan(msgspec.Struct):
-    """A settlement, and whose items it answers: their indexes in the request, and their positions in the lane."""
+    """The plan of one lane's ack, and whose items it answers: their indexes in the request, and their positions in the
+    lane."""
 
     ack: LaneAck
     indexes: Sequence[int]

@@ -1,4 +1,4 @@
-"""Telling waiting polls, here and at other brokers, that there may be something for them."""
+"""The announcer: wakes long polls, here and at other brokers, when there may be something for them."""
 
 from __future__ import annotations
 

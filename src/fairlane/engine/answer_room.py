@@ -1,4 +1,4 @@
-"""Room for what pops will answer with, in the budget that the process has for its clients.
+"""The answer room of pops: their share of the budget that the process has for its clients.
 
 A pop takes as many messages as fit, and waits its turn while others that may be large are under way. How large the
 messages of a queue are is learned from what was popped, so that pops of small ones, as nearly all are, need no turn."""

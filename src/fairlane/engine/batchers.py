@@ -20,7 +20,7 @@ Acks = Batcher[AckRequest, Sequence[AckOutcome]]
 
 
 class Batchers:
-    """`push_operations` and `ack_operations` make operations, to be applied later."""
+    """The batchers of the engine: `push_operations` and `ack_operations` make operations, to be applied later."""
 
     def __init__(self, store: Store, flushes: Flushes, scheduled: ScheduledMessages) -> None:
         wide = BatchPolicy(flushes=store.flushes())

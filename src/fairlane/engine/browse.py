@@ -79,7 +79,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct):
-    """`next` is where the next page begins; None when there is none."""
+    """A page: `next` is where the next one begins; None when there is none."""
 
     messages: list[Seen]
     next: ListPosition | None

@@ -1,5 +1,5 @@
-"""What the engine remembers of queues, partitions and groups. A memory, not a truth: the store says when it is
-stale."""
+"""The catalogue: queues, partitions and groups as the engine remembers them. A memory, not a truth: the store says when
+it is stale."""
 
 from __future__ import annotations
 

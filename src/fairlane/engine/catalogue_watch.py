@@ -1,5 +1,5 @@
-"""Tells a broker that queues were changed by another one, so that what it remembers of them is forgotten, or that a
-spec was applied, so that it is read anew.
+"""The catalogue watch: notices that another broker changed queues, which are then forgotten, or applied a spec, which
+is then read anew.
 
 The truth is a version in the store; a hint says that it rose, and every second it is looked at anyway.
 """
@@ -35,7 +35,7 @@ class CatalogueWatch(Service):
             try:
                 await self.look()
             except FairlaneError as error:
-                log.debug("cannot look at the catalogue now: %s", error)
+                log.debug("cannot read the catalogue: %s", error)
             await self._rest(LOOK_SECONDS)
 
     async def look(self) -> None:

@@ -1,4 +1,4 @@
-"""What the queues of a tenant hold, in numbers, remembered for as long as counting them is worth."""
+"""The census: what the queues of a tenant hold, in numbers, remembered for as long as counting them is worth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Counted = list[tuple[Queue, QueueStats]]
 
 
 class _Count(NamedTuple):
-    """What counting found, by the id of the queue: when it began, and until when it serves."""
+    """The count of a queue, by its id: when it began, and until when it serves."""
 
     at: float
     until: float
@@ -28,10 +28,10 @@ class _Count(NamedTuple):
 
 
 class Census:
-    """Counting costs a look at every partition. With many of them a count serves for twenty times as long as it
-    took, so that dashboards which ask every second do not keep the store busy; while counting is cheap, every
-    answer is fresh. Which queues there are, and how they are set up, is read anew each time: whoever has just
-    changed a queue sees it so."""
+    """A census: counting costs a look at every partition. With many of them a count serves for twenty times as long as
+    it took, so that dashboards which ask every second do not keep the store busy; while counting is cheap, every answer
+    is fresh. Which queues there are, and how they are set up, is read anew each time: whoever has just changed a queue
+    sees it so."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

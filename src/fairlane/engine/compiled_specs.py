@@ -45,7 +45,7 @@ class CompiledSpec:
             except InvalidRequest as error:
                 if strict:
                     raise
-                log.error("webhooks to %s are answered 503: %s", name, error)
+                log.error("webhook %s is not available and answers 503: %s", name, error)
                 self.hooks[name] = None
         if strict:
             for name, command in spec.commands.items():
@@ -121,7 +121,7 @@ class CompiledSpecs:
         try:
             return version, CompiledSpec(_decode(version.document), self._secrets, self._allowed, strict=False)
         except (msgspec.MsgspecError, InvalidRequest) as error:
-            log.error("version %d of app %s is not for this broker: %s", version.version, version.app, error)
+            log.error("cannot compile version %d of the spec of app %s: %s", version.version, version.app, error)
             return None
 
     def admit(self, request: PushRequest) -> PushRequest:

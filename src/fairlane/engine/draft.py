@@ -1,4 +1,4 @@
-"""What a flush of pushes is made of: a slice in the making for each partition, and whose messages it holds."""
+"""Drafts of a flush of pushes: a slice in the making for each partition, and whose messages it holds."""
 
 from __future__ import annotations
 

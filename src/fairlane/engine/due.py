@@ -53,7 +53,7 @@ class DueService(Service):
                 return
             except FairlaneError as error:
                 if not away:
-                    log.warning("scheduled messages wait, for the store does not answer: %s", error)
+                    log.warning("cannot deliver scheduled messages, the store does not answer: %s", error)
                 away, pause = True, _AWAY_SECONDS
             await self._rest(pause)
 

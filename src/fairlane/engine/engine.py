@@ -69,7 +69,7 @@ from fairlane.telemetry import Telemetry
 
 
 class Engine:
-    """Callers hand over checked values and wait; no caller touches the store. `stop` answers everybody."""
+    """The engine: callers hand over checked values and wait; no caller touches the store. `stop` answers everybody."""
 
     def __init__(
         self,

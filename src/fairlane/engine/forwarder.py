@@ -1,4 +1,4 @@
-"""Appends dead letters to the queues that are named for them. Every broker does it, and none leads."""
+"""The forwarder: appends dead letters to the queues that are named for them. Every broker does it, and none leads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Forwarder(Service):
-    """`appended(queue_id, count)` is called for the queues that got letters."""
+    """The forwarder of dead letters. `appended(queue_id, count)` is called for the queues that got letters."""
 
     def __init__(self, store: Store, appended: Callable[[int, int], None]) -> None:
         super().__init__("forwarder")
@@ -40,7 +40,7 @@ class Forwarder(Service):
                 return
             except FairlaneError as error:
                 if not away:
-                    log.warning("dead letters wait for the queue that is named for them: %s", error)
+                    log.warning("cannot forward dead letters, retrying: %s", error)
                 away = True
 
     async def forward(self) -> int:

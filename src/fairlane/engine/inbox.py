@@ -1,4 +1,4 @@
-"""Webhooks that came: each becomes one message under its idempotency key, or runs its command at once.
+"""The inbox of webhooks: each becomes one message under its idempotency key, or runs its command at once.
 
 The key is the transactionId of the message, so that what tells a redelivery is stored in the same commit as the
 message itself.
@@ -22,7 +22,7 @@ from fairlane.store.base import Store
 
 
 class Runner(Protocol):
-    """Who carries out commands."""
+    """The runner of commands."""
 
     async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
         """The result, as JSON; of a repeat with the same key the first one's."""
@@ -30,7 +30,7 @@ class Runner(Protocol):
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a webhook."""
+    """The outcome of a webhook."""
 
     status: Literal["queued", "buffered", "duplicate", "processed", "ran", "ignored"]
     key: str = ""

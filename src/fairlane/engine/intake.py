@@ -1,4 +1,5 @@
-"""Push: what the specs in force make of it, whether it is scheduled, and through which batcher it goes."""
+"""The push intake: what the compiled specs make of a message, whether it is scheduled, and through which batcher it
+goes."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class JournalDrain:
             except FairlaneError as error:
                 failures += 1
                 if await self._route.is_there(str(error)):
-                    log.warning("the journal cannot be drained now: %s", error)
+                    log.warning("cannot drain the journal, retrying: %s", error)
                 await asyncio.sleep(backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
                 continue
             if not watch.up:
@@ -239,7 +239,7 @@ class JournalDrain:
         if lost:
             self.acks_lost += len(lost)
             log.warning(
-                "%d acks from the journal came too late for partition %s, group %s: %s",
+                "%d acks from the journal were refused for partition %s, group %s: %s",
                 len(lost),
                 entry.backlog.partition,
                 entry.backlog.name,

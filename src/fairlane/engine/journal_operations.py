@@ -67,7 +67,7 @@ class JournalOperations:
             await self._store.operations.record(list(self._unrecorded))
         except FairlaneError as error:
             # They are stored all the same; whoever asks for them is told that there is no such operation, for now.
-            log.warning("%d operations of the journal are applied but not recorded: %s", len(self._unrecorded), error)
+            log.warning("cannot record %d applied operations of the journal: %s", len(self._unrecorded), error)
             return
         self._unrecorded.clear()
 

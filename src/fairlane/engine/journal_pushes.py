@@ -30,7 +30,7 @@ class Share(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one request has in one lane."""
+    """The share of one request in one lane."""
 
     request: int
     backlog: Backlog

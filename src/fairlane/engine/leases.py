@@ -1,4 +1,4 @@
-"""Which message of a lease has which position: consumers ack by transactionId, cursors move by position.
+"""Positions of leased messages: consumers ack by transactionId, cursors move by position.
 
 This broker remembers what it handed out. A lease that another broker handed out, or that was forgotten, is read
 from the store."""

@@ -63,7 +63,7 @@ def room_beside(backlogs: int, operations: int, size: int) -> int:
 
 
 class OperationDrain(Service):
-    """One for a broker. `begin` makes the work of a claimed lane."""
+    """The operation processor of a broker. `begin` makes the work of a claimed backlog."""
 
     def __init__(self, store: Store, begin: Callable[[ClaimedBacklog], Work]) -> None:
         super().__init__("operations")

@@ -21,7 +21,7 @@ from fairlane.store.values import NO_ID_TIME, AckResult, Duplicate, Duplicates, 
 
 
 class Work(Protocol):
-    """What a lane's operations come to. It changes as the store says what it found."""
+    """The work of a claimed backlog. It changes as the store says what it found."""
 
     backlog: ClaimedBacklog
     sequences: list[int]
@@ -36,8 +36,8 @@ class Work(Protocol):
 
 
 class PushWork:
-    """The pushes at the front of a lane, stored together. A run ends before a transactionId that comes a second time:
-    whether that is a duplicate shows only when the first is stored."""
+    """The pushes at the front of a backlog, stored together. A run ends before a transactionId that comes a second
+    time: whether that is a duplicate shows only when the first is stored."""
 
     def __init__(self, backlog: ClaimedBacklog, catalogue: Catalogue, ready: Callable[[int, int], None]) -> None:
         """`ready(queue_id, count)` is called when so many of them are stored."""

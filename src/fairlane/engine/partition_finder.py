@@ -1,4 +1,5 @@
-"""The partitions that pushes name: found, or made where they are missing, all that a flush needs at once."""
+"""The partition finder of pushes: partitions are found, or made where they are missing, all that a flush needs at
+once."""
 
 from __future__ import annotations
 

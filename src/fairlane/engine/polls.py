@@ -1,4 +1,4 @@
-"""Pops as callers ask for them: of one queue or of several, and while the store is away."""
+"""Polls: pops as callers ask for them, of one queue or of several, and while the store is away."""
 
 from __future__ import annotations
 

@@ -304,7 +304,7 @@ class Popper:
         try:
             taken = Taken(lane)
         except StoreCorrupt as error:
-            log.error("partition %s (%s) cannot be read: %s", lane.partition, lane.name, error)
+            log.error("cannot read partition %s (%s): %s", lane.partition, lane.name, error)
             if lease is not None:
                 self._spawn(self._postpone(lane, lease, error))
             return None
@@ -364,7 +364,7 @@ class Popper:
     def _spawned(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), FairlaneError):
-            log.warning("a background step of pop failed: %s", error)
+            log.warning("error in a background step of pop: %s", error)
 
     async def stop(self) -> None:
         """Answer every poll, and finish giving back."""

@@ -1,4 +1,4 @@
-"""What a pop hands over: the lanes it took, and their bytes."""
+"""The answer of a pop: the lanes it took, and their bytes."""
 
 from __future__ import annotations
 

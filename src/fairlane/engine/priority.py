@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 
 class Priorities:
-    """An unordered queue keeps the messages of each priority in a lane of its own; in an ordered queue a push gives its
-    whole partition the priority, for order inside it is kept."""
+    """Priorities of pushes: an unordered queue keeps the messages of each priority in a partition of its own; in an
+    ordered queue a push gives its whole partition the priority, for order inside it is kept."""
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""A slow walk over all lanes, beneath the wakes: one that was missed costs seconds, not for ever."""
+"""The reseed: a slow walk over all lanes, beneath the wakes: one that was missed costs seconds, not for ever."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class Reseed:
-    """Runs from its making until `stop`. `announce` is told of queues and how many of their lanes were woken."""
+    """The reseed: runs from its making until `stop`. `announce` is told of queues and how many of their lanes were
+    woken."""
 
     def __init__(self, store: Store, announce: Callable[[int, int], None]) -> None:
         self._store = store
@@ -45,13 +46,13 @@ class Reseed:
             try:
                 after = await self._step(after)
             except FairlaneError as error:
-                log.warning("cannot look for lanes that nobody woke now: %s", error)
+                log.warning("reseed: cannot look for lanes to wake: %s", error)
                 after = None
             pause = max(ROUND_SECONDS if after is None else STEP_SECONDS, SHARE * (monotonic() - began))
 
     async def _step(self, after: PartitionId | None) -> PartitionId | None:
         roused = await self._store.groups.rouse(after, limit=STEP_PARTITIONS)
         for queue_id, lanes in roused.lanes.items():
-            log.warning("woke %d sleeping lanes of queue %d that have messages", lanes, queue_id)
+            log.warning("reseed: woke %d lanes of queue %d that had messages and were not ready", lanes, queue_id)
             self._announce(queue_id, lanes)
         return roused.after

@@ -43,7 +43,7 @@ class RetentionService:
                 if await self._store.retention.due():
                     await self._pass(rest_seconds=int(interval_seconds), early=False)
             except FairlaneError as error:
-                log.warning("retention goes on later: %s", error)
+                log.warning("retention: interrupted, retrying later: %s", error)
 
     async def run(self) -> list[Expired]:
         """Make a pass now, after the one that may be under way; what went. Conflict if that takes too long."""
@@ -68,7 +68,7 @@ class RetentionService:
                 expired += step.expired
                 more = step.more and await leadership.keep(RETENTION, token, seconds=LEAD_SECONDS)
         except LeaseLost:
-            log.warning("another broker took retention over, and goes on with it")
+            log.warning("retention: another broker leads now")
         finally:
             await leadership.rest(RETENTION, token, seconds=rest_seconds)
         gone = sum(one.messages for one in expired if one.rule in ("retention", "completed"))

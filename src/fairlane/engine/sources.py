@@ -24,8 +24,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Sources:
-    """`admit` looks at messages as a push does; `check` refuses those that must wait behind others; `pushed` is called
-    when messages were pushed."""
+    """The sources of a broker: `admit` looks at messages as a push does; `check` refuses those that must wait behind
+    others; `pushed` is called when messages were pushed."""
 
     def __init__(
         self,

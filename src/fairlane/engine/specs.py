@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(ir.Spec).decode
 
 
 class SpecPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What applying a spec would change now."""
+    """The plan of a spec: what applying it would change now."""
 
     app: str
     hash: str
@@ -53,7 +53,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class There(NamedTuple):
-    """What the tenant has, by name."""
+    """The tenant's queues, groups and schedules, by name."""
 
     queues: dict[str, QueueOptions]
     schedules: dict[str, ir.ScheduleSpec]
@@ -67,7 +67,7 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Specs:
-    """`changed` is called when another spec is in force."""
+    """The specs of a broker: `changed` is called when another one is in force."""
 
     def __init__(self, store: Store, compiled_specs: CompiledSpecs, tenant: str, changed: Callable[[], None]) -> None:
         self._store = store

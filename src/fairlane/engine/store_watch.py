@@ -1,5 +1,5 @@
-"""Whether the store is there. It is away only if it was asked and did not answer: a locked lane, a slow flush or a
-statement that fails is the trouble of one lane or one request."""
+"""The store watch: whether the store answers. It is away only if it was asked and did not answer: a locked lane, a slow
+flush or a statement that fails is the trouble of one lane or one request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 
 
 class StoreWatch:
-    """`up` until a question got no answer; away until one did. `ask` is the question: it fails, or returns."""
+    """The store watch: `up` until a question got no answer; away until one did. `ask` is the question: it fails, or
+    returns."""
 
     def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
         self.up = True
@@ -61,7 +62,7 @@ class StoreWatch:
         self.outages += 1
         self._lost_at = time.monotonic()
         self._back.clear()
-        log.warning("the store does not answer, pushes and acks go to the journal: %s", why)
+        log.warning("store unavailable, pushes and acks go to the journal: %s", why)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._wait(), name="fairlane store watch")
 
@@ -75,7 +76,7 @@ class StoreWatch:
     def back(self) -> None:
         if not self.up:
             self.up = True
-            log.warning("the store answers again after %.1f s", self.away_seconds())
+            log.warning("store available again after %.1f s", self.away_seconds())
             self._back.set()
 
     def away_seconds(self) -> float:

@@ -1,4 +1,5 @@
-"""Calls of the store whose answer was lost: made again under the same ids, and never said to have failed."""
+"""Unknown outcomes, of calls of the store whose answer was lost: made again under the same ids, and never said to have
+failed."""
 
 from __future__ import annotations
 

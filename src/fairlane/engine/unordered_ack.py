@@ -1,4 +1,4 @@
-"""What consumers say of messages of an unordered queue: each for itself."""
+"""Acks of an unordered lane: each message for itself."""
 
 from __future__ import annotations
 

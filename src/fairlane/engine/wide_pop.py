@@ -1,4 +1,4 @@
-"""Pops that name no queue but labels: whichever queue with them has something answers."""
+"""Wide pops, which name no queue but labels: whichever queue with them has something answers."""
 
 from __future__ import annotations
 

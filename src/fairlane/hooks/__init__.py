@@ -1,1 +1,1 @@
-"""Webhooks that come in: who signed them."""
+"""Webhooks that come in, and their signatures."""

@@ -1,4 +1,4 @@
-"""Webhooks that come as forms: slash commands and buttons of Slack, GitHub if it is told so."""
+"""Forms as webhooks: slash commands and buttons of Slack, GitHub if it is told so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often something may come. Pure: the caller tells the time."""
+"""Rate limits of webhooks. Pure: the caller tells the time."""
 
 from __future__ import annotations
 

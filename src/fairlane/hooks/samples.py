@@ -1,4 +1,4 @@
-"""What senders of webhooks send, shortened: to try a webhook without them."""
+"""Samples of webhooks, as senders send them, shortened: to try a webhook without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How senders sign webhooks: which headers, which bytes, which encoding. One value per sender; no rules in here."""
+"""Signature schemes of senders of webhooks: which headers, which bytes, which encoding. One value per sender; no rules
+in here."""
 
 from __future__ import annotations
 

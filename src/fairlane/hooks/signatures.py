@@ -1,4 +1,4 @@
-"""Whether a webhook comes from who has the secret, judged by the bytes that were received and nothing else.
+"""Signature checks of webhooks, by the bytes that were received and nothing else.
 
 It runs before anything of the body is decoded. Every key is compared with every signature, without stopping at the
 first that is right, and a comparison takes the same time wherever two signatures differ.

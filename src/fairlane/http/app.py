@@ -27,8 +27,8 @@ _HEALTH_SECONDS = 2.0
 
 
 class App:
-    """What endpoints are given: the broker, its engine, and what they ask about both. `server` is the one that
-    listens, once there is one; `siblings` are the other processes, if this is one of several."""
+    """The application, as endpoints are given it: the broker, its engine, and what they ask about both. `server` is the
+    one that listens, once there is one; `siblings` are the other processes, if this is one of several."""
 
     def __init__(self, broker: Broker, *, siblings: Siblings | None = None) -> None:
         self.broker = broker

@@ -20,7 +20,7 @@ Flat = tuple[str, str, str, list[tuple[str, Labels, int | float]]]
 
 
 class Families(Collector):
-    """Collects families, in the order in which they come."""
+    """Families of metrics, collected in the order in which they come."""
 
     def __init__(self) -> None:
         self._found: dict[str, Metric] = {}

@@ -1,4 +1,5 @@
-"""How deep the JSON in a request is nested, looked at in turns with everything else that the broker does."""
+"""The nesting check: how deep the JSON in a request is, looked at in turns with everything else that the broker
+does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Null in a body is as good as no field, where the field may be left out: published clients send it so.
+"""Nulls in a body, which are as good as no field, where the field may be left out: published clients send it so.
 
 Only a body that does not fit is looked at, so that the others pay nothing for it; and no list is walked, so that a long
 one costs nothing either.

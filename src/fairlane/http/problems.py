@@ -1,5 +1,5 @@
-"""Errors as answers: the tree of `fairlane.errors`, each with its status. Strangers are told what they can do; what the
-store, the disk or the network said is in the log."""
+"""Problems: errors as answers, the tree of `fairlane.errors`, each with its status. Strangers are told what they can
+do; what the store, the disk or the network said is in the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OUTSIDE = {
 
 
 class Seldom:
-    """Says once in a while what would be said again and again: anybody may ask for what fails."""
+    """A limit on log lines that would come again and again: anybody may ask for what fails."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -58,7 +58,7 @@ def public_text(error: errors.FairlaneError) -> str:
     if outside is None:
         return str(error)
     if _seldom.allows(str(error)):
-        log.warning("a request was answered %s: %s", error.code, error)
+        log.warning("request answered %s: %s", error.code, error)
     return outside
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Snapshot(msgspec.Struct, array_like=True):
-    """What one process counts."""
+    """A snapshot of what one process counts."""
 
     process: list[Flat]
     journal: list[Flat]

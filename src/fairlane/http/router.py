@@ -1,4 +1,4 @@
-"""Finds the route of a request by its raw path, so that a name with an encoded slash stays one name."""
+"""The router: finds the route of a request by its raw path, so that a name with an encoded slash stays one name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minutes of telemetry put together to buckets, as charts want them."""
+"""Time series: minutes of telemetry put together to buckets, as charts want them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 class Bucket:
-    """What happened from `at` on, for `seconds`."""
+    """A bucket of telemetry: what happened from `at` on, for `seconds`."""
 
     __slots__ = ("at", "cpu_seconds", "queues", "resident_bytes", "seconds", "verbs")
 

@@ -1,4 +1,4 @@
-"""Worker processes of one broker ask each other what they count, so that one scrape shows all of them.
+"""Sibling processes of one broker, which ask each other what they count, so that one scrape shows all of them.
 
 Each listens on a socket in the data directory and answers whoever connects with a snapshot. Nothing is done until
 somebody asks."""
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Siblings:
-    """`number` is this process's, of `count`."""
+    """Sibling processes: `number` is this one's, of `count`."""
 
     def __init__(self, directory: Path, number: int, count: int) -> None:
         self._directory = directory
@@ -39,7 +39,9 @@ class Siblings:
         try:
             self._server = await serve_socket(self._path(self.number), answer)
         except OSError as error:
-            log.error("a scrape of another process will not show this one, for %s: %s", self._directory, error)
+            log.error(
+                "metrics of this process are missing at its siblings, cannot listen on %s: %s", self._directory, error
+            )
 
     async def ask(self) -> dict[int, bytes | None]:
         """What each of the others says; None of one that does not answer."""

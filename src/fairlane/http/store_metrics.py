@@ -27,7 +27,8 @@ COUNT_SECONDS: Final = 5.0
 
 
 class StoreMetrics:
-    """Counts once for all that ask at the same time, and as seldom as a census where it is dear."""
+    """Metrics of the store: counted once for all that ask at the same time, and as seldom as a census where it is
+    dear."""
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Names in a request that nobody here knows: refused, with the one that was probably meant, instead of ignored.
+"""Unknown names in a request: refused, with the one that was probably meant, instead of ignored.
 
 What published clients of other versions send and this broker has no use for is listed here, and is passed over.
 """

@@ -68,7 +68,7 @@ class AdminLetterDetail(msgspec.Struct, kw_only=True):
 
 
 class AdminFilter(msgspec.Struct, kw_only=True):
-    """Which dead letters; what is not given does not matter."""
+    """A filter of dead letters; what is not given does not matter."""
 
     ids: list[str] | None = None
     consumer_group: str | None = None

@@ -64,7 +64,7 @@ class DeadLetterList(Wire, rename="camel", kw_only=True):
 
 
 class ReplayBody(Wire, rename="camel", kw_only=True):
-    """Which dead letters: those that all that is given holds for."""
+    """The choice of dead letters: those that all that is given holds for."""
 
     queue: str
     consumer_group: str | None = None

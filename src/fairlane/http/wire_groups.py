@@ -102,7 +102,7 @@ class UpdatedSubscription(Wire, rename="camel", kw_only=True):
 
 
 class SeekBody(Wire, rename="camel", kw_only=True):
-    """Where to: exactly one of these."""
+    """The target of a seek: exactly one of these."""
 
     to_end: bool = False
     to_beginning: bool = False

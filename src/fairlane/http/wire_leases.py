@@ -41,7 +41,7 @@ class LeaseList(Wire, rename="camel", kw_only=True):
 
 
 class GroupUse(Wire, rename="camel", kw_only=True):
-    """`utilisation` is the share of the partitions with something to read that consumers hold now."""
+    """A group's use: `utilisation` is the share of the partitions with something to read that consumers hold now."""
 
     consumer_group: str
     partitions: int

@@ -56,7 +56,7 @@ class OperationPage(msgspec.Struct, kw_only=True):
 
 
 class SettleBody(msgspec.Struct, kw_only=True):
-    """Which failed operations: those named, those of a queue, or all of them. Just one of the three."""
+    """The choice of failed operations: those named, those of a queue, or all of them. Just one of the three."""
 
     ids: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
     queue: str | None = None

@@ -7,7 +7,8 @@ from fairlane.http.wire_status import TimeRange
 
 
 class RetentionRunEntry(Wire, rename="camel", kw_only=True):
-    """`messages` are dead letters for the rule `dead_letters`, and partitions for `partitions`."""
+    """One rule of a retention run: `messages` are dead letters for the rule `dead_letters`, and partitions for
+    `partitions`."""
 
     queue: str
     rule: str

@@ -36,7 +36,7 @@ class ScheduledList(Wire, rename="camel", kw_only=True):
 
 
 class RescheduleBody(Wire, rename="camel", kw_only=True):
-    """When: one of these."""
+    """The new delivery time: one of these."""
 
     deliver_at: str | None = None
     delay_ms: int | None = None

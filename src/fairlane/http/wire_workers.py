@@ -17,7 +17,7 @@ class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=T
 
 
 class WorkerQueue(Wire, rename="camel", kw_only=True):
-    """What a worker does for one queue and group."""
+    """A worker's numbers for one queue and group."""
 
     queue: str
     group: str

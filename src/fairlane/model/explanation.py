@@ -1,4 +1,4 @@
-"""Why a lane does not move, as data and as a sentence."""
+"""The explanation why a lane does not move, as data and as a sentence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps the first unfinished message of a lane from the next pop."""
+    """The explanation what keeps the first unfinished message of a lane from the next pop."""
 
     reason: Reason
     sentence: str

@@ -49,7 +49,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seek(msgspec.Struct, frozen=True):
-    """Where to send a cursor: `beginning`, `end`, `time` (first message at or after `at`) or `position`."""
+    """A seek: where to send a cursor, `beginning`, `end`, `time` (first message at or after `at`) or `position`."""
 
     to: Literal["beginning", "end", "time", "position"]
     at: int = 0

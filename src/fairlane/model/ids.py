@@ -20,7 +20,7 @@ _PARTITION = re.compile(r"(0|[1-9]\d{0,9})-([1-9]\d{0,18})", re.ASCII)
 
 
 class PartitionId(NamedTuple):
-    """Where a partition lives and which it is there; `str()` is its public form."""
+    """A partition's id: its shard, and its number there; `str()` is its public form."""
 
     shard: int
     id: int

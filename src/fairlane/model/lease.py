@@ -10,7 +10,8 @@ _LEASE = re.compile(r"([1-9]\d{0,18})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{
 
 
 class LeaseId(NamedTuple):
-    """Names the group, so that any broker finds the lease among that group's live ones without an index of its own."""
+    """A lease's id: names the group, so that any broker finds the lease among that group's live ones without an index
+    of its own."""
 
     group_id: int
     token: UUID

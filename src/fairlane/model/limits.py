@@ -1,4 +1,4 @@
-"""Every limit in one place. A limit protects memory or a key's size; none is a business rule."""
+"""Limits, all of them. A limit protects memory or a key's size; none is a business rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a name may be: any text of 1 to 255 characters that every store and every JSON reader can hold."""
+"""Names: any text of 1 to 255 characters that every store and every JSON reader can hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations: pushes and acks that were accepted and are applied later, in the order of their lane."""
+"""Operations: pushes and acks that were accepted and are applied later, in the order of their backlog."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ RETRIES_MAX = 3
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation. `sequence` is its place in its partition; the payload of one that is completed is
-    dropped."""
+    """One operation. `sequence` is its position in its backlog; the payload of one that is completed is dropped."""
 
     id: UUID
     type: OperationType
@@ -79,7 +78,7 @@ class OperationCount(msgspec.Struct, frozen=True):
 
 
 class OperationBacklog(msgspec.Struct, frozen=True):
-    """How many operations of one lane are open."""
+    """A backlog: how many operations of it are open."""
 
     queue: str
     partition: str

@@ -1,4 +1,4 @@
-"""What became of each item of a call. Outcomes are values: one bad item never fails its neighbours."""
+"""Outcomes: what became of each item of a call. Outcomes are values: one bad item never fails its neighbours."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Durability = Literal["store", "journal"]
 
 
 class PushOutcome(msgspec.Struct, gc=False):
-    """`error` is set when the item met something in the store (a full queue); then nothing was stored for it.
-    `scheduled` is durable, and stored at `deliver_at`. `buffered` is durable, and stored soon; then `durability` says
-    where it is kept and `reason` why."""
+    """The outcome of one push. `error` is set when the item met something in the store (a full queue); then nothing was
+    stored for it. `scheduled` is durable, and stored at `deliver_at`. `buffered` is durable, and stored soon; then
+    `durability` says where it is kept and `reason` why."""
 
     status: Literal["queued", "duplicate", "scheduled", "buffered", "refused"]
     transaction_id: str
@@ -46,8 +46,8 @@ class PushOutcome(msgspec.Struct, gc=False):
 
 
 class AckItem(msgspec.Struct, kw_only=True, gc=False):
-    """What a consumer says of one message, and of no other. Without a lease it may only finish what the lane's last
-    lease was given."""
+    """A verdict on one message, and on no other. Without a lease it may only finish what the lane's last lease was
+    given."""
 
     transaction_id: str
     partition: PartitionId
@@ -86,7 +86,7 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a consumer says of messages, whichever they are."""
+    """A verdict on messages, whichever they are."""
 
     status: AckStatus = "completed"
     error: str | None = None
@@ -109,8 +109,8 @@ COMPLETED = Verdict()
 
 
 class Alike(Sequence[AckItem]):
-    """Acks that all say the same, as columns: there are many of them, so that each is made only where one is
-    looked at. `lanes` has the indexes of the messages by partition and lease."""
+    """Acks with one verdict, as columns: there are many of them, so that each is made only where one is looked at.
+    `lanes` has the indexes of the messages by partition and lease."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ def check_acks(items: Sequence[AckItem]) -> None:
 
 
 class AckOutcome(msgspec.Struct, gc=False):
-    """`code` and `error` say why when `success` is false.
+    """The outcome of one ack: `code` and `error` say why when `success` is false.
 
     Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late),
     `redelivered` (an earlier message of the same call failed, so this one comes again), `not_delivered` (without a
@@ -196,8 +196,8 @@ class AckOutcome(msgspec.Struct, gc=False):
 
 
 class Outcomes(Sequence[AckOutcome]):
-    """One for each item of a call. Mostly the same is to be said of many items, so they are made when one is looked
-    at."""
+    """Outcomes of acks, one for each item of a call. Mostly many items have the same, so they are made when one is
+    looked at."""
 
     def __init__(self, items: Sequence[AckItem]) -> None:
         self._items = items
@@ -252,7 +252,8 @@ class Outcomes(Sequence[AckOutcome]):
 
 
 class RenewOutcome(msgspec.Struct, frozen=True):
-    """`renewed` partitions are held until `expires_at` at least; 0 and None when the lease ended."""
+    """The outcome of a renewal: `renewed` partitions are held until `expires_at` at least; 0 and None when the lease
+    ended."""
 
     renewed: int
     expires_at: int | None

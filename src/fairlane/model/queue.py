@@ -18,7 +18,7 @@ AfterLastAttempt = Literal["dead_letter", "block", "park"]
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a queue behaves. 0 means off, for every limit and every duration but the lease's."""
+    """Options of a queue. 0 means off, for every limit and every duration but the lease's."""
 
     ordering: Ordering = "per_key"
     lease_seconds: int = 300
@@ -176,7 +176,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """What an operator paused of a queue, each since when: the queue itself, groups and partitions by name."""
+    """Pauses of a queue, each since when: the queue itself, groups and partitions by name."""
 
     queue_at: int | None
     groups: dict[str, int]

@@ -1,4 +1,4 @@
-"""What retention rules delete."""
+"""Retention: what its rules delete."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ HASH_CHARS_MAX = 128
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the records of a source were read, and who reads them."""
+    """A source: how far its records were read, and who reads them."""
 
     id: int
     tenant: str
@@ -65,7 +65,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """What one page of a source changes: where reading goes on, and the records that were read. It is of the sweep if
+    """The commit of one page of a source: where reading goes on, and the records that were read. It is of the sweep if
     that is said, and of the reading of new records otherwise."""
 
     token: int
@@ -106,7 +106,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit did. `repeated`: it was done before, and nothing happened now."""
+    """The result of a commit. `repeated`: it was done before, and nothing happened now."""
 
     revision: str
     created: int = 0

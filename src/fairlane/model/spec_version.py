@@ -1,4 +1,4 @@
-"""Specs that were applied. What a document says is `fairlane.spec`'s to know; here it is text."""
+"""Spec versions: specs that were applied. What a document says is `fairlane.spec`'s to know; here it is text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queues, partitions and groups hold, in numbers that come from heads and cursors."""
+"""Statistics: what queues, partitions and groups hold, in numbers that come from heads and cursors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class LaggingLane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one group is in one partition."""
+    """The standing of one group in one partition."""
 
     partition: PartitionId
     group: str

@@ -62,7 +62,7 @@ class StateRow(msgspec.Struct, frozen=True):
 
 
 class StateFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows of a state; what is not said matches any."""
+    """A filter of rows of a state; what is not given matches any."""
 
     keys: list[str] | None = None
     prefix: str = ""
@@ -75,7 +75,7 @@ class StateFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateChange(msgspec.Struct, frozen=True):
-    """What a cycle does to the state of one query in one partition; of several ops on one key the last counts."""
+    """The change of a cycle to the state of one query in one partition; of several ops on one key the last counts."""
 
     query_id: UUID
     partition: PartitionId

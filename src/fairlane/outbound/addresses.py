@@ -1,4 +1,4 @@
-"""Where calls may go: to the public internet, and to what is named for them inside.
+"""Outbound addresses: to the public internet, and to what is named for them inside.
 
 A spec names a URL, and names resolve to whatever their owner wants. So it is the addresses that are judged, all of
 them and each time a connection is made, and the connection goes to one that was judged.
@@ -45,7 +45,7 @@ def is_public(address: Address) -> bool:
 
 
 class Allowed(NamedTuple):
-    """What calls may reach besides: hosts by name, and networks; on one port, or on all with None."""
+    """The allow list of outbound calls: hosts by name, and networks; on one port, or on all with None."""
 
     hosts: frozenset[tuple[str, int | None]] = frozenset()
     networks: tuple[tuple[Network, int | None], ...] = ()

@@ -1,5 +1,5 @@
-"""One request to somebody else's server, from inside our network: to addresses that were judged, no further than it
-answers, and with an end to everything."""
+"""The outbound caller: one request to somebody else's server, from inside our network, to addresses that were checked,
+no further than it answers, and with an end to everything."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Caller:
 
 
 class _CheckedResolver(AbstractResolver):
-    """Looks a name up once; what it gives is what is connected to."""
+    """A resolver that looks a name up once; what it gives is what is connected to."""
 
     def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
         self._allowed = allowed

@@ -1,4 +1,5 @@
-"""Reading the records of somebody's HTTP API again and again: each that is new, changed or gone is a message, once.
+"""Polling: reading the records of somebody's HTTP API again and again: each that is new, changed or gone is a message,
+once.
 
     await poll(Source(name="shop", url="https://api.example.com/orders", queue="orders"))
 

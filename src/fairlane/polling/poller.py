@@ -35,7 +35,7 @@ log = logging.getLogger("fairlane.poll")
 
 
 class Progress(msgspec.Struct):
-    """What a poller did since it started."""
+    """Progress of a poller since it started."""
 
     pages: int = 0
     records: int = 0
@@ -58,8 +58,8 @@ class Sources(Protocol):
 
 
 class Poller:
-    """Reads a source under its lease. Cancel what it runs to stop it: what was not committed is read again. `allowed`
-    is what it may ask besides the public internet."""
+    """A poller: reads a source under its lease. Cancel what it runs to stop it: what was not committed is read again.
+    `allowed` is what it may ask besides the public internet."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Poller:
             pause = backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX)
         else:
             pause = self.source.every_seconds
-        log.warning("cannot read source %r, trying again in %.1f s: %s", self.source.name, pause, error)
+        log.warning("cannot read source %r, retrying in %.1f s: %s", self.source.name, pause, error)
         return pause
 
     @contextlib.asynccontextmanager
@@ -141,7 +141,7 @@ class Poller:
             except LeaseLost:
                 return
             except FairlaneError as error:
-                log.debug("the lease of source %r was not renewed: %s", self.source.name, error)
+                log.debug("cannot renew the lease of source %r: %s", self.source.name, error)
 
     async def _pass(self, *, sweep: bool = False) -> None:
         await self._read()
@@ -176,7 +176,7 @@ class Poller:
         while True:
             page = await self._fetch(cursor, passed)
             if not page.records and cursor is None and self._at.records and not self.source.may_be_empty:
-                log.warning("source %r is said to be empty; its known records stay", self.source.name)
+                log.warning("source %r answers that it is empty; its known records stay", self.source.name)
                 return
             done = await self._commit(page, cursor, sweep=True, begin=begin, last=page.end)
             while done.more:
@@ -240,7 +240,7 @@ class Poller:
                 failures += 1
                 asked = error.retry_after if isinstance(error, Overloaded) else 0.0
                 pause = max(asked, backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))
-                log.warning("cannot commit a page of %r, trying again in %.1f s: %s", self.source.name, pause, error)
+                log.warning("cannot commit a page of source %r, retrying in %.1f s: %s", self.source.name, pause, error)
                 await asyncio.sleep(pause)
 
     async def _fetch(self, cursor: str | None, passed: set[str | None]) -> Page:
@@ -256,7 +256,7 @@ class Poller:
         source = self.source
         reply = await self._sender.send("GET", url_of(source, cursor), headers=source.headers)
         if cursor is not None and reply.status in _REFUSED_CURSOR:
-            log.warning("%s refuses cursor %.80r with %d: reading begins anew", source.url, cursor, reply.status)
+            log.warning("%s refuses cursor %.80r with %d; reading from the beginning", source.url, cursor, reply.status)
             return await self._asked(None)
         if 300 <= reply.status < 400:
             where = reply.headers.get("Location", "nowhere")

@@ -1,4 +1,4 @@
-"""What is polled, how its pages are found, and what becomes of its records."""
+"""A source to poll: its URL, how its pages are found, and what becomes of its records."""
 
 from __future__ import annotations
 

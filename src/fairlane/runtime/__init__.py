@@ -1,1 +1,1 @@
-"""How long-lived things live. Knows nothing of queues."""
+"""The runtime: how long-lived things live. Knows nothing of queues."""

@@ -62,8 +62,8 @@ class BatchPolicy(NamedTuple):
 
 
 class Batcher(Generic[Op, Out]):
-    """`flush` gets requests and returns one outcome for each, in order; an exception among them is that caller's
-    alone.
+    """A batcher: `flush` gets requests and returns one outcome for each, in order; an exception among them is that
+    caller's alone.
 
     An exception that `flush` raises is everybody's. `unwanted` is told of outcomes whose caller has gone. Without
     `together` each request is a flush of its own.

@@ -1,4 +1,4 @@
-"""The only reader of the wall clock."""
+"""The wall clock, which nobody else reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directory for what is not the store. One process owns it, and whatever lives in it."""
+"""The data directory, for what is not the store. One process owns it, and whatever lives in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many files and sockets the process may have open."""
+"""File descriptors: how many the process may have open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that one process holds, and the system lets go of when that process dies, however it dies."""
+"""A lock file: one process holds it, and the system lets go of when that process dies, however it dies."""
 
 from __future__ import annotations
 

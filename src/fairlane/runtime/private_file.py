@@ -1,4 +1,4 @@
-"""Files that hold messages or keys: for the user that the broker runs as, and nobody else on the machine."""
+"""Private files, which hold messages or keys: for the user that the broker runs as, and nobody else on the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is done a second, as far as it was seen lately. Pure: the caller tells the time."""
+"""The rate of work: how much is done a second, as far as it was seen lately. Pure: the caller tells the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RETRY_SECONDS, RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 5.0, 1.0, 30.0
 
 
 class Rate:
-    """Fed with how many were done, and when; says how many are done a second while there is work."""
+    """A rate: fed with how many were done, and when; gives how many are done a second while there is work."""
 
     def __init__(self, memory_seconds: float = MEMORY_SECONDS) -> None:
         self._memory = memory_seconds

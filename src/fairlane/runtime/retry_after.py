@@ -1,4 +1,4 @@
-"""What a server that cannot answer now asks for."""
+"""Retry-After: the wait that a server asks for."""
 
 from __future__ import annotations
 

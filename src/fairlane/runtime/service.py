@@ -1,4 +1,4 @@
-"""A task that works, rests until there is news or some time has passed, and ends when it is asked to."""
+"""A service: a task that works, rests until there is news or some time has passed, and ends when it is asked to."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ log = logging.getLogger(__name__)
 
 
 class Service:
-    """`_run` is the work: it goes on until `_stopping`, and rests with `_rest`. When it fails in a way nobody foresaw,
-    the log says so and it begins again after a while: others count on it."""
+    """A service: `_run` is the work, goes on until `_stopping`, and rests with `_rest`. After an unexpected error,
+    which is logged, it begins again after a while: others count on it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -48,7 +48,7 @@ class Service:
                 return
             except Exception as error:  # the boundary of a service: others count on it, so that it must not just end
                 self._failed = error
-                log.exception("%s failed in a way nobody foresaw; it begins again in %g s", self._name, AGAIN_SECONDS)
+                log.exception("unexpected error in %s; it starts again in %g s", self._name, AGAIN_SECONDS)
             again_at = loop.time() + AGAIN_SECONDS
             while not self._stopping and (left := again_at - loop.time()) > 0:
                 await self._rest(left)

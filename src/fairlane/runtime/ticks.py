@@ -1,4 +1,4 @@
-"""When a schedule ticks. Time zones and their changes of the clock are decided here, and nowhere else."""
+"""Ticks of a schedule. Time zones and their changes of the clock are decided here, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets of the file system, by which processes of one broker talk. For the user that they run as, and nobody else."""
+"""Unix sockets, by which processes of one broker talk. For the user that they run as, and nobody else."""
 
 from __future__ import annotations
 

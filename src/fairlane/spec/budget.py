@@ -1,4 +1,4 @@
-"""How much work one evaluation of an expression may be, and how much may come of it.
+"""The budget of an evaluation: how much work it may be, and how much may come of it.
 
 Expressions run on the broker's event loop and are written by whoever may apply a spec: one that repeats a large payload
 a hundred times must fail for its message, not hold up everybody. The unit is about a byte that is copied or compared.

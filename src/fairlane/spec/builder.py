@@ -18,7 +18,7 @@ _DURATION_MAX = 2**53
 
 
 class Misplaced(Exception):
-    """What was read is wrong in itself."""
+    """A syntax error: what was read is wrong in itself."""
 
     def __init__(self, message: str, start: int, end: int, hint: str | None = None) -> None:
         super().__init__(message)

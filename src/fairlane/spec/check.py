@@ -1,4 +1,4 @@
-"""Everything that can be known to be wrong with a document before any of it is applied.
+"""Checks of a document: everything that can be known to be wrong before any of it is applied.
 
 The checks work on the document alone, so that a server checks what it is sent just as the command line does. Where it
 came from a file, each finding is told at its place there.

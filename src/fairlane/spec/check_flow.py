@@ -1,4 +1,4 @@
-"""Where messages go from each queue, and that none goes in a circle."""
+"""The check of the flow: where messages go from each queue, and that none goes in a circle."""
 
 from __future__ import annotations
 

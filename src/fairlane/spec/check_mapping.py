@@ -1,4 +1,4 @@
-"""Expressions and mappings of a document against the types of messages and commands."""
+"""The check of mappings: expressions against the types of messages and commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How types of the document relate: what may be compared, what may go where, what two have in common."""
+"""Type relations: what may be compared, what may go where, what two have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One way to write a spec: two blanks of indentation, one entry per line, comments where they were.
+"""The formatter, one way to write a spec: two blanks of indentation, one entry per line, comments where they were.
 
 A block that stood on one line stays there while it fits; everything else about the layout is decided here. Formatting
 what was formatted changes nothing.

@@ -16,7 +16,7 @@ from fairlane.model.schedule import Missed
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What every part of the document has in common: unknown members are refused, defaults are left out."""
+    """A part of the document: unknown members are refused, defaults are left out."""
 
 
 class Scalar(Part, frozen=True, kw_only=True, tag_field="type", tag="scalar"):
@@ -119,7 +119,7 @@ class WebhookSpec(Part, frozen=True, kw_only=True):
 
 
 class ScheduleSpec(Part, frozen=True, kw_only=True):
-    """What is pushed at every tick, by an interval or by cron."""
+    """A schedule: what is pushed at every tick, by an interval or by cron."""
 
     queue: str
     partition: str = DEFAULT_PARTITION

@@ -1,4 +1,4 @@
-"""Files and the files they import, as trees. SpecFile is the caller's, so that this stays pure."""
+"""Loading of files, and of those they import, as trees. Reading is the caller's, so that this stays pure."""
 
 from __future__ import annotations
 

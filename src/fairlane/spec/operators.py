@@ -1,4 +1,4 @@
-"""What operators and functions of expressions do with values, as CEL has it. The values are those of JSON.
+"""Operators and functions of expressions on values, as CEL has it. The values are those of JSON.
 
 A wrong operand is a `Mismatch`, never a conversion: `1 + "a"` and `true < 2` are errors, and so is a number that leaves
 64 bits. Python would be more generous, and `True == 1` there.

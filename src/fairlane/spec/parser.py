@@ -1,4 +1,4 @@
-"""Text to syntax tree, or an error at a line and column."""
+"""The parser: text to syntax tree, or an error at a line and column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one document changes of another, and by what of it messages may be lost or refused."""
+"""The plan of a spec: what one document changes of another, and by what of it messages may be lost or refused."""
 
 from __future__ import annotations
 

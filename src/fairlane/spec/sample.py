@@ -1,4 +1,4 @@
-"""A body to try a webhook with: one like its sender's, and in it whatever the spec reads of a body."""
+"""The sample body of a webhook: one like its sender's, and in it whatever the spec reads of a body."""
 
 from __future__ import annotations
 

@@ -270,7 +270,8 @@ class Groups(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Messages given up on. One per (partition, group, position); failing again after a seek replaces it."""
+    """Dead letters: messages given up on. One per (partition, group, position); failing again after a seek replaces
+    it."""
 
     async def list(
         self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None

@@ -1,4 +1,4 @@
-"""Dead letters on their way into the queue that their queue names for them.
+"""Forwarding of dead letters, into the queue that their queue names for them.
 
 A letter that waits for that is marked in the transaction that gave its message up, so that neither is there without
 the other; it is appended a moment later in a transaction that takes the mark away. Appending at once would need the

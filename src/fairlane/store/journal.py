@@ -18,7 +18,7 @@ ROW_BYTES = 100  # what an entry takes beside its body, about
 
 
 class Backlog(NamedTuple):
-    """What stays in order: the pushes to one partition, or the acks of one partition and group."""
+    """A backlog: the operations that stay in order, pushes to one partition or acks of one lane."""
 
     kind: Literal["push", "ack"]
     tenant: str
@@ -66,7 +66,7 @@ class JournalState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlogs(Protocol):
-    """The lanes that have entries, as one process knows them."""
+    """The backlogs of the journal, as one process knows them."""
 
     def names(self) -> list[Backlog]: ...
 

@@ -1,4 +1,4 @@
-"""A store that is not there yet. The broker starts without it, and it is opened as soon as that works."""
+"""The late store: one that is not there yet. The broker starts without it, and it is opened as soon as that works."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class LateStore:
             except StoreUnavailable as error:
                 self._why = str(error)
             except Exception as error:  # a boundary: the broker goes on without its store and says why
-                log.error("the store cannot be opened: %s", error)
+                log.error("cannot open the store: %s", error)
                 self._why = str(error)
         if self._wake is not None:
             self._store.listen(self._wake)
-        log.info("the store is open")
+        log.info("store opened")
 
     def opened(self) -> Store:
         if self._store is None:

@@ -106,8 +106,8 @@ class ClaimedBacklog(msgspec.Struct):
 
 
 class Application(msgspec.Struct):
-    """The first operations of a claimed lane, by their sequences, and what they come to: new messages, a settlement,
-    or nothing."""
+    """The first operations of a claimed backlog, by their sequences, and what they come to: new messages, an ack, or
+    nothing."""
 
     claim: BacklogClaim
     sequences: list[int]

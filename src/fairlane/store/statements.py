@@ -1,4 +1,4 @@
-"""Named SQL statements from a `.sql` file beside the code that runs them."""
+"""SQL statements by name, from a `.sql` file beside the code that runs them."""
 
 from __future__ import annotations
 

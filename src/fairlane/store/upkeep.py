@@ -36,7 +36,7 @@ class Pauses(Protocol):
 
 
 class Retention(Protocol):
-    """Deleting what a queue's rules cover, and nothing else.
+    """Retention: deletes what a queue's rules cover, and nothing else.
 
     With `retention_enabled`: messages `retention_seconds` old, unless they are in a live lease (cursors that stand
     before them are moved), and messages `completed_retention_seconds` old that every group has finished. Dead letters

@@ -1,4 +1,4 @@
-"""What travels between the engine and a store: whole batches, one value per lane touched."""
+"""Values between the engine and a store: whole batches, one value per lane touched."""
 
 from __future__ import annotations
 
@@ -66,28 +66,32 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Duplicates(msgspec.Struct, frozen=True):
-    """Nothing of the slice was stored: these of its messages may be there already."""
+    """Duplicates: nothing of the slice was stored, for these of its messages may be there already."""
 
     found: list[Duplicate]
 
 
 class Full(msgspec.Struct, frozen=True):
-    """Nothing of the slice was stored: the call's messages for its queue do not all fit below `capacity`."""
+    """A full queue: nothing of the slice was stored, for the call's messages for its queue do not all fit below
+    `capacity`."""
 
     depth: int
     capacity: int
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """Nothing of the slice was stored: the partition or its queue was deleted, or its options changed; look again."""
+    """A partition that is gone: nothing of the slice was stored, for the partition or its queue was deleted, or its
+    options changed; look again."""
 
 
 class OperationsAhead(msgspec.Struct, frozen=True):
-    """Nothing of the slice was stored: its partition has open operations, which come first."""
+    """Operations before the slice: nothing of it was stored, for its partition has open operations, which come
+    first."""
 
 
 class Locked(msgspec.Struct, frozen=True):
-    """Nothing of the slice was stored: somebody else holds its partition for too long. Others of the call are."""
+    """A locked partition: nothing of the slice was stored, for somebody else holds its partition for too long. Others
+    of the call are."""
 
 
 PushResult = Stored | Duplicates | Full | Gone | OperationsAhead | Locked
@@ -214,7 +218,8 @@ class Dead(msgspec.Struct, frozen=True):
 
 
 class OrderedAck(msgspec.Struct, kw_only=True):
-    """All that one call says of one lane. At most one settlement per (partition, group) and call of the store."""
+    """The ack of one ordered lane: all verdicts of one call. At most one per (partition, group) and call of the
+    store."""
 
     partition: PartitionId
     group_id: int
@@ -239,8 +244,8 @@ class OrderedAck(msgspec.Struct, kw_only=True):
 
 
 class UnorderedAck(msgspec.Struct, kw_only=True):
-    """All that one call says of messages of one lane of an unordered queue, each for itself. Of one lane there may be
-    several in a call: its messages are in many hands."""
+    """The ack of one unordered lane: verdicts on messages, each for itself. Of one lane there may be several in a call,
+    under different leases."""
 
     partition: PartitionId
     group_id: int
@@ -259,11 +264,11 @@ LaneAck = OrderedAck | UnorderedAck
 
 
 class AckResult(msgspec.Struct, frozen=True):
-    """`lost`: the lease is not live (any more) and nothing was applied, unless `repeated`: this lease was ended by
-    an ack, nack or release, all that the settlement finishes is finished, and it does nothing else. `before` and
-    `after` are the cursor's positions; `gone`: no such lane; `behind`: acks of the lane wait as operations, so that
-    this one must wait too. Verdicts never do: each is of a message by itself. `locked`: somebody else holds the lane
-    for too long, and nothing was applied; others of the call are."""
+    """The result of one lane's ack. `lost`: the lease is not live (any more) and nothing was applied, unless
+    `repeated`: this lease was ended by an ack, nack or release, all that the ack finishes is finished, and it does
+    nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane; `behind`: acks of the lane wait
+    as operations, so that this one must wait too. Verdicts never do: each is of a message by itself. `locked`: somebody
+    else holds the lane for too long, and nothing was applied; others of the call are."""
 
     state: Literal["ok", "lost", "gone", "operations_ahead", "locked"]
     before: int = 0
@@ -326,8 +331,7 @@ class Renewal(msgspec.Struct, frozen=True):
 
 
 class Leased(msgspec.Struct, frozen=True):
-    """What a live lease covers in one partition: positions `first` to `upto` - 1, of which those below `committed`
-    are done."""
+    """A leased lane: positions `first` to `upto` - 1, of which those below `committed` are done."""
 
     partition: PartitionId
     first: int
@@ -337,7 +341,7 @@ class Leased(msgspec.Struct, frozen=True):
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters of a queue; None means any."""
+    """A filter of dead letters of a queue; None means any."""
 
     group: str | None = None
     partition: PartitionId | None = None
@@ -379,7 +383,7 @@ class ActivePartition(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Where a message is, or may be."""
+    """A found message: where it is, or may be."""
 
     partition: PartitionId
     position: int
@@ -389,7 +393,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Upto(msgspec.Struct, frozen=True):
-    """Where reading a partition backward begins: before the first message created at or after `until`, and below
+    """The bound of reading a partition backward: before the first message created at or after `until`, and below
     `position`."""
 
     partition: PartitionId

@@ -1,4 +1,4 @@
-"""Workers: take messages, give them to an app's handlers, and say what became of them."""
+"""Workers: take messages, give them to an app's handlers, and ack by the verdicts."""
 
 from fairlane.worker.worker import Worker
 

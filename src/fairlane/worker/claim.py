@@ -1,4 +1,4 @@
-"""What one pop gave a worker: messages under one lease, on their way through handlers."""
+"""A worker's claim: messages of one pop under one lease, on their way through handlers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Claim:
 
 
 class Verdicts(NamedTuple):
-    """What a handler said of some messages of a claim. `skipped` messages behind them come again by themselves;
+    """Verdicts of a handler on some messages of a claim. `skipped` messages behind them come again by themselves;
     `left` ones were not begun."""
 
     claim: Claim

@@ -1,4 +1,4 @@
-"""Taking the messages of one queue and group for its handlers, as many as they can have in hand."""
+"""The feed of one queue and group: takes messages for its handlers, as many as they can work on."""
 
 from __future__ import annotations
 
@@ -203,14 +203,14 @@ class Feed:
             await self._pause(error)
             return None
         if self._failures:
-            log.info("taking messages of %r again", self.subscription.queue)
+            log.info("pops from queue %r work again", self.subscription.queue)
         self._failures = 0
         return batch
 
     async def _pause(self, error: FairlaneError) -> None:
         self._failures += 1
         delay = backoff(self._failures, base=0.2, most=10.0)
-        log.warning("cannot take messages of %r, trying again in %.1f s: %s", self.subscription.queue, delay, error)
+        log.warning("cannot pop from queue %r, retrying in %.1f s: %s", self.subscription.queue, delay, error)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), delay)
 
@@ -276,7 +276,7 @@ class Feed:
         try:
             await self._client.release(claim.lease)
         except FairlaneError as error:
-            log.warning("cannot release lease %s, it ends by itself: %s", claim.lease, error)
+            log.warning("cannot release lease %s, it expires by itself: %s", claim.lease, error)
 
     def _lease_ended(self, lease: str) -> None:
         for claim in [claim for claim in self.claims if claim.lease == lease]:
@@ -287,7 +287,7 @@ class Feed:
             return
         claim.lost = True
         log.warning(
-            "lease %s was lost: %d messages of %r are delivered to others; their handlers are cancelled",
+            "lost lease %s: %d messages of queue %r are delivered again; their handlers are cancelled",
             claim.lease,
             claim.open,
             self.subscription.queue,

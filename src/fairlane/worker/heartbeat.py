@@ -1,4 +1,4 @@
-"""A worker tells the broker that it is alive, and what it does."""
+"""The heartbeat of a worker: it reports that it is alive, and what it does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Heartbeat:
             try:
                 await self._client.beat(self.id, self._facts())
             except FairlaneError as error:
-                log.debug("no heartbeat: %s", error)
+                log.debug("cannot send the heartbeat: %s", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), BEAT_SECONDS)
         with contextlib.suppress(FairlaneError):

@@ -1,5 +1,5 @@
-"""Commands of an app that the specs in force map messages to: of which queues is the broker's to say, and may change
-while a worker runs."""
+"""Mapped commands of an app, to which compiled specs map messages: of which queues is the broker's to say, and may
+change while a worker runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("fairlane.worker")
 
 
 class Mapped:
-    """Makes a message the input of its command, by the expressions that are in force."""
+    """A mapping: makes a message the input of its command, by the expressions that are in force."""
 
     def __init__(self, compiled: CompiledQueue) -> None:
         self.compiled = compiled
@@ -80,7 +80,7 @@ class MappedFeeds:
         except NotFound:  # a broker that knows no specs
             found = []
         except FairlaneError as error:
-            log.debug("cannot ask for specs: %s", error)
+            log.debug("cannot read the specs: %s", error)
             return
         if found != self._seen:
             # Beside the loop that keeps leases: to parse takes a while.
@@ -119,7 +119,7 @@ def _mapped(documents: list[dict[str, Any]], commands: set[str]) -> dict[tuple[s
         try:
             spec = msgspec.convert(document, ir.Spec)
         except msgspec.ValidationError as error:
-            log.error("a spec of the broker is not for this version of the worker: %s", error)
+            log.error("cannot read a spec of the broker, it is for another version: %s", error)
             continue
         for name, queue in spec.queues.items():
             command = queue.map_to.command if queue.map_to else None

@@ -1,4 +1,4 @@
-"""Giving messages to handlers: one lane's after each other, lanes beside each other."""
+"""The handler runner: gives messages to handlers, those of a lane one after another, lanes beside each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("fairlane.worker")
 
 
 class HandlerRunner:
-    """Runs on the stage's loop, and tells `report` what the handlers said."""
+    """The handler runner, on the stage's loop; it gives `report` the verdicts."""
 
     def __init__(
         self, app: App, subscription: Subscription, stage: Stage, concurrency: int, report: Callable[[Verdicts], None]

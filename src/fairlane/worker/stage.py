@@ -1,4 +1,4 @@
-"""Where handlers run: an event loop, threads for plain functions, processes for heavy ones."""
+"""The stage on which handlers run: an event loop, threads for plain functions, processes for heavy ones."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Stage:
         try:
             await asyncio.wait_for(self._there(self._end()), _END_SECONDS)
         except TimeoutError:
-            log.error("a handler blocks the event loop; what the app provides is not ended")
+            log.error("shutdown: a handler blocks the event loop, so that the app's providers are not closed")
             return
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)

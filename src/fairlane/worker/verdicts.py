@@ -1,4 +1,4 @@
-"""Telling the broker what became of messages."""
+"""Verdicts of handlers, sent to the broker as acks."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ log = logging.getLogger("fairlane.worker")
 
 
 class VerdictSender:
-    """Acks go out one request after another, each with all that was said meanwhile: in order, so that no ack of a
-    lane overtakes another. They are repeated while the lease may still be alive. `acked` is called for a claim when
-    the broker knows more of it."""
+    """The sender of verdicts: acks go out one request after another, each with all verdicts that came meanwhile, in
+    order, so that no ack of a lane overtakes another. They are repeated while the lease may still be alive. `acked` is
+    called for a claim when the broker knows more of it."""
 
     def __init__(
         self,
@@ -88,7 +88,12 @@ class VerdictSender:
             except FairlaneError as error:
                 failures += 1
                 if not await self._patience(error, failures, claims):
-                    log.error("cannot ack %d messages of %r, they come again: %s", len(items), self._queue, error)
+                    log.error(
+                        "cannot ack %d messages of queue %r, they are delivered again: %s",
+                        len(items),
+                        self._queue,
+                        error,
+                    )
                     return
                 continue
             for outcome, claim in zip(outcomes, claims, strict=True):
@@ -99,14 +104,14 @@ class VerdictSender:
 
     def refused(self, transaction_id: str) -> None:
         """By the broker, or by us where it is known what it would say."""
-        log.warning("the ack of %s of %r was refused: its lease was lost", transaction_id, self._queue)
+        log.warning("ack of %s of queue %r refused: lost its lease", transaction_id, self._queue)
 
     async def _patience(self, error: FairlaneError, failures: int, claims: list[Claim]) -> bool:
         """Wait a little; False if that is no use."""
         if not error.retryable or all(claim.lost for claim in claims):
             return False
         if failures == 1:
-            log.warning("cannot ack messages of %r, trying again: %s", self._queue, error)
+            log.warning("cannot ack messages of queue %r, retrying: %s", self._queue, error)
         await asyncio.sleep(backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))
         return True
 
@@ -138,12 +143,14 @@ class VerdictSender:
                     transaction.steps += built.steps
                 return True
             except TransactionRefused as error:
-                log.warning("nothing was pushed and acked of %r: %s", verdicts.messages[0], error)
+                log.warning("transaction refused, nothing was pushed and acked of %r: %s", verdicts.messages[0], error)
                 return False
             except FairlaneError as error:
                 failures += 1
                 if isinstance(error, Overloaded) or not await self._patience(error, failures, [verdicts.claim]):
-                    log.warning("nothing was pushed and acked of %r: %s", verdicts.messages[0], error)
+                    log.warning(
+                        "transaction refused, nothing was pushed and acked of %r: %s", verdicts.messages[0], error
+                    )
                     return False
 
     def _over(self, verdicts: Verdicts) -> None:

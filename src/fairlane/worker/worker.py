@@ -24,7 +24,8 @@ log = logging.getLogger("fairlane.worker")
 
 
 class Worker:
-    """Runs an app until `stop`. Polls, acks and renewals live on the caller's loop, handlers on one of their own."""
+    """A worker: runs an app until `stop`. Polls, acks and renewals live on the caller's loop, handlers on one of their
+    own."""
 
     def __init__(
         self,
@@ -130,7 +131,9 @@ class Worker:
             feed.stop()
         _, left = await asyncio.wait(running, timeout=self._grace_seconds)
         if left:
-            log.warning("%d messages are not finished; giving them back", sum(feed.in_hand for feed in self.feeds))
+            log.warning(
+                "%d messages are not finished; releasing their leases", sum(feed.in_hand for feed in self.feeds)
+            )
             for feed in self.feeds:
                 feed.cancel()
             _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)

@@ -1,4 +1,4 @@
-"""Whether the broker lives, whether it can work, and its metrics."""
+"""Health of the broker, and its metrics."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _TAKEN = (b"", b"application/json", b"application/octet-stream", b"text/json", f
 
 
 class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What of it applies."""
+    """The answer of a webhook."""
 
     idempotency_key: str = ""
     queued: bool = False

@@ -1,4 +1,4 @@
-"""What the queues hold, by namespace, by task, and in all."""
+"""Namespaces: what the queues hold, by namespace, by task, and in all."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _AUTOPILOT_BATCH = 200
 
 
 class PopQuery(msgspec.Struct, rename="camel"):
-    """What a pop may ask for."""
+    """The query of a pop."""
 
     batch: int = 1
     wait: bool = False

@@ -1,4 +1,4 @@
-"""What retention rules deleted, and deleting now."""
+"""Retention: what its rules deleted, and deleting now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the broker and its queues are doing."""
+"""Status of the broker and its queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that told of themselves."""
+"""Workers: those that reported lately."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlane.store.families.port import Port, Transaction
 
 
 class Seen(NamedTuple):
-    """A worker, what it said last, and when."""
+    """A worker, its last report, and when that came."""
 
     id: str
     facts: str

@@ -1,4 +1,4 @@
-"""Settlements as the arrays that `fairlane.ack` takes, and its rows as results."""
+"""Acks of ordered lanes as the arrays that `fairlane.ack` takes, and its rows as results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Lanes whose rows somebody else holds: they are left out of a call, so that those which travel with them go on."""
+"""Locked partitions, whose rows somebody else holds: they are left out of a call, so that those which travel with them
+go on."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ LockKey = tuple[PartitionId, int]
 
 
 class LockedRows:
-    """Remembers which lanes were found locked. Nobody waits for these again: they are looked at first."""
+    """Partitions and lanes that were found locked. Nobody waits for these again: they are looked at first."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

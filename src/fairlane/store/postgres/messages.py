@@ -54,7 +54,7 @@ class _LockedPartition(NamedTuple):
 
 
 class _Refused(Exception):
-    """Rolls a transaction back; its results were recorded."""
+    """The rollback of a transaction whose results were recorded."""
 
 
 class Messages:

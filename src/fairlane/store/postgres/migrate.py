@@ -1,4 +1,4 @@
-"""Brings the schema to the version of this code: forward only, one migrator at a time, all or nothing."""
+"""Migration of the schema to the version of this code: forward only, one migrator at a time, all or nothing."""
 
 from __future__ import annotations
 

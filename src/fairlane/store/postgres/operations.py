@@ -290,7 +290,7 @@ class Operations(OperationApplier):
 
 
 class _NotEnqueued(Exception):
-    """Rolls a retry back."""
+    """The rollback of a retry."""
 
     def __init__(self, result: EnqueueResult) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ class _Floor:
 
 
 class Floors:
-    """Where the scan of a group's ready lanes begins.
+    """Floors: where the scan of a group's ready lanes begins.
 
     A claim and an ack each leave a dead entry at the old end of the index. PostgreSQL soon skips them, unless some
     transaction elsewhere stays open: then they pile up and every scan walks over them all. So scans begin at the

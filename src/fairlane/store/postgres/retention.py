@@ -1,4 +1,4 @@
-"""Deleting what a rule covers, on PostgreSQL."""
+"""Retention on PostgreSQL: deleting what a rule covers."""
 
 from __future__ import annotations
 

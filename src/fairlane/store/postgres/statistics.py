@@ -1,4 +1,4 @@
-"""Numbers of queues, partitions and groups on PostgreSQL: each shard is asked for its part."""
+"""Statistics on PostgreSQL: numbers of queues, partitions and groups; each shard is asked for its part."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class PostgresStore:
-    """`open` connects, migrates and checks that the server keeps what it commits."""
+    """The store on PostgreSQL: `open` connects, migrates and checks that the server keeps what it commits."""
 
     kind = "postgresql"
 

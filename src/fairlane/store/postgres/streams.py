@@ -1,4 +1,4 @@
-"""Queries over queues and their state, on PostgreSQL."""
+"""Streams on PostgreSQL: queries over queues, and their state."""
 
 from __future__ import annotations
 

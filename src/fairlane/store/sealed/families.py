@@ -1,4 +1,4 @@
-"""The families of a store whose values hold what messages say, sealed below and clear above."""
+"""Sealed families of a store: what messages say is sealed below and clear above."""
 
 from __future__ import annotations
 

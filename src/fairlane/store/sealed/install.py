@@ -1,4 +1,4 @@
-"""Puts the layer over a store that was opened."""
+"""Installation of encryption at rest over a store that was opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys that the operator holds. They never seal a message: they wrap the data keys that do."""
+"""The keyring: the keys that the operator holds. They never seal a message: they wrap the data keys that do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seals and opens messages under the data keys of their queue.
+"""The vault: seals and opens messages under the data keys of their queue.
 
 A data key belongs to one queue and is used by the broker that made it, for a day or 2^30 messages at most: each
 message gets a random nonce, and those must not repeat under one key. A sealed record is version, data key, nonce,
@@ -43,7 +43,7 @@ class _Active:
 
 
 class NotPrepared(SealError):
-    """`prepare` must be called for the queue first."""
+    """A queue whose data key is not loaded: `prepare` must be called first."""
 
 
 class Vault:

@@ -1,4 +1,4 @@
-"""Settling lanes: moving cursors, ending leases, giving messages up."""
+"""Ack of ordered lanes: moving cursors, ending leases, dead-lettering."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _any_open(db: apsw.Connection, lane: LaneRow, ack: OrderedAck) -> bool:
 
 
 class _Acking:
-    """One settlement of a lane that it may change."""
+    """One ack of a lane that it may change."""
 
     def __init__(self, db: apsw.Connection, now: int, lane: LaneRow, options: QueueOptions) -> None:
         self._db = db

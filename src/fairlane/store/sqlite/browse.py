@@ -106,7 +106,7 @@ class Browse:
             while await self._database.write(_trim_step):
                 pass
         except Unavailable as error:
-            _log.warning("rows of cleared queues are left until the next start: %s", error)
+            _log.warning("cannot delete rows of cleared queues before the next start: %s", error)
 
     async def trim_some(self, steps: int) -> bool:
         """Forget ids whose window has passed, and do up to so many steps of it; whether some are left."""

@@ -1,4 +1,4 @@
-"""Writing the log of a database back into it while its writer goes on.
+"""Checkpoints: writing the WAL of a database back into it while its writer goes on.
 
 A checkpoint on the writer's own connection holds up everybody who waits for a commit, for as long as it takes to write
 and sync some ten thousand pages."""
@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Owns a connection and a thread of its own, from the first commit of `db` to the close. From `pages` in the log on
-    it is written back; from `pages_max` on the writer does that itself, so that the log is bounded."""
+    """The checkpointer: owns a connection and a thread, from the first commit of `db` to the close. From `pages` in the
+    log on it is written back; from `pages_max` on the writer does that itself, so that the log is bounded."""
 
     def __init__(self, db: apsw.Connection, *, pages: int, pages_max: int) -> None:
         self._db = apsw.Connection(db.filename)
@@ -66,6 +66,6 @@ class Checkpointer:
         try:
             pages, done = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
-            _log.warning("the log of %s could not be written back for now: %s", self._db.filename, error)
+            _log.warning("checkpoint of %s failed, retrying: %s", self._db.filename, error)
             return False
         return pages == done

@@ -1,4 +1,4 @@
-"""How the file is opened: its lock, the settings that make a commit durable, the schema."""
+"""Opening of the SQLite file: its lock, the settings that make a commit durable, the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One open database: a writer, readers beside it, and the clock both go by."""
+"""The open database: a writer, readers beside it, and the clock both go by."""
 
 from __future__ import annotations
 

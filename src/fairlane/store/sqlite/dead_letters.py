@@ -1,4 +1,4 @@
-"""Messages given up on."""
+"""Dead letters: messages given up on."""
 
 from __future__ import annotations
 

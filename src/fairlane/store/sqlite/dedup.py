@@ -1,4 +1,4 @@
-"""Which messages of a slice may be stored already.
+"""Deduplication: which messages of a slice may be stored already.
 
 A UUIDv7 says when it was made. One that is pushed within FRESH_US of that lies in a segment of that minute,
 so the common case costs no row of its own. Any other id has a row in `message_keys`. What went before its window had

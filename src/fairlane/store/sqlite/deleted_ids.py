@@ -1,4 +1,5 @@
-"""Ids outlive their messages: segments that go leave them behind for as long as the window of their queue lasts."""
+"""Deleted ids, which outlive their messages: segments that go leave them behind for as long as the window of their
+queue lasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to a caller of the store."""
+"""SQLite's errors as errors of the store."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class SqliteJournal:
                     await self._take_in(left, path, adopted)
             except (FairlaneError, apsw.Error) as error:
                 reason = translate(error) if isinstance(error, apsw.Error) else error
-                _log.error("what a process that is gone left in %s cannot be adopted now: %s", path, reason)
+                _log.error("cannot adopt the journal file %s: %s", path, reason)
         return adopted
 
     async def _take_in(self, left: Leftover, path: Path, adopted: Counter[Backlog]) -> None:

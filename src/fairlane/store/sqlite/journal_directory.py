@@ -106,7 +106,7 @@ class DirectoryJournal:
         while True:
             await sibling.serve()
             self._joined.clear()
-            _log.warning("the process that owns the journal went away; another takes its place")
+            _log.warning("the process that owned the journal exited; another takes over")
             role = await self._rejoin()
             role.attach(backlogs)
             if isinstance(role, Owner):
@@ -123,7 +123,7 @@ class DirectoryJournal:
             try:
                 return await self._join()
             except (StoreUnavailable, OSError) as error:
-                _log.error("the journal cannot be had now: %s", error)
+                _log.error("journal unavailable: %s", error)
                 await asyncio.sleep(1.0)
 
     async def _joined_role(self) -> Owner | Sibling:

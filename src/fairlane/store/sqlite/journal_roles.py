@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Hello(msgspec.Struct):
-    """What one that joins is told first."""
+    """The greeting to a process that joins."""
 
     number: int
     backlogs: list[Backlog]
@@ -75,7 +75,7 @@ class Owner:
         try:
             self._server = self._server or await listen(self._socket, self._met)
         except OSError as error:
-            _log.error("other processes cannot hand over to this journal, for %s: %s", self._socket, error)
+            _log.error("other processes cannot reach this journal, cannot listen on %s: %s", self._socket, error)
         return found
 
     async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Backlog]) -> None:

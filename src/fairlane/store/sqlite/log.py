@@ -1,4 +1,4 @@
-"""Reading the log of a partition: segments by position and by time."""
+"""The log of a partition, read: segments by position and by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings the schema to the version of this code: forward only, in one transaction."""
+"""Migration of the schema to the version of this code: forward only, in one transaction."""
 
 from __future__ import annotations
 

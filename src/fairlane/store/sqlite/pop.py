@@ -1,4 +1,4 @@
-"""Claiming ready lanes."""
+"""Pop of ordered lanes: claims those that are ready."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its firs
 
 
 class _Want(msgspec.Struct):
-    """What a claim may still get."""
+    """The rest that a claim may still get."""
 
     claim: Claim
     messages: int

@@ -1,4 +1,4 @@
-"""Appending to the log: one segment for each slice, or more when it is large."""
+"""Push: appends to the log, one segment for each slice, or more when it is large."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Queue(msgspec.Struct):
 
 
 class _Log(msgspec.Struct, array_like=True):
-    """Where a partition's log ends."""
+    """The end of a partition's log."""
 
     id: int
     queue_id: int

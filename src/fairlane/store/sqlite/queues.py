@@ -127,7 +127,7 @@ class Queues:
             while await self._database.write(_purge_step):
                 pass
         except Unavailable as error:
-            _log.warning("rows of deleted queues are left until the next start: %s", error)
+            _log.warning("cannot delete rows of deleted queues before the next start: %s", error)
 
     async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
         made = await self._database.write(lambda db, now: born(db, now, queue_id, names))

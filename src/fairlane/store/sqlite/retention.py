@@ -1,4 +1,4 @@
-"""Deleting what a rule covers."""
+"""Retention: deletes what a rule covers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a group begins in each partition. A new group's cursors are made in bounded steps.
+"""Seeding of a group: where it begins in each partition. A new group's cursors are made in bounded steps.
 
 A push makes the cursors that its partition still lacks before it appends. So a partition without one stands
 where it stood when the group came, and `new` may be decided late.

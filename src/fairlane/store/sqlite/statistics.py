@@ -1,4 +1,4 @@
-"""Numbers of queues, partitions and groups."""
+"""Statistics: numbers of queues, partitions and groups."""
 
 from __future__ import annotations
 

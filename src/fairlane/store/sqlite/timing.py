@@ -1,4 +1,4 @@
-"""What time does to a lane: messages that are too old for it, and messages that are not old enough yet."""
+"""Timing of a lane: messages that are too old for it, and messages that are not old enough yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unordered lanes: many consumers share one. What is in their hands is a row of `claims` for each batch; what failed,
+"""Unordered lanes, of which many consumers take messages at once. A batch in work is a row of `claims`; what failed,
 timed out or was given back is a row of `failures` that is due some time."""
 
 from __future__ import annotations

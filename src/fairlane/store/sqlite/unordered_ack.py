@@ -1,4 +1,4 @@
-"""Settling messages of unordered lanes, each for itself."""
+"""Ack of unordered lanes: each message for itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _bounds(acks: Sequence[UnorderedAck]) -> Span:
 
 
 class _Acking:
-    """What one call says of a lane under one token."""
+    """One ack of a lane, under one token."""
 
     def __init__(
         self, db: apsw.Connection, now: int, lane: UnorderedLane, options: QueueOptions, claims: Claims

@@ -1,4 +1,5 @@
-"""What of an unordered lane is in consumers' hands or comes again. Loaded once, changed in memory, saved once."""
+"""Claims and redeliveries of an unordered lane: what consumers work on, and what comes again. Loaded once, changed in
+memory, saved once."""
 
 from __future__ import annotations
 

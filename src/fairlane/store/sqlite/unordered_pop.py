@@ -1,4 +1,4 @@
-"""Popping from unordered lanes: a claim takes a range and moves on at once, after what is due again."""
+"""Pop of unordered lanes: a claim takes a range and moves on at once, after what is due again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Due = tuple[int, int, int]
 
 
 class _Want(msgspec.Struct):
-    """What a claim may still get."""
+    """The rest that a claim may still get."""
 
     claim: Claim
     messages: int

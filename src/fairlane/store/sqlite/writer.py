@@ -1,4 +1,4 @@
-"""The one thread that writes: each turn it takes everything that waits and commits it with one fsync."""
+"""The writer thread: each turn it takes everything that waits and commits it with one fsync."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Done = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 
 class Writer:
-    """Owns the writing connection from the first job to the close."""
+    """The writer thread: owns the writing connection from the first job to the close."""
 
     def __init__(self, db: apsw.Connection, clock: Clock) -> None:
         self._db = db
@@ -161,7 +161,7 @@ class Writer:
                 self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         except apsw.Error as error:
             # Nothing is lost: the next start finds all commits in the log.
-            _log.warning("the log could not be written back at close: %s", error)
+            _log.warning("checkpoint at close failed: %s", error)
         self._db.close()
 
     def _stop(self) -> None:
