@@ -17,7 +17,7 @@ from tests.conformance.test_scheduled import append_due, schedule
 
 async def no_rows(harness: Harness, partition_id: int) -> bool:
     """Whether all that belonged to a partition is gone; a store may take its time for it."""
-    tables = ("segments", "cursors", "message_keys", "claims", "failures", "dead_letters", "scheduled_bundles")
+    tables = ("segments", "cursors", "message_keys", "claims", "failures", "dead_letters", "scheduled_segments")
     counts = [f"(SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1)" for table in tables]
     rows = await harness.backend.sql(f"SELECT {' + '.join(counts)}", partition_id)
     return bool(rows[0][0] == 0)

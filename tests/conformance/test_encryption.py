@@ -294,7 +294,7 @@ async def test_what_waits_for_its_time_waits_sealed(harness: Harness) -> None:
     [kept] = await harness.store.scheduled.add([part])
     assert isinstance(kept, Added)
     waiting = (
-        "SELECT m.body FROM fairlane.scheduled_bundles b JOIN fairlane.scheduled_messages m ON m.id = b.id "
+        "SELECT m.body FROM fairlane.scheduled_segments b JOIN fairlane.scheduled_messages m ON m.id = b.id "
         "WHERE b.partition_id = $1"
     )
     rows = await harness.backend.sql(waiting, partition.id.id)

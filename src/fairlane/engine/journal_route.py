@@ -69,14 +69,16 @@ class JournalRoute:
         reason = self.journal_reason()
         if reason is None and not self.backlogs:
             return await self._push(requests, run)
-        later: list[Share] = []
+        journalled: list[Share] = []
         direct: list[Share] = []
         for number, request in enumerate(requests):
             for index, item in enumerate(request.items):
                 backlog = push_backlog(request.tenant, item)
-                (later if reason is not None or backlog in self.backlogs else direct).append(Share(number, index, None))
+                (journalled if reason is not None or backlog in self.backlogs else direct).append(
+                    Share(number, index, None)
+                )
         answers: PushAnswers = [[UNDECIDED] * len(request.items) for request in requests]
-        await self._pushes.append(requests, later, answers, reason or "maintaining_order")
+        await self._pushes.append(requests, journalled, answers, reason or "maintaining_order")
         if direct:
             await self._push_some(requests, direct, answers, run)
         return answers

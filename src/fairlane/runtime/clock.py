@@ -14,7 +14,7 @@ def wall_clock() -> int:
 
 
 class SteadyClock:
-    """Begins at the wall clock, or at `least` if that is later, and then runs by the monotonic one.
+    """Begins at the wall clock, but not before `least`, and then runs by the monotonic one.
 
     A store that keeps the time itself uses it: leases must not end early, nor never, because somebody set the
     host's clock."""

@@ -1,7 +1,7 @@
 """Scheduled messages: the store contract, and what both dialects make of it. What `store.base` says of all verbs holds.
 
-Those of one partition that one call schedules are a bundle: they travel and are stored together, in the order in which
-they are due.
+Those of one partition that one call schedules are a scheduled segment: they travel and are stored together, in the
+order in which they are due.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fairlane.store.values import (
 )
 
 MESSAGES_MAX: Final = 100
-"""Of one bundle: each time some of it are due, its times are read."""
+"""Of one segment: each time some of it are due, its times are read."""
 APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
 """Appended in one step, whatever its limit: memory does not grow with what is due."""
 ROUNDS_MAX: Final = 100
@@ -83,8 +83,8 @@ class ScheduledMessages(Protocol):
         ...
 
 
-class Bundle(msgspec.Struct):
-    """Some messages of a slice: `items` are their indexes there."""
+class ScheduledSegment(msgspec.Struct):
+    """A scheduled segment: messages of a slice that are stored together; `items` are their indexes there."""
 
     relative: bool
     """`due` counts from now."""
@@ -92,7 +92,7 @@ class Bundle(msgspec.Struct):
     due: list[int]
 
 
-def bundles_of(part: ScheduledSlice) -> Iterator[Bundle]:
+def segments_of(part: ScheduledSlice) -> Iterator[ScheduledSegment]:
     """The messages of a part, in the order they are due. Those of one time keep their order; what has a time and what
     has a delay is put together apart, for only the store knows how they compare."""
     due_at = part.due_at
@@ -115,27 +115,27 @@ def twins(part: Slice) -> list[Duplicate]:
     return found
 
 
-def _cut(part: ScheduledSlice, relative: bool, items: list[int], due: list[int]) -> Iterator[Bundle]:
+def _cut(part: ScheduledSlice, relative: bool, items: list[int], due: list[int]) -> Iterator[ScheduledSegment]:
     order = sorted(range(len(items)), key=due.__getitem__)
     fragments = part.slice.fragments
     if 0 < len(items) <= MESSAGES_MAX and sum(map(len, fragments)) <= SEGMENT_BYTES_MAX:  # mostly
-        yield Bundle(relative, [items[one] for one in order], [due[one] for one in order])
+        yield ScheduledSegment(relative, [items[one] for one in order], [due[one] for one in order])
         return
     some: list[int] = []
     size = 0
     for number in order:
         length = len(fragments[items[number]])
         if some and (len(some) == MESSAGES_MAX or size + length > SEGMENT_BYTES_MAX):
-            yield Bundle(relative, [items[one] for one in some], [due[one] for one in some])
+            yield ScheduledSegment(relative, [items[one] for one in some], [due[one] for one in some])
             some, size = [], 0
         some.append(number)
         size += length
     if some:
-        yield Bundle(relative, [items[one] for one in some], [due[one] for one in some])
+        yield ScheduledSegment(relative, [items[one] for one in some], [due[one] for one in some])
 
 
 class Opened(msgspec.Struct, Generic[Id]):
-    """A bundle of which some messages are due."""
+    """A segment of which some messages are due."""
 
     id: Id
     partition_id: int
@@ -175,16 +175,16 @@ class Opened(msgspec.Struct, Generic[Id]):
 
 
 def oldest(opened: Sequence[Opened[Id]], cut: int | None) -> list[Due]:
-    """Messages that are due, in that order. Nothing behind `cut`, where a bundle that was not opened begins."""
-    messages = [message for bundle in opened for message in bundle.messages() if cut is None or message.due_at <= cut]
+    """Messages that are due, in that order. Nothing behind `cut`, where a segment that was not opened begins."""
+    messages = [message for segment in opened for message in segment.messages() if cut is None or message.due_at <= cut]
     return sorted(messages, key=lambda one: (one.due_at, one.message_id))
 
 
 class Progress(msgspec.Struct, Generic[Id]):
-    """Progress of a bundle some of whose messages were appended: `gone` messages, from the first that was not taken;
-    the bundle is over, or `next_at` is when to look at it again, None after a pause."""
+    """Progress of a segment some of whose messages were appended: `gone` messages, from the first that was not taken;
+    the segment is over, or `next_at` is when to look at it again, None after a pause."""
 
-    bundle: Opened[Id]
+    segment: Opened[Id]
     gone: int
     next_at: int | None
     holes: list[int]
@@ -194,24 +194,24 @@ class Progress(msgspec.Struct, Generic[Id]):
 
     @property
     def over(self) -> bool:
-        return self.bundle.taken + self.gone + len(self.holes) == self.bundle.n
+        return self.segment.taken + self.gone + len(self.holes) == self.segment.n
 
 
 def progress_of(opened: Sequence[Opened[Id]], done: Sequence[Due], postponed: Sequence[Due]) -> list[Progress[Id]]:
     gone: dict[object, set[int]] = {}
     for message in done:
-        gone.setdefault(message.bundle, set()).add(message.index)
-    paused = {message.bundle for message in postponed}
+        gone.setdefault(message.segment, set()).add(message.index)
+    paused = {message.segment for message in postponed}
     found = []
-    for bundle in opened:
-        indexes = gone.get(bundle.id, set())
+    for segment in opened:
+        indexes = gone.get(segment.id, set())
         many = 0
-        while bundle.taken + many in indexes:
+        while segment.taken + many in indexes:
             many += 1
-        holes = sorted(index for index in indexes if index >= bundle.taken + many)
-        next_at = None if bundle.id in paused else ([*bundle.due, bundle.next_due])[many]
-        keys = [bundle.keys[index - bundle.taken] for index in sorted(indexes)]
-        found.append(Progress(bundle, many, next_at, holes, keys))
+        holes = sorted(index for index in indexes if index >= segment.taken + many)
+        next_at = None if segment.id in paused else ([*segment.due, segment.next_due])[many]
+        keys = [segment.keys[index - segment.taken] for index in sorted(indexes)]
+        found.append(Progress(segment, many, next_at, holes, keys))
     return found
 
 
@@ -220,11 +220,11 @@ def ends_of(fragments: Sequence[bytes]) -> list[int]:
 
 
 class Due(msgspec.Struct):
-    """A message that is due; it is the one at `index` of its bundle."""
+    """A message that is due; it is the one at `index` of its segment."""
 
     due_at: int
     message_id: str
-    bundle: object
+    segment: object
     index: int
     partition_id: int
     queue_id: int

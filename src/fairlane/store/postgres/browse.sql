@@ -15,9 +15,9 @@ SELECT fairlane.delete_message($1, $2, $3, $4, $5);
 SELECT fairlane.dead_letter_message($1, $2, $3, $4, $5, $6);
 
 -- name: lock_scheduled (lock)
--- Who appends what is due holds bundles before queues and partitions. $3: of this partition alone, 0 for all.
+-- Who appends what is due holds segments before queues and partitions. $3: of this partition alone, 0 for all.
 SELECT count(*) FROM (
-    SELECT 1 FROM fairlane.scheduled_bundles b
+    SELECT 1 FROM fairlane.scheduled_segments b
     WHERE b.shard = $1 AND b.partition_id = ANY (ARRAY(
         SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.queue_id = $2 AND $3::bigint IN (0, p.id)))
     ORDER BY b.id FOR UPDATE) x;

@@ -43,8 +43,8 @@ SELECT k.partition_id FROM fairlane.cursors k
 WHERE k.shard = $1 AND k.partition_id = ANY ($2) ORDER BY k.partition_id, k.group_id FOR UPDATE;
 
 -- name: lock_scheduled (lock)
--- Who appends what is due holds bundles before queues and partitions.
-SELECT b.id FROM fairlane.scheduled_bundles b WHERE b.shard = $1 AND b.partition_id = ANY ($2) ORDER BY b.id FOR UPDATE;
+-- Who appends what is due holds segments before queues and partitions.
+SELECT b.id FROM fairlane.scheduled_segments b WHERE b.shard = $1 AND b.partition_id = ANY ($2) ORDER BY b.id FOR UPDATE;
 
 -- name: unfinished
 SELECT fairlane.unfinished($1, $2);
@@ -106,7 +106,7 @@ DELETE FROM fairlane.results x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 -- name: purge_skips
 DELETE FROM fairlane.skips x WHERE x.shard = $1 AND x.partition_id = ANY ($2);
 
--- name: purge_scheduled (in purge_scheduled_bundles)
+-- name: purge_scheduled (in purge_scheduled_segments)
 SELECT fairlane.clear_scheduled($1, $2);
 
 -- name: purge_traced

@@ -21,12 +21,12 @@ from fairlane.store.scheduled import (
     APPEND_BYTES_MAX,
     ROUNDS_MAX,
     Appending,
-    Bundle,
     Opened,
-    bundles_of,
+    ScheduledSegment,
     ends_of,
     oldest,
     progress_of,
+    segments_of,
     twins,
 )
 from fairlane.store.statements import load
@@ -170,10 +170,10 @@ class ScheduledMessages:
 def _arguments(
     shard: int, parts: Sequence[ScheduledSlice], now: int | None
 ) -> tuple[tuple[object, ...], list[list[int]]]:
-    """Arguments of `fairlane.add_scheduled`, and for each part which of its messages stands where: those of a bundle go
-    together."""
-    cut = [list(bundles_of(part)) for part in parts]
-    orders = [[index for bundle in bundles for index in bundle.items] for bundles in cut]
+    """Arguments of `fairlane.add_scheduled`, and for each part which of its messages stands where: those of a segment
+    go together."""
+    cut = [list(segments_of(part)) for part in parts]
+    orders = [[index for segment in segments for index in segment.items] for segments in cut]
     upto: list[int] = []
     keys: list[int] = []
     times: list[int] = []
@@ -199,7 +199,7 @@ def _arguments(
     ), orders
 
 
-def _columns(parts: Sequence[ScheduledSlice], cut: Sequence[Sequence[Bundle]]) -> tuple[object, ...]:
+def _columns(parts: Sequence[ScheduledSlice], cut: Sequence[Sequence[ScheduledSegment]]) -> tuple[object, ...]:
     due: list[int] = []
     ends: list[int] = []
     ids: list[UUID] = []
@@ -208,17 +208,17 @@ def _columns(parts: Sequence[ScheduledSlice], cut: Sequence[Sequence[Bundle]]) -
     firsts: list[int] = []
     counts: list[int] = []
     bodies: list[bytes] = []
-    for number, (part, bundles) in enumerate(zip(parts, cut, strict=True), 1):
-        for bundle in bundles:
-            fragments = [part.slice.fragments[index] for index in bundle.items]
-            # That of its first message: a call that comes after its own repeat finds the bundle there.
+    for number, (part, segments) in enumerate(zip(parts, cut, strict=True), 1):
+        for segment in segments:
+            fragments = [part.slice.fragments[index] for index in segment.items]
+            # That of its first message: a call that comes after its own repeat finds the segment there.
             ids.append(UUID(fragments[0][7:43].decode()))
             numbers.append(number)
-            relative.append(bundle.relative)
+            relative.append(segment.relative)
             firsts.append(len(due) + 1)
             counts.append(len(fragments))
             bodies.append(b"".join(fragments))
-            due += bundle.due
+            due += segment.due
             ends += ends_of(fragments)
     return _array(due), _array(ends), ids, numbers, relative, firsts, counts, bodies
 
@@ -255,13 +255,13 @@ def _progress(opened: Sequence[Opened[UUID]], appending: Appending) -> tuple[obj
     """What `fairlane.proceed_scheduled` takes."""
     steps = progress_of(opened, appending.done, appending.postponed)
     left = [step for step in steps if not step.over]
-    keys = [(step.bundle.partition_id, key, step.bundle.id) for step in steps for key in step.keys]
-    holes = [(step.bundle.id, index + 1) for step in left for index in step.holes]
+    keys = [(step.segment.partition_id, key, step.segment.id) for step in steps for key in step.keys]
+    holes = [(step.segment.id, index + 1) for step in left for index in step.holes]
     return (
-        [step.bundle.id for step in left],
-        [step.bundle.taken + step.gone for step in left],
+        [step.segment.id for step in left],
+        [step.segment.taken + step.gone for step in left],
         [step.next_at for step in left],
-        [step.bundle.id for step in steps if step.over],
+        [step.segment.id for step in steps if step.over],
         *([key[column] for key in keys] for column in range(3)),
         *([hole[column] for hole in holes] for column in range(2)),
     )

@@ -256,8 +256,9 @@ CREATE TABLE fairlane.results (
 
 -- Scheduled messages, and schedules.
 
--- Scheduled messages: those of one call and partition are a bundle, in the order in which they are due. They get their positions when they are due; a row for each would cost ten times as much.
-CREATE TABLE fairlane.scheduled_bundles (
+-- Scheduled messages: those of one call and partition are a segment, in the order in which they are due. They get their
+-- positions when they are due; a row for each would cost ten times as much.
+CREATE TABLE fairlane.scheduled_segments (
     shard int NOT NULL, id uuid NOT NULL,
     partition_id bigint NOT NULL, queue_id bigint NOT NULL, partition_name text COLLATE "C" NOT NULL,
     created_at timestamptz NOT NULL,
@@ -274,11 +275,11 @@ CREATE TABLE fairlane.scheduled_bundles (
 ) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
         autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- due_scheduled: what is due, oldest first.
-CREATE INDEX scheduled_bundles_due ON fairlane.scheduled_bundles (shard, next_at, id);
+CREATE INDEX scheduled_segments_due ON fairlane.scheduled_segments (shard, next_at, id);
 -- find_scheduled: a message by its id, which says when it was scheduled; purging a partition.
-CREATE INDEX scheduled_bundles_partition ON fairlane.scheduled_bundles (shard, partition_id, created_at);
+CREATE INDEX scheduled_segments_partition ON fairlane.scheduled_segments (shard, partition_id, created_at);
 
--- The messages of a bundle, apart from the row that changes when some of them are due. `due` is in microseconds since 1970.
+-- The messages of a segment, apart from the row that changes when some of them are due. `due` is in microseconds since 1970.
 CREATE TABLE fairlane.scheduled_messages (
     shard int NOT NULL, id uuid NOT NULL,
     due bigint[] NOT NULL, ends int[] NOT NULL, keys bigint[] NOT NULL, body bytea STORAGE EXTERNAL NOT NULL,
@@ -288,7 +289,7 @@ CREATE TABLE fairlane.scheduled_messages (
 -- Ids that do not say when they were scheduled.
 CREATE TABLE fairlane.scheduled_keys (
     shard int NOT NULL, partition_id bigint NOT NULL, key bigint NOT NULL,
-    bundle_id uuid NOT NULL,
+    segment_id uuid NOT NULL,
     PRIMARY KEY (shard, partition_id, key)
 );
 

@@ -202,7 +202,7 @@ def _dead_letter(db: apsw.Connection, now: int, key: tuple[int, int, int], error
 
 
 _CLEARED = (
-    *("cursors", "failures", "claims", "skips", "scheduled_messages", "scheduled_keys", "scheduled_bundles"),
+    *("cursors", "failures", "claims", "skips", "scheduled_messages", "scheduled_keys", "scheduled_segments"),
     *("to_trim", "partitions", "to_expire"),
 )
 

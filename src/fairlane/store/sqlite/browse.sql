@@ -68,15 +68,15 @@ where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (
 
 -- name: clear_scheduled_messages (in clear)
 delete from scheduled_messages
-where id in (select b.id from scheduled_bundles b join partitions p on p.id = b.partition_id
+where id in (select b.id from scheduled_segments b join partitions p on p.id = b.partition_id
              where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
 -- name: clear_scheduled_keys (in clear)
 delete from scheduled_keys
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
--- name: clear_scheduled_bundles (in clear)
-delete from scheduled_bundles
+-- name: clear_scheduled_segments (in clear)
+delete from scheduled_segments
 where partition_id in (select p.id from partitions p where p.queue_id = ?1 and (?2 is null or p.id = ?2))
 
 -- name: clear_claims (in clear)

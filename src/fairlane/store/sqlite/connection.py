@@ -37,7 +37,7 @@ def lock(path: str) -> LockFile:
 def open_writer(path: str) -> apsw.Connection:
     """The writing connection, its settings checked and its schema up to date."""
     if not is_safe():
-        _log.warning("SQLite %s may damage the file under load; use 3.51.3 or later", apsw.sqlite_lib_version())
+        _log.warning("SQLite %s may damage the file under load; use 3.51.3 or newer", apsw.sqlite_lib_version())
     if path != MEMORY:
         make_private(path)  # its log and its index beside it get the same mode
         if warning := warning_of(path):

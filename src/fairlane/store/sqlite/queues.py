@@ -41,7 +41,7 @@ CHANGES_MAX: Final = 1000
 _TABLES = (
     *("segments", "message_keys", "deleted_ids", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
     *("traced", "traces", "trace_names", "stream_state", "trims", "expiries"),
-    *("scheduled_messages", "scheduled_keys", "scheduled_bundles"),
+    *("scheduled_messages", "scheduled_keys", "scheduled_segments"),
 )
 
 

@@ -91,14 +91,14 @@ delete from results where rowid in (select rowid from results where partition_id
 
 -- name: purge_scheduled_messages (in purge_scheduled)
 delete from scheduled_messages
-where id in (select m.id from scheduled_bundles b join scheduled_messages m on m.id = b.id where b.partition_id = ? limit ?)
+where id in (select m.id from scheduled_segments b join scheduled_messages m on m.id = b.id where b.partition_id = ? limit ?)
 
 -- name: purge_scheduled_keys (in purge_scheduled)
 delete from scheduled_keys
 where (partition_id, key) in (select partition_id, key from scheduled_keys where partition_id = ? limit ?)
 
--- name: purge_scheduled_bundles (in purge_scheduled)
-delete from scheduled_bundles where id in (select id from scheduled_bundles where partition_id = ? limit ?)
+-- name: purge_scheduled_segments (in purge_scheduled)
+delete from scheduled_segments where id in (select id from scheduled_segments where partition_id = ? limit ?)
 
 -- name: purge_skips
 delete from skips

@@ -135,7 +135,7 @@ select exists (select 1 from dead_letters where partition_id = ?1)
     or exists (select 1 from operation_lanes where partition_id = ?1)
     or exists (select 1 from partitions where id = ?1 and paused_at is not null)
     or exists (select 1 from cursors where partition_id = ?1 and parked)
-    or exists (select 1 from scheduled_bundles where partition_id = ?1)
+    or exists (select 1 from scheduled_segments where partition_id = ?1)
     or exists (select 1 from deleted_ids where partition_id = ?1)
 
 -- name: expire_letters

@@ -20,10 +20,10 @@ from fairlane.store.scheduled import (
     Appending,
     Opened,
     Progress,
-    bundles_of,
     ends_of,
     oldest,
     progress_of,
+    segments_of,
     twins,
 )
 from fairlane.store.sqlite.database import Database
@@ -150,23 +150,23 @@ def _refusal(db: apsw.Connection, now: int, slice: Slice) -> Duplicates | Gone |
 
 
 def _insert(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> None:
-    id: int = value(db, SQL["last_bundle"])
+    id: int = value(db, SQL["last_segment"])
     found: List[tuple[Any, ...]] = []
     messages: List[tuple[Any, ...]] = []
     keys: List[tuple[int, int, int]] = []
     for part in parts:
         slice = part.slice
-        for bundle in bundles_of(part):
+        for segment in segments_of(part):
             id += 1
-            due = [now + at for at in bundle.due] if bundle.relative else bundle.due
-            fragments = [slice.fragments[index] for index in bundle.items]
-            stale = [slice.keys[index] for index in bundle.items if not is_fresh(slice.id_times[index], now)]
+            due = [now + at for at in segment.due] if segment.relative else segment.due
+            fragments = [slice.fragments[index] for index in segment.items]
+            stale = [slice.keys[index] for index in segment.items if not is_fresh(slice.id_times[index], now)]
             keys += [(slice.partition.id, key, id) for key in stale]
             where = (slice.partition.id, slice.queue_id, part.partition_name)
             found.append((id, *where, now, due[0], due[-1], len(due), bool(stale)))
-            columns = (due, ends_of(fragments), [slice.keys[index] for index in bundle.items])
+            columns = (due, ends_of(fragments), [slice.keys[index] for index in segment.items])
             messages.append((id, *map(_text_of, columns), b"".join(fragments)))
-    db.executemany(SQL["insert_bundle"], found)
+    db.executemany(SQL["insert_segment"], found)
     db.executemany(SQL["insert_messages"], messages)
     db.executemany(SQL["insert_key"], keys)
 
@@ -183,7 +183,7 @@ def _append_due(db: apsw.Connection, now: int, limit: int) -> Appended:
                 appending.move(name, queue_id, partition.id.id)
     appending.postponed += [row for some in appending.left.values() for row in some]
     for progress in progress_of(opened, appending.done, appending.postponed):
-        _proceed(db, progress, now + FULL_PAUSE_US, keyed=progress.bundle.id in keyed)
+        _proceed(db, progress, now + FULL_PAUSE_US, keyed=progress.segment.id in keyed)
     return Appended(dict(appending.appended), len(appending.done) + len(appending.postponed))
 
 
@@ -197,14 +197,14 @@ def _text_of(numbers: Sequence[int]) -> str:
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A scheduled message, at `index` of its bundle."""
+    """A scheduled message, at `index` of its segment."""
 
     index: int
     key: int
     due_at: int
     low: int
     high: int
-    bundle_id: int
+    segment_id: int
     created_at: int
     taken: int
     n: int
@@ -214,16 +214,16 @@ class _Entry(msgspec.Struct, frozen=True):
     partition_name: str
 
     def fragment(self, db: apsw.Connection) -> bytes:
-        found: bytes = value(db, SQL["body"], self.bundle_id, self.low + 1, self.high - self.low)
+        found: bytes = value(db, SQL["body"], self.segment_id, self.low + 1, self.high - self.low)
         return found
 
 
 def _entries(db: apsw.Connection, partition_id: int, keys: Sequence[int], id_ms: int) -> Iterator[_Entry]:
     """Messages with one of these keys, that of an id which says this time."""
-    found = rows(db, SQL["keyed_bundle"], partition_id, keys[0], keys[-1])
+    found = rows(db, SQL["keyed_segment"], partition_id, keys[0], keys[-1])
     if id_ms != NO_ID_TIME:
         since = id_ms * 1000
-        found += rows(db, SQL["bundles_of_time"], partition_id, since, since + FRESH_US)
+        found += rows(db, SQL["segments_of_time"], partition_id, since, since + FRESH_US)
     for row in found:
         id, _, taken, n, *_ = row
         due, ends, those = map(_numbers, first(db, SQL["messages"], id))
@@ -243,20 +243,20 @@ def _entry_of(db: apsw.Connection, partition_id: int, transaction_id: str) -> _E
 
 
 def _take_out(db: apsw.Connection, entry: _Entry) -> bytes:
-    """Take a message out of its bundle; its stored form."""
+    """Take a message out of its segment; its stored form."""
     fragment = entry.fragment(db)
-    _drop(db, entry.bundle_id, entry.n, entry.taken, [entry.index])
+    _drop(db, entry.segment_id, entry.n, entry.taken, [entry.index])
     if entry.keyed:
-        db.execute(SQL["delete_keys"], (entry.partition_id, entry.bundle_id, _text_of([entry.key])))
+        db.execute(SQL["delete_keys"], (entry.partition_id, entry.segment_id, _text_of([entry.key])))
     return fragment
 
 
 def _put_anew(db: apsw.Connection, entry: _Entry, at: int) -> None:
-    """Let a message wait for another time, in a bundle of its own; it is found as before."""
+    """Let a message wait for another time, in a segment of its own; it is found as before."""
     fragment = _take_out(db, entry)
-    id: int = value(db, SQL["last_bundle"]) + 1
+    id: int = value(db, SQL["last_segment"]) + 1
     where = (entry.partition_id, entry.queue_id, entry.partition_name, entry.created_at)
-    db.execute(SQL["insert_bundle"], (id, *where, at, at, 1, entry.keyed))
+    db.execute(SQL["insert_segment"], (id, *where, at, at, 1, entry.keyed))
     columns = map(_text_of, ([at], [len(fragment)], [entry.key]))
     db.execute(SQL["insert_messages"], (id, *columns, fragment))
     if entry.keyed:
@@ -275,16 +275,16 @@ def _drop(db: apsw.Connection, id: int, n: int, taken: int, indexes: Sequence[in
         ends = [*ends[:index], *(end - (high - low) for end in ends[index + 1 :])]
         del due[index], keys[index]
     db.execute(SQL["change_messages"], (id, _text_of(due), _text_of(ends), _text_of(keys), body))
-    db.execute(SQL["change_bundle"], (id, len(due), due[taken], due[-1]))
+    db.execute(SQL["change_segment"], (id, len(due), due[taken], due[-1]))
 
 
 def _delete(db: apsw.Connection, id: int) -> None:
-    db.execute(SQL["delete_bundle"], (id,))
+    db.execute(SQL["delete_segment"], (id,))
     db.execute(SQL["delete_messages"], (id,))
 
 
 def _due(db: apsw.Connection, now: int, limit: int) -> tuple[list[Opened[int]], int | None, set[int]]:
-    """Bundles with up to `limit` messages that are due; from when on there may be others; which of them are keyed."""
+    """Segments with up to `limit` messages that are due; from when on there may be others; which of them are keyed."""
     opened: list[Opened[int]] = []
     keyed: set[int] = set()
     size = count = 0
@@ -313,13 +313,13 @@ def _due(db: apsw.Connection, now: int, limit: int) -> tuple[list[Opened[int]], 
 
 def _proceed(db: apsw.Connection, progress: Progress[int], pause_until: int, *, keyed: bool) -> None:
     """Leave behind what was appended."""
-    bundle = progress.bundle
+    segment = progress.segment
     if keyed and progress.keys:
-        db.execute(SQL["delete_keys"], (bundle.partition_id, bundle.id, _text_of(progress.keys)))
+        db.execute(SQL["delete_keys"], (segment.partition_id, segment.id, _text_of(progress.keys)))
     if progress.over:
-        _delete(db, bundle.id)
+        _delete(db, segment.id)
         return
     if progress.holes:
-        _drop(db, bundle.id, bundle.n, bundle.taken + progress.gone, progress.holes)
+        _drop(db, segment.id, segment.n, segment.taken + progress.gone, progress.holes)
     next_at = pause_until if progress.next_at is None else progress.next_at
-    db.execute(SQL["proceed"], (bundle.id, bundle.taken + progress.gone, next_at))
+    db.execute(SQL["proceed"], (segment.id, segment.taken + progress.gone, next_at))

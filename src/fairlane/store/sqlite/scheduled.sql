@@ -1,21 +1,21 @@
--- name: last_bundle (in add_scheduled)
-select coalesce(max(id), 0) from scheduled_bundles
+-- name: last_segment (in add_scheduled)
+select coalesce(max(id), 0) from scheduled_segments
 
--- name: insert_bundle (in add_scheduled)
-insert into scheduled_bundles (id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, taken, keyed)
+-- name: insert_segment (in add_scheduled)
+insert into scheduled_segments (id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, taken, keyed)
 values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)
 
 -- name: insert_messages (in add_scheduled)
 insert into scheduled_messages (id, due, ends, keys, body) values (?, ?, ?, ?, ?)
 
 -- name: insert_key (in add_scheduled)
-insert into scheduled_keys (partition_id, key, bundle_id) values (?, ?, ?)
+insert into scheduled_keys (partition_id, key, segment_id) values (?, ?, ?)
 
 -- name: doubt
 update partitions set doubted_until = max(doubted_until, ?) where id = ?
 
 -- name: due
-select id, partition_id, queue_id, partition_name, n, taken, keyed, next_at from scheduled_bundles
+select id, partition_id, queue_id, partition_name, n, taken, keyed, next_at from scheduled_segments
 where next_at <= ?
 order by next_at, id
 limit ?
@@ -30,46 +30,46 @@ select substr(body, ?2, ?3) from scheduled_messages where id = ?1
 select options from queues where id = ?
 
 -- name: proceed
-update scheduled_bundles set taken = ?2, next_at = ?3 where id = ?1
+update scheduled_segments set taken = ?2, next_at = ?3 where id = ?1
 
--- name: change_bundle (in take_out_scheduled)
-update scheduled_bundles set n = ?2, next_at = ?3, last_at = ?4 where id = ?1
+-- name: change_segment (in take_out_scheduled)
+update scheduled_segments set n = ?2, next_at = ?3, last_at = ?4 where id = ?1
 
 -- name: change_messages (in take_out_scheduled)
 update scheduled_messages set due = ?2, ends = ?3, keys = ?4, body = ?5 where id = ?1
 
--- name: delete_bundle (in take_out_scheduled)
-delete from scheduled_bundles where id = ?
+-- name: delete_segment (in take_out_scheduled)
+delete from scheduled_segments where id = ?
 
 -- name: delete_messages (in take_out_scheduled)
 delete from scheduled_messages where id = ?
 
 -- name: delete_keys (in proceed_scheduled)
-delete from scheduled_keys where partition_id = ?1 and bundle_id = ?2 and key in (select value from json_each(?3))
+delete from scheduled_keys where partition_id = ?1 and segment_id = ?2 and key in (select value from json_each(?3))
 
--- name: keyed_bundle (in find_scheduled)
+-- name: keyed_segment (in find_scheduled)
 select b.id, b.created_at, b.taken, b.n, b.keyed, b.partition_id, b.queue_id, b.partition_name
-from scheduled_keys k join scheduled_bundles b on b.id = k.bundle_id
+from scheduled_keys k join scheduled_segments b on b.id = k.segment_id
 where k.partition_id = ?1 and k.key in (?2, ?3)
 
--- name: bundles_of_time (in find_scheduled)
-select id, created_at, taken, n, keyed, partition_id, queue_id, partition_name from scheduled_bundles
+-- name: segments_of_time (in find_scheduled)
+select id, created_at, taken, n, keyed, partition_id, queue_id, partition_name from scheduled_segments
 where partition_id = ? and created_at between ? and ?
 
 -- name: list
-with found (bundle, i, due_at) as materialized (
+with found (segment, i, due_at) as materialized (
     select b.id, j.key, j.value
-    from scheduled_bundles b join scheduled_messages m on m.id = b.id, json_each(m.due) j
+    from scheduled_segments b join scheduled_messages m on m.id = b.id, json_each(m.due) j
     where b.queue_id = ?1 and b.last_at >= ?2 and j.key >= b.taken
       and (j.value > ?2 or j.value = ?2
            and cast(substr(m.body, iif(j.key = 0, 0, json_extract(m.ends, '$[' || (j.key - 1) || ']')) + 8, 36) as text) > ?3)
 )
 select b.partition_id, b.partition_name,
        substr(m.body, iif(f.i = 0, 0, json_extract(m.ends, '$[' || (f.i - 1) || ']')) + 1, 2200) as head, f.due_at
-from found f join scheduled_bundles b on b.id = f.bundle join scheduled_messages m on m.id = f.bundle
+from found f join scheduled_segments b on b.id = f.segment join scheduled_messages m on m.id = f.segment
 where f.due_at <= coalesce((select due_at from found order by due_at limit 1 offset ?4 - 1), f.due_at)
 order by f.due_at, substr(head, 8, 36)
 limit ?4
 
 -- name: next_at
-select min(next_at) from scheduled_bundles
+select min(next_at) from scheduled_segments

@@ -217,8 +217,9 @@ create table results (
 
 -- Scheduled messages, and schedules.
 
--- Scheduled messages: those of one call and partition are a bundle, in the order in which they are due. They get their positions when they are due; a row for each would cost ten times as much.
-create table scheduled_bundles (
+-- Scheduled messages: those of one call and partition are a segment, in the order in which they are due. They get their
+-- positions when they are due; a row for each would cost ten times as much.
+create table scheduled_segments (
     id integer primary key,
     partition_id integer not null, queue_id integer not null, partition_name text not null, created_at integer not null,
     -- When its first message is due, or is tried again while its queue is full.
@@ -232,11 +233,11 @@ create table scheduled_bundles (
     keyed integer not null
 ) strict;
 -- due: what is due, oldest first.
-create index scheduled_bundles_due on scheduled_bundles (next_at, id);
--- bundles_of_time: a message by its id, which says when it was scheduled; purging a partition.
-create index scheduled_bundles_partition on scheduled_bundles (partition_id, created_at);
+create index scheduled_segments_due on scheduled_segments (next_at, id);
+-- segments_of_time: a message by its id, which says when it was scheduled; purging a partition.
+create index scheduled_segments_partition on scheduled_segments (partition_id, created_at);
 
--- The messages of a bundle, apart from the row that changes when some of them are due.
+-- The messages of a segment, apart from the row that changes when some of them are due.
 create table scheduled_messages (
     id integer primary key,
     due text not null, ends text not null, keys text not null, body blob not null
@@ -245,7 +246,7 @@ create table scheduled_messages (
 -- Ids that do not say when they were scheduled.
 create table scheduled_keys (
     partition_id integer not null, key integer not null,
-    bundle_id integer not null,
+    segment_id integer not null,
     primary key (partition_id, key)
 ) without rowid, strict;
 

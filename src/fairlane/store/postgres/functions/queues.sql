@@ -122,7 +122,7 @@ BEGIN
 END $$;
 
 -- Takes out all messages of a queue's partitions in one shard, and forgets their ids; how many. p_partition 0 means all partitions.
--- The caller holds their bundles, then the queue, and counts its depth anew.
+-- The caller holds their segments, then the queue, and counts its depth anew.
 CREATE OR REPLACE FUNCTION fairlane.clear(p_shard int, p_queue bigint, p_partition bigint) RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column

@@ -67,7 +67,7 @@ BEGIN
        OR EXISTS (SELECT 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition AND p.paused_at IS NOT NULL)
        OR EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.parked)
        OR EXISTS (SELECT 1 FROM fairlane.operation_lanes o WHERE o.shard = p_shard AND o.partition_id = p_partition)
-       OR EXISTS (SELECT 1 FROM fairlane.scheduled_bundles x WHERE x.shard = p_shard AND x.partition_id = p_partition)
+       OR EXISTS (SELECT 1 FROM fairlane.scheduled_segments x WHERE x.shard = p_shard AND x.partition_id = p_partition)
        OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.shard = p_shard AND d.partition_id = p_partition)
        OR EXISTS (SELECT 1 FROM fairlane.segments s WHERE s.shard = p_shard AND s.partition_id = p_partition) THEN
         RETURN false;
