@@ -1,45 +1,42 @@
-"""Reload: starts a command again whenever a source file changes, for development."""
+"""Starting a command again whenever a source file changes, for development."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import subprocess
-import time
+import threading
 from pathlib import Path
 
-_LOOK_SECONDS = 0.3
-_SKIPPED = {"node_modules", "__pycache__"}
+from watchfiles import PythonFilter, watch
+
+_READY_MS = 100
 
 log = logging.getLogger("fairlane.worker")
 
 
 def run_again(command: list[str], directory: Path) -> int:
     """Run the command, and again after each change below the directory, until a signal; its last exit code."""
-    signals: list[int] = []
+    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: signals.append(number))
+        signal.signal(number, lambda *_: stop.set())
     while True:
-        seen = _sources(directory)
-        process = subprocess.Popen(command)  # noqa: S603  # our own command, as it was given
-        while not signals and _sources(directory) == seen:
-            time.sleep(_LOOK_SECONDS)
+        watching = watch(
+            directory,
+            watch_filter=PythonFilter(),
+            stop_event=stop,
+            rust_timeout=_READY_MS,
+            yield_on_timeout=True,
+            ignore_permission_denied=True,
+        )
+        with contextlib.closing(watching) as changes:
+            next(changes, None)  # from here on no change is missed
+            process = subprocess.Popen(command)  # noqa: S603  # our own command, as it was given
+            any(changes)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         code = process.wait()
-        if signals:
+        if stop.is_set():
             return code
-        log.info("source file changed; restarting")
-
-
-def _sources(directory: Path) -> dict[Path, float]:
-    found = {}
-    stack = [directory]
-    while stack:
-        for path in stack.pop().iterdir():
-            if path.is_dir():
-                if not path.name.startswith(".") and path.name not in _SKIPPED and not path.is_symlink():
-                    stack.append(path)
-            elif path.suffix == ".py":
-                found[path] = path.stat().st_mtime
-    return found
+        log.info("a source file changed; starting again")
