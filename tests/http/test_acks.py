@@ -63,3 +63,33 @@ async def test_an_ack_without_a_lease_on_the_wire_finishes_its_message_alone(wir
     assert (refused["success"], refused["code"]) == (False, "not_delivered")
     assert "handed out" in refused["error"]
     assert await left(wire, queue, messages[0]["leaseId"]) == [0, 2, "waiting"]
+
+
+@pytest.mark.parametrize("order", ["as given", "backwards", "one twice", "a stranger among them", "after the lease"])
+async def test_a_whole_batch_is_answered_as_its_messages_one_by_one(wire: Wire, order: str) -> None:
+    """The usual ack, all of a lease and all done, goes a shorter way: nobody sees a difference."""
+    answers = []
+    for more in ({}, {"status": "success"}):  # the second goes the longer way
+        _, messages = await popped(wire, 4)
+        match order:
+            case "backwards":
+                messages.reverse()
+            case "one twice":
+                messages.insert(2, messages[1])
+            case "a stranger among them":
+                messages[2] = messages[2] | {"transactionId": 'no"body'}
+            case "after the lease":
+                await wire.ack(messages)
+        found = await wire.ack(messages, **more)
+        assert [one["transactionId"] for one in found] == [message["transactionId"] for message in messages]
+        for element in found:
+            del element["transactionId"], element["queueName"]
+        answers.append(found)
+    assert answers[0] == answers[1]
+
+
+async def test_ids_that_need_quoting_come_back_as_they_were(wire: Wire) -> None:
+    queue, ids = wire.name(), ['a"b', "back\\slash", "名前", "plain"]
+    items = [{"queue": queue, "payload": id, "transactionId": id} for id in ids]
+    (await wire.post("/api/v1/push", body={"items": items})).ok(201)
+    assert [element["transactionId"] for element in await wire.ack(await wire.pop(queue))] == ids

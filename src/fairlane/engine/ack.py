@@ -29,7 +29,7 @@ from fairlane.engine.waiters import Waiters
 from fairlane.errors import BrokerFailed, LaneLocked, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, OperationReason, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, Alike, OperationReason, Outcomes
 from fairlane.runtime.batcher import LateAnswer
 from fairlane.store.base import Store
 from fairlane.store.values import AckResult, OrderedAck, UnorderedAck
@@ -250,11 +250,16 @@ class Acker:
             found = {index: position for index, position in zip(indexes, given, strict=True) if position in holds}
             return list(found), list(found.values())
         found = {}
+        ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
+        if lease and len(ids) == len(indexes):
+            whole = self._leases.whole(lease, partition, ids)
+            if whole is not None:
+                return indexes, whole
         leased = await self._leases.positions(lease, partition) if lease else {}
         for index in indexes:
-            position = leased.get(items[index].transaction_id)
+            position = leased.get(ids[index])
             if position is None:
-                position = await self._store.messages.find(partition, items[index].transaction_id)
+                position = await self._store.messages.find(partition, ids[index])
                 if position is not None and leased and position > max(leased.values()):
                     position = None  # stored, but not what this lease was given
             if position is not None:

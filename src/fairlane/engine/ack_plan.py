@@ -66,6 +66,8 @@ def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, LeaseId | s
 def given_positions(items: Sequence[AckItem], indexes: Sequence[int]) -> Sequence[int]:
     """The positions that the caller gave."""
     if isinstance(items, Alike):
+        if items.positions is None:
+            return ()
         if isinstance(indexes, range):
             return items.positions[indexes.start : indexes.stop]
         return [items.positions[index] for index in indexes]

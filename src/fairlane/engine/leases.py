@@ -25,21 +25,24 @@ LaneKey = tuple[int, PartitionId]
 class _Batch:
     """Messages in a row of one lane of a lease, unpacked when first asked for."""
 
-    __slots__ = ("_positions", "_segments", "range", "size")
+    __slots__ = ("_ids", "_segments", "range", "size")
 
     def __init__(self, first: int, upto: int, segments: Sequence[Segment]) -> None:
         self.range = range(first, upto)
         self.size = sum([len(segment.body) for segment in segments]) + _LANE_OVERHEAD
         self._segments: Sequence[Segment] | None = segments
-        self._positions: dict[str, int] = {}
+        self._ids: list[str] = []
 
-    def positions(self) -> dict[str, int]:
+    def ids(self) -> list[str]:
+        """The transactionIds, in order."""
         if self._segments is not None:
             first, upto = self.range.start, self.range.stop
-            ids = transaction_ids([each for segment in self._segments for each in segment.cut(first, upto)])
-            self._positions = dict(zip(ids, self.range, strict=True))
+            self._ids = transaction_ids([each for segment in self._segments for each in segment.cut(first, upto)])
             self._segments = None
-        return self._positions
+        return self._ids
+
+    def positions(self) -> dict[str, int]:
+        return dict(zip(self.ids(), self.range, strict=True))
 
 
 class Leases:
@@ -71,6 +74,13 @@ class Leases:
             for leased in await self._store.messages.leased(lease)
             if leased.partition == partition
         ]
+
+    def whole(self, lease: LeaseId, partition: PartitionId, ids: Sequence[str]) -> range | None:
+        """The positions of these ids if they are all that the lease was given in this lane, in order, as is usual."""
+        batches = self._batches.get((lease.token.int, partition), ())
+        if len(batches) == 1 and len(batches[0].range) == len(ids) and batches[0].ids() == ids:
+            return batches[0].range
+        return None
 
     async def positions(self, lease: LeaseId, partition: PartitionId) -> dict[str, int]:
         """Position of each transactionId in the lane's batch; empty if the lease does not hold the lane (any more)."""

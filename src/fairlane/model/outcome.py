@@ -110,12 +110,12 @@ COMPLETED = Verdict()
 
 class Alike(Sequence[AckItem]):
     """Acks with one verdict, as columns: there are many of them, so that each is made only where one is looked at.
-    `lanes` has the indexes of the messages by partition and lease."""
+    `lanes` has the indexes of the messages by partition and lease. Without `positions` they are found by their ids."""
 
     def __init__(
         self,
         lanes: Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]],
-        positions: Sequence[int],
+        positions: Sequence[int] | None,
         transaction_ids: Callable[[], list[str]],
         verdict: Verdict = COMPLETED,
     ) -> None:
@@ -133,7 +133,7 @@ class Alike(Sequence[AckItem]):
         return {index: lane for lane, indexes in self.lanes.items() for index in indexes}
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self.transaction_ids if self.positions is None else self.positions)
 
     @overload
     def __getitem__(self, index: int) -> AckItem: ...
@@ -151,7 +151,7 @@ class Alike(Sequence[AckItem]):
             lease=None if lease is None else str(lease),
             error=self.verdict.error,
             delay_ms=self.verdict.delay_ms,
-            position=self.positions[index],
+            position=None if self.positions is None else self.positions[index],
         )
 
 
@@ -209,6 +209,13 @@ class Outcomes(Sequence[AckOutcome]):
         self._added.append((indexes, outcome))
         self._made = None
 
+    @property
+    def common(self) -> AckOutcome | None:
+        """What all items came to, if that is the same, but for the id in it."""
+        if len(self._added) == 1 and len(self._added[0][0]) == len(self._items):
+            return self._added[0][1]
+        return None
+
     def copy(self) -> Outcomes:
         other = Outcomes(self._items)
         other._added = list(self._added)
@@ -239,8 +246,8 @@ class Outcomes(Sequence[AckOutcome]):
         if self._made is None:
             items = self._items
             ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
-            if len(self._added) == 1 and len(self._added[0][0]) == len(ids):  # the same of all of them, mostly
-                success, _, *rest = msgspec.structs.astuple(self._added[0][1])
+            if (common := self.common) is not None:  # mostly
+                success, _, *rest = msgspec.structs.astuple(common)
                 self._made = [AckOutcome(success, id, *rest) for id in ids]
                 return self._made
             self._made = [AckOutcome(False, id) for id in ids]
