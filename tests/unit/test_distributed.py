@@ -70,11 +70,8 @@ FORMS = {
     # Those below are still there; none may be added.
     "an INSERT in a CTE": (r"\bAS \(\s*INSERT\b", {"ack", "trim_log"}),
     "a function called for each row that is set": (
-        SET + r"\bfairlane\.(?!never\(|at_us\()\w+\(",
-        {
-            *("ack", "claim", "delete_message", "forget_below", "pop", "resume_lanes", "settle", "step_over"),
-            "take_back",
-        },
+        SET + r"\bfairlane\.(?!never\(|at_us\(|earlier\()\w+\(",
+        {"delete_message", "forget_below", "resume_lanes", "settle"},
     ),
 }
 

@@ -55,6 +55,7 @@ DECLARE
     v_sleep bigint;
     v_attempts int;
     v_ready timestamptz;
+    v_failing boolean;
     v_dead boolean;
     v_dead_letters int;
     v_nack boolean;
@@ -232,12 +233,13 @@ BEGIN
                         WHEN v_upto >= c.head THEN NULL
                         WHEN v_upto = c.committed THEN c.ready_at
                         ELSE t - c.priority_lead END;
+        v_failing := fairlane.obstacles(p_shard, c.partition_id, c.group_id, v_upto);
         UPDATE fairlane.cursors k
         SET committed = v_upto, dead = k.dead + v_dead_letters, ready_at = v_ready,
             parked = k.parked OR v_blocked AND o ->> 'on_exhausted' = 'park',
             lease = CASE WHEN v_nack OR v_upto >= c.lease_end THEN NULL ELSE c.lease END,
             last_lease = CASE WHEN v_live AND (v_nack OR v_upto >= c.lease_end) THEN c.lease ELSE c.last_lease END,
-            failing = fairlane.obstacles(p_shard, c.partition_id, c.group_id, v_upto), epoch = k.epoch + 1
+            failing = v_failing, epoch = k.epoch + 1
         WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = c.group_id AND k.epoch = c.epoch;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'lane % changed while it was held', c.partition_id USING ERRCODE = 'serialization_failure';

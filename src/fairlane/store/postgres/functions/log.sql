@@ -178,6 +178,7 @@ DECLARE
     v_head bigint := (SELECT p.head FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition);
     v_before bigint := fairlane.finished(p_shard, ARRAY[p_partition]);
     v_to bigint;
+    v_failing boolean;
     c record;
 BEGIN
     FOR c IN SELECT k.group_id, k.committed, k.lease FROM fairlane.cursors k
@@ -186,13 +187,14 @@ BEGIN
         v_to := CASE WHEN c.lease IS NULL THEN fairlane.past_skips(p_shard, p_partition, c.group_id, c.committed) ELSE c.committed END;
         DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = c.group_id
                                           AND f.position < v_to;
+        v_failing := fairlane.obstacles(p_shard, p_partition, c.group_id, v_to);
         UPDATE fairlane.cursors k
-        SET committed = v_to, failing = fairlane.obstacles(p_shard, p_partition, c.group_id, v_to),
+        SET committed = v_to, failing = v_failing,
             ready_at = CASE WHEN v_to = c.committed THEN k.ready_at WHEN v_to < v_head THEN p_now END
         WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.group_id = c.group_id;
     END LOOP;
-    UPDATE fairlane.queues q SET depth = q.depth - (fairlane.finished(p_shard, ARRAY[p_partition]) - v_before)
-    WHERE q.id = p_queue AND (q.options ->> 'max_size')::bigint > 0;
+    v_before := fairlane.finished(p_shard, ARRAY[p_partition]) - v_before;
+    UPDATE fairlane.queues q SET depth = q.depth - v_before WHERE q.id = p_queue AND (q.options ->> 'max_size')::bigint > 0;
 END $$;
 
 -- The newest message of a lane before p_stop that was neither taken out nor finished, at p_committed or behind it. What the lane leaves

@@ -24,6 +24,7 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_c
 DECLARE
     t timestamptz;
     v_limited bigint[];
+    v_freed bigint;
     v_done boolean[] := array_fill(false, ARRAY[cardinality(p_item_lane)]);
     v_span int[];               -- of each item: items in a row without a gap, under one token, make a span
     s_lane int[];
@@ -217,8 +218,8 @@ BEGIN
                  JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = p_partitions[f.lane]
                  WHERE p.queue_id = ANY (v_limited) GROUP BY p.queue_id, p.id, p_groups[f.lane]
         LOOP
-            UPDATE fairlane.queues q SET depth = q.depth - fairlane.freed(p_shard, r.id, r.grp, r.firsts, r.uptos)
-            WHERE q.id = r.queue_id;
+            v_freed := fairlane.freed(p_shard, r.id, r.grp, r.firsts, r.uptos);
+            UPDATE fairlane.queues q SET depth = q.depth - v_freed WHERE q.id = r.queue_id;
         END LOOP;
     END IF;
 

@@ -36,6 +36,7 @@ DECLARE
     v_upto bigint;
     v_head bigint;
     v_failing boolean;
+    v_committed bigint;
     v_ready timestamptz;
     v_dead int;
     v_freed bigint := 0;
@@ -227,13 +228,13 @@ BEGIN
                                               AND (q.options ->> 'max_size')::bigint > 0) THEN
                 RAISE EXCEPTION 'queue % got a max_size meanwhile', p_queue USING ERRCODE = 'serialization_failure';
             END IF;
+            -- Where nothing was finished the cursor stays.
+            v_committed := CASE WHEN v_again[i] OR v_failing OR p_auto_ack
+                                THEN fairlane.watermark(p_shard, c.partition_id, p_group, c.committed, coalesce(v_fresh, v_front)) END;
+            v_failing := v_failing AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) IS NOT NULL;
             UPDATE fairlane.cursors k
-            SET claimed = v_front, ready_at = v_ready, dead = k.dead + v_dead,
-                -- Where nothing was finished the cursor stays.
-                committed = CASE WHEN v_again[i] OR v_failing OR p_auto_ack
-                                 THEN fairlane.watermark(p_shard, c.partition_id, p_group, c.committed, coalesce(v_fresh, v_front))
-                                 ELSE k.committed END,
-                failing = v_failing AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) IS NOT NULL
+            SET claimed = v_front, ready_at = v_ready, dead = k.dead + v_dead, committed = coalesce(v_committed, k.committed),
+                failing = v_failing
             WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group;
             EXIT rounds WHEN v_round = 2;
         END LOOP;
