@@ -177,7 +177,7 @@ def _stop_event(number: int | None) -> asyncio.Event:
 
 
 def _give_up() -> None:
-    log.error("shutdown timed out after %.0f seconds; exiting with work unfinished", GIVE_UP_SECONDS)
+    log.error("shutdown not done after %.0f seconds; exiting with work unfinished", GIVE_UP_SECONDS)
     logging.shutdown()
     os._exit(FAILED)
 

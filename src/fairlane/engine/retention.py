@@ -43,7 +43,7 @@ class RetentionService:
                 if await self._store.retention.due():
                     await self._pass(rest_seconds=int(interval_seconds), early=False)
             except FairlaneError as error:
-                log.warning("retention: interrupted, retrying later: %s", error)
+                log.warning("retention: interrupted, retrying: %s", error)
 
     async def run(self) -> list[Expired]:
         """Make a pass now, after the one that may be under way; what went. Conflict if that takes too long."""

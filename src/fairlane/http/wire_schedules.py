@@ -18,7 +18,7 @@ class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=T
 
 
 class ScheduleBody(Wire, rename="camel", kw_only=True):
-    """The definition of a schedule: by `everySeconds`, or by `cron` in a time zone."""
+    """The options of a schedule: by `everySeconds`, or by `cron` in a time zone."""
 
     queue: str
     partition: str = DEFAULT_PARTITION
