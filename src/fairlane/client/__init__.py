@@ -9,6 +9,7 @@ from fairlane.client.operations import OperationState, QueuedPush
 from fairlane.client.transactions import Transaction
 from fairlane.client.verdicts import Dead, Done, Fail, Retry, Verdict
 from fairlane.client.views import (
+    BrowsedMessage,
     Counts,
     DeadLetter,
     GroupSummary,
@@ -17,13 +18,13 @@ from fairlane.client.views import (
     PartitionDetail,
     QueueDetail,
     QueueSummary,
-    StoredMessage,
 )
 
 __all__ = [
     "DEFAULT_SERVER",
     "Batch",
     "Batched",
+    "BrowsedMessage",
     "Buffer",
     "Client",
     "Consumer",
@@ -42,7 +43,6 @@ __all__ = [
     "QueueSummary",
     "QueuedPush",
     "Retry",
-    "StoredMessage",
     "Transaction",
     "Verdict",
 ]

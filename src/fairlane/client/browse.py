@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlane.client.family import Family
 from fairlane.client.transport import path_of
-from fairlane.client.views import MessagePage, StoredMessage
+from fairlane.client.views import BrowsedMessage, MessagePage
 from fairlane.client.wire import decode, timestamp
 from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.names import check_count, check_name
@@ -36,7 +36,7 @@ class Browse(Family):
             query["before"] = before
         return decode(await self._transport.ask("GET", path_of("messages"), query=query), MessagePage)
 
-    async def message(self, partition_id: str, transaction_id: str) -> StoredMessage:
+    async def message(self, partition_id: str, transaction_id: str) -> BrowsedMessage:
         """One message, whole. Raises NotFound."""
         message = (check_name("partition_id", str(partition_id)), check_name("transaction_id", transaction_id))
-        return decode(await self._transport.ask("GET", path_of("messages", *message)), StoredMessage)
+        return decode(await self._transport.ask("GET", path_of("messages", *message)), BrowsedMessage)

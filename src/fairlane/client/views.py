@@ -171,7 +171,7 @@ class MessagePage(_View, frozen=True, kw_only=True, rename="camel"):
     """Where the next page begins; None on the last."""
 
 
-class StoredMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
+class BrowsedMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
     """A stored message, whole."""
 
     raw: msgspec.Raw = msgspec.field(name="payload")

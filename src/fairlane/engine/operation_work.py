@@ -173,11 +173,11 @@ class AckWork:
         if not self._planned:
             operation = self.backlog.operations[0]
             try:
-                said = read_ack(operation.payload)
+                payload = read_ack(operation.payload)
             except msgspec.DecodeError as error:
                 return f"its payload cannot be read: {error}"
-            self._items, self._outcomes = said.items, Outcomes(said.items)
-            request = AckRequest(operation.tenant, said.group, said.items)
+            self._items, self._outcomes = payload.items, Outcomes(payload.items)
+            request = AckRequest(operation.tenant, payload.group, payload.items)
             plans = await self._acker.plan(request, self._outcomes, in_transaction=False)
             self._plan = plans[0] if plans else None
             self._planned = True

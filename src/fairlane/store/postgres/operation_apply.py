@@ -87,11 +87,11 @@ def _done(
     """Completed operations as columns: number of their lane, sequence, result."""
     items: list[int] = []
     sequences: list[int] = []
-    told: list[bytes] = []
+    encoded: list[bytes] = []
     for index in applied:
         result = results[index]
         texts = work[index].results(result if isinstance(result, Stored | AckResult) else None)
         items += [index + 1] * len(work[index].sequences)
         sequences += work[index].sequences
-        told += texts
-    return items, sequences, told
+        encoded += texts
+    return items, sequences, encoded

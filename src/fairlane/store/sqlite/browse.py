@@ -186,9 +186,9 @@ def _dead_letter(db: apsw.Connection, now: int, key: tuple[int, int, int], error
     if options.ordering == "unordered":
         dead = Dead(position, error[:ERROR_CHARS_MAX])
         ack = UnorderedAck(partition=PartitionId(0, partition_id), group_id=group_id, token=None, dead_letters=[dead])
-        [judged] = ack_unordered(db, now, [ack])
-        if not judged.lost:
-            return "dead" if judged.died else "finished"
+        [result] = ack_unordered(db, now, [ack])
+        if not result.lost:
+            return "dead" if result.died else "finished"
     if position < lane.committed or lanes.next_skip(db, lane, position) == position:
         return "finished"
     lanes.dead_letter(db, lane, position, now, error=error[:ERROR_CHARS_MAX])

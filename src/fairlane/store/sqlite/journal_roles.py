@@ -46,7 +46,7 @@ class Owner:
         self._socket = socket
         self._backlogs: Backlogs
         self._server: asyncio.Server | None = None
-        self._told: dict[Link, set[Backlog]] = {}
+        self._notified: dict[Link, set[Backlog]] = {}
         """The lanes that each sibling knows."""
         self._telling: dict[Link, asyncio.Task[None]] = {}
         self._abandoned: dict[Link, set[Backlog]] = {}
@@ -79,7 +79,7 @@ class Owner:
         return found
 
     async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Backlog]) -> None:
-        if self._told:
+        if self._notified:
             await asyncio.gather(self._local.append(entries), self._announce({entry.backlog for entry in entries}))
         else:
             await self._local.append(entries)
@@ -95,9 +95,9 @@ class Owner:
 
     async def _announce(self, backlogs: set[Backlog]) -> None:
         """Until all siblings know these lanes."""
-        for link, told in self._told.items():
-            if anew := backlogs - told:
-                told |= anew
+        for link, notified in self._notified.items():
+            if anew := backlogs - notified:
+                notified |= anew
                 self._telling[link] = asyncio.create_task(self._tell(link, list(anew)))
         if self._telling:
             # Answers come in order, so that the last one says that all before it were heard.
@@ -110,9 +110,9 @@ class Owner:
             link.close()  # whatever it does, it joins again before it hands over anything
 
     def released(self, backlogs: Sequence[Backlog]) -> None:
-        for link, told in self._told.items():
-            if gone := told.intersection(backlogs):
-                told -= gone
+        for link, notified in self._notified.items():
+            if gone := notified.intersection(backlogs):
+                notified -= gone
                 link.tell("let_go", list(gone))
 
     def unsettled(self) -> set[Backlog]:
@@ -124,12 +124,12 @@ class Owner:
     async def _met(self, link: Link) -> None:
         queues, specs = await self._local.catalogue(), await self._local.specs()
         backlogs = self._backlogs.names()
-        self._told[link] = set(backlogs)
+        self._notified[link] = set(backlogs)
         link.tell("hello", Hello(self.number, backlogs, queues, specs, self.state()))
         try:
             await link.serve(partial(self._heard, link))
         finally:
-            self._told.pop(link, None)
+            self._notified.pop(link, None)
             self._telling.pop(link, None)
             self._abandoned.pop(link, None)
 
@@ -189,7 +189,7 @@ class Owner:
             self._server.close()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        for link in list(self._told):
+        for link in list(self._notified):
             link.close()
         await self._local.close()
         self._lock.release()

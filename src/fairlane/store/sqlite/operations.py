@@ -124,7 +124,7 @@ class Operations:
                 return False
             key = (found.partition.id, found.group_id)
             if found.status == "pending":
-                _give_up_places(db, key, found.messages)
+                _give_up_room(db, key, found.messages)
                 db.execute(SQL["shorten"], (found.messages, *key))
                 db.execute(SQL["forget_lane"], key)
             db.execute(SQL["end"], ("discarded", now, *key, found.sequence))
@@ -270,7 +270,7 @@ def _fail(
         if retries > RETRIES_MAX:
             given_up += 1
             db.execute(SQL["end"], ("failed", now, *key, sequence))
-            _give_up_places(db, key, messages)
+            _give_up_room(db, key, messages)
             _advance(db, now, key, 1, messages, sequence + 1)
     if given_up:
         db.execute(SQL["wait_again"], (*key, error[:ERROR_CHARS_MAX]))
@@ -279,7 +279,7 @@ def _fail(
     return given_up
 
 
-def _give_up_places(db: apsw.Connection, key: tuple[int, int], messages: int) -> None:
+def _give_up_room(db: apsw.Connection, key: tuple[int, int], messages: int) -> None:
     partition_id, group_id = key
     db.execute(SQL["add_places"], (-messages, partition_id))
     open_now = value(db, SQL["open"], partition_id)

@@ -1,0 +1,55 @@
+"""The glossary names what is there: tables, paths and commands."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from fairlane.cli.main import app
+from fairlane.http.routes import ROUTES
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "concepts.md").read_text()
+ROWS = [row.split("|")[1:-1] for row in PAGE.splitlines() if row.startswith("| ") and not row.startswith("| word ")]
+
+
+def spelled(column: int) -> list[str]:
+    return sorted({code for row in ROWS for code in re.findall(r"`([^`]+)`", row[column])})
+
+
+def schema(dialect: str) -> str:
+    directory = files("fairlane.store") / dialect
+    texts = [(directory / name).read_text() for name in ("schema.sql", "views.sql")]
+    folder = directory / "functions"
+    return "\n".join(texts + ([one.read_text() for one in folder.iterdir()] if folder.is_dir() else []))
+
+
+SCHEMA = schema("sqlite") + schema("postgres")
+
+
+def test_the_glossary_has_about_forty_words() -> None:
+    assert 40 <= len(ROWS) <= 60
+
+
+@pytest.mark.parametrize("name", spelled(2))
+def test_a_table_or_column_of_the_glossary_is_in_the_schema(name: str) -> None:
+    for part in name.removesuffix("…").removeprefix("fairlane.").split("."):
+        assert re.search(rf"\b{part}", SCHEMA), part
+
+
+@pytest.mark.parametrize("path", [path for path in spelled(3) if path.startswith("/")])
+def test_a_path_of_the_glossary_is_served(path: str) -> None:
+    assert path in {route.path for route in ROUTES}
+
+
+@pytest.mark.parametrize("line", [line for line in spelled(4) if line.startswith("fairlane ")])
+def test_a_command_of_the_glossary_is_there(line: str) -> None:
+    command = get_command(app)
+    for word in line.split()[1:]:
+        if word.startswith("--"):
+            assert any(word in option.opts + option.secondary_opts for option in command.params), word
+        elif word.islower():
+            command = getattr(command, "commands")[word]  # noqa: B009
