@@ -17,7 +17,7 @@ from tests.conformance.harness import Harness
 
 async def no_operations(harness: Harness) -> None:
     """Tests share a database: what an earlier one left open is none of this one's business."""
-    await harness.backend.sql("DELETE FROM fairlane.operation_lanes")
+    await harness.backend.sql("DELETE FROM fairlane.operation_backlogs")
 
 
 async def push_operation(

@@ -1,4 +1,4 @@
-"""Ack, as the store applies it: one settlement a lane, fenced by its lease, never back."""
+"""Ack, as the store applies it: one ack a lane, fenced by its lease, never back."""
 
 from __future__ import annotations
 

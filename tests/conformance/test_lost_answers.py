@@ -82,7 +82,7 @@ async def test_an_operation_that_may_be_enqueued_is_not_said_to_be_refused(harne
 
 
 async def test_acks_of_which_some_were_applied_are_not_said_to_be_refused(harness: Harness) -> None:
-    """Of one lane only one settlement goes at a time: the second met a store that was away."""
+    """Of one lane only one ack goes at a time: the second met a store that was away."""
     queue = harness.name("orders")
     for number in range(2):
         await harness.broker.push(queue, number)

@@ -121,8 +121,8 @@ async def test_an_ack_has_a_lane_of_its_own_and_goes_first(harness: Harness) -> 
     await harness.push(queue, ["a", "b"])
     taken = await harness.pop(queue)
     await enqueue(harness, queue, ["c"])
-    ack = await ack_operation(harness, queue, taken)
-    assert await harness.store.operations.enqueue([ack]) == [Enqueued(1)]
+    operation = await ack_operation(harness, queue, taken)
+    assert await harness.store.operations.enqueue([operation]) == [Enqueued(1)]
     acks, pushes = await harness.store.operations.claim("worker")
     assert [backlog.operations[0].type for backlog in (acks, pushes)] == ["ACK_BATCH", "PUSH"]
     ack = harness.ordered_ack(taken, 2)
@@ -131,7 +131,7 @@ async def test_an_ack_has_a_lane_of_its_own_and_goes_first(harness: Harness) -> 
     [acked] = await harness.store.operations.apply([work])
     assert isinstance(acked, AckResult)
     assert (acked.state, acked.after) == ("ok", 2)
-    found = await harness.store.operations.get(queue.tenant, ack.id)
+    found = await harness.store.operations.get(queue.tenant, operation.id)
     assert found is not None
     assert (found.status, found.result) == ("completed", repr(acked).encode())
     assert isinstance((await apply(harness, queue, [pushes]))[0], Stored)

@@ -9,6 +9,7 @@ import pytest
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
+from fairlane.store.acks import only_repeats
 from fairlane.store.values import (
     Dead,
     DeadFilter,
@@ -21,7 +22,6 @@ from fairlane.store.values import (
     Slice,
     Stored,
     UnorderedAck,
-    only_repeats,
 )
 from tests.conformance.harness import Harness, Taken
 

@@ -38,7 +38,7 @@ async def test_z_follows_y_at_every_broker(database_url: str, start: StartBroker
     expected = ["x"]
 
     async def applied() -> bool:
-        return not await connection.fetchval("SELECT count(*) FROM fairlane.operation_lanes")
+        return not await connection.fetchval("SELECT count(*) FROM fairlane.operation_backlogs")
 
     try:
         async with connected(running[0]) as first, connected(running[-1]) as last, Broker.open(database_url) as busy:

@@ -71,7 +71,7 @@ FORMS = {
     "an INSERT in a CTE": (r"\bAS \(\s*INSERT\b", {"ack", "trim_log"}),
     "a function called for each row that is set": (
         SET + r"\bfairlane\.(?!never\(|at_us\(|earlier\()\w+\(",
-        {"delete_message", "forget_below", "resume_lanes", "settle"},
+        {"delete_message", "forget_below", "resume_lanes", "ack_unordered"},
     ),
 }
 

@@ -60,8 +60,8 @@ async def test_what_a_lane_costs_does_not_begin_with_a_plan(
         connection = await asyncpg.connect(url)
         planned = await connection.fetch(
             "SELECT proname FROM pg_proc WHERE pronamespace = 'fairlane'::regnamespace "
-            "AND proname IN ('push', 'pop', 'ack', 'claim', 'settle') "
+            "AND proname IN ('push', 'pop', 'ack', 'pop_unordered', 'ack_unordered') "
             "AND 'plan_cache_mode=force_generic_plan' = ANY (proconfig)"
         )
         await connection.close()
-    assert sorted(name for [name] in planned) == ["ack", "claim", "pop", "push", "settle"]
+    assert sorted(name for [name] in planned) == ["ack", "ack_unordered", "pop", "pop_unordered", "push"]

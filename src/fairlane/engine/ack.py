@@ -153,7 +153,7 @@ class Acker:
     async def _apply_all(self, acking: _Acking) -> None:
         deferred: list[tuple[int, Plan]] = []
         while acking.unsettled:
-            # A lane takes one settlement a call; a second one of the same lane waits for the first.
+            # A lane takes one ack a call; a second one of the same lane waits for the first.
             now, acking.unsettled = _one_per_lane(acking.unsettled)
             for (number, plan), result in zip(now, await self._apply(acking, now), strict=True):
                 items, outcomes = acking.requests[number].items, acking.outcomes[number]
@@ -198,7 +198,7 @@ class Acker:
                     known.add([index], outcome)
 
     async def plan(self, request: AckRequest, outcomes: Outcomes, *, in_transaction: bool) -> list[Plan]:
-        """Settlements for all items that name a message; the others are answered in `outcomes`."""
+        """Acks of lanes for all items that name a message; the others are answered in `outcomes`."""
         plans = []
         items = request.items
         for (partition, named), indexes in lanes_of(items).items():

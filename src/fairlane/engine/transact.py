@@ -25,6 +25,7 @@ from fairlane.errors import (
 )
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, PushOutcome
+from fairlane.store.acks import only_repeats
 from fairlane.store.base import Store
 from fairlane.store.values import (
     AckResult,
@@ -36,7 +37,6 @@ from fairlane.store.values import (
     Slice,
     Stored,
     UnorderedAck,
-    only_repeats,
 )
 
 _ROUNDS_MAX = 100

@@ -165,7 +165,7 @@ class Messages(Protocol):
         ...
 
     async def ack(self, acks: Sequence[LaneAck]) -> List[AckResult]:
-        """Apply each settlement by itself, in order; a stale token applies nothing.
+        """Apply each ack by itself, in order; a stale token applies nothing.
 
         What is said to be finished is, and nothing else: from the cursor on it moves the cursor, never back, and over
         what was finished ahead of it; behind it, it is finished ahead and comes no more. At the end of the leased batch
@@ -199,11 +199,11 @@ class Messages(Protocol):
     async def transact(
         self, acks: Sequence[LaneAck], slices: Sequence[Slice]
     ) -> tuple[list[AckResult], list[PushResult]]:
-        """All settlements, then all slices, in one transaction: every one applied, or none.
+        """All acks, then all slices, in one transaction: every one applied, or none.
 
-        Nothing is applied when a settlement is not `ok` (or `repeated`), a settlement's nack or dead letter lies below
+        Nothing is applied when an ack is not `ok` (or `repeated`), an ack's nack or dead letter lies below
         the cursor, or a slice is not `Stored`; the results then say which, and are those of the attempt. Nor is a slice
-        stored beside settlements that are `only_repeats`: an earlier try was applied, and stored its own."""
+        stored beside acks that are `only_repeats`: an earlier try was applied, and stored its own."""
         ...
 
 

@@ -266,9 +266,9 @@ LaneAck = OrderedAck | UnorderedAck
 class AckResult(msgspec.Struct, frozen=True):
     """The result of one lane's ack. `lost`: the lease is not live (any more) and nothing was applied, unless
     `repeated`: this lease was ended by an ack, nack or release, all that the ack finishes is finished, and it does
-    nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane; `behind`: acks of the lane wait
-    as operations, so that this one must wait too. Verdicts never do: each is of a message by itself. `locked`: somebody
-    else holds the lane for too long, and nothing was applied; others of the call are."""
+    nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane; `operations_ahead`: acks of the
+    lane wait as operations, so that this one must wait too, unless it is of an unordered lane.
+    `locked`: somebody else holds the lane for too long, and nothing was applied; others of the call are."""
 
     state: Literal["ok", "lost", "gone", "operations_ahead", "locked"]
     before: int = 0
@@ -278,51 +278,14 @@ class AckResult(msgspec.Struct, frozen=True):
     released: bool = False
     repeated: bool = False
     limit: int = COUNT_MAX
-    """Of a settlement: what lies from here on was not handed out, so that nothing was done for it."""
+    """Of an ordered lane: what lies from here on was not handed out, so that nothing was done for it."""
     finished: list[int] = []
-    """Of verdicts: positions that were finished before, so that nothing was done for them. Of a settlement: all that
-    were finished ahead of the cursor."""
+    """Of an unordered lane: positions that were finished before, so that nothing was done for them. Of an ordered one:
+    all that were finished ahead of the cursor."""
     lost: list[int] = []
-    """Of verdicts: positions that are not this lease's (any more) and come again, or came to another."""
+    """Of an unordered lane: positions that are not this lease's (any more) and come again, or came to another."""
     died: list[int] = []
-    """Of verdicts: positions that were dead-lettered."""
-
-
-def unordered_in_force(ack: UnorderedAck, acked: AckResult) -> bool:
-    """Whether all that was said took effect, now or, of what was finished, in an earlier try."""
-    late = {nack.position for nack in ack.nacks} | {dead.position for dead in ack.dead_letters}
-    return acked.state == "ok" and not acked.lost and late.isdisjoint(acked.finished)
-
-
-def only_repeats(acks: Sequence[LaneAck], acked: Sequence[AckResult]) -> bool:
-    """Whether there are settlements, and all that they say had been done before."""
-    return bool(acks) and all(map(_is_repeat, acks, acked))
-
-
-def _is_repeat(ack: LaneAck, acked: AckResult) -> bool:
-    if isinstance(ack, UnorderedAck):
-        done = sum(upto - first for first, upto in ack.done)
-        return not (ack.nacks or ack.dead_letters or ack.release) and len(acked.finished) == done
-    if acked.state != "ok":
-        return acked.repeated
-    if ack.nack is not None or ack.dead_letters:
-        return False
-    finished = set(acked.finished)
-    return all(finished.issuperset(range(max(first, acked.before), upto)) for first, upto in ack.done)
-
-
-def ordered_in_force(ack: OrderedAck, acked: AckResult) -> bool:
-    """Whether all that a settlement says took effect, now or in an earlier try."""
-    if acked.state != "ok":
-        return acked.repeated
-    late = {dead.position for dead in ack.dead_letters}
-    if ack.nack is not None:
-        late.add(ack.nack.position)
-        if ack.token is None and ack.nack.position >= acked.limit:
-            return False
-    if any(position < acked.before or position in acked.finished for position in late):
-        return False
-    return max(upto for _, upto in ack.done) <= acked.limit
+    """Of an unordered lane: positions that were dead-lettered."""
 
 
 class Renewal(msgspec.Struct, frozen=True):

@@ -147,7 +147,7 @@ async def cycle(app: App, request: Request) -> Response:
 
 
 def _steps(body: CycleBody, partition: PartitionId, group: str) -> list[Step]:
-    """The ack first, as the settlement it is; then the pushes in their order."""
+    """The ack first; then the pushes in their order."""
     steps: list[Step] = []
     if body.ack is not None:
         item = AckItem(

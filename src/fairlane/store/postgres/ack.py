@@ -10,12 +10,8 @@ import asyncpg
 
 from fairlane.store.values import (
     AckResult,
-    LaneAck,
     Nack,
     OrderedAck,
-    UnorderedAck,
-    ordered_in_force,
-    unordered_in_force,
 )
 
 _NO_TOKEN = UUID(int=0)
@@ -60,13 +56,8 @@ def arguments(shard: int, acks: Sequence[OrderedAck], now: int | None) -> tuple[
 
 
 def results(rows: Sequence[asyncpg.Record], count: int) -> list[AckResult]:
-    """The result of each of `count` settlements."""
+    """The result of each of `count` acks."""
     found = [AckResult("gone")] * count
     for lane, state, before, after, dead, released, repeated, limit, finished in rows:
         found[lane - 1] = AckResult(STATES[state], before, after, dead, released, repeated, limit, finished)
     return found
-
-
-def applied(ack: LaneAck, acked: AckResult) -> bool:
-    """Whether all that the settlement said took effect, now or in an earlier try."""
-    return unordered_in_force(ack, acked) if isinstance(ack, UnorderedAck) else ordered_in_force(ack, acked)

@@ -18,6 +18,7 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
+from fairlane.store.acks import in_force, only_repeats
 from fairlane.store.postgres import ack, push, unordered_ack
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.locked import Item, LockedRows, Partitioned, Result
@@ -39,7 +40,6 @@ from fairlane.store.values import (
     Slice,
     Stored,
     UnorderedAck,
-    only_repeats,
 )
 
 SQL = load("fairlane.store.postgres", "messages.sql")
@@ -176,7 +176,7 @@ class Messages:
             acked = ack.results(await run(SQL["ack"], *arguments), len(lanes))
         if not unordered:
             return acked
-        rows = await run(SQL["settle"], *unordered_ack.arguments(shard, unordered, self._database.time()))
+        rows = await run(SQL["ack_unordered"], *unordered_ack.arguments(shard, unordered, self._database.time()))
         unordered_results = unordered_ack.results(rows, len(unordered))
         return [(unordered_results if isinstance(one, UnorderedAck) else acked).pop(0) for one in part]
 
@@ -263,7 +263,7 @@ class Messages:
             if check is not None:
                 await check(connection)
             acked = await by_shard(acks, _lane, ack_part, at_once=False)
-            if not all(map(ack.applied, acks, acked)):
+            if not all(map(in_force, acks, acked)):
                 raise _Refused
             pushed = await by_shard(slices, _partition, append, at_once=False)
             again = only_repeats(acks, acked)

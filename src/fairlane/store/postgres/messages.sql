@@ -13,8 +13,8 @@ SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 SELECT q.id, g.id FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
 WHERE greatest((q.options ->> 'ttl_seconds')::int, (q.options ->> 'max_wait_seconds')::int) > 0;
 
--- name: settle (steps)
-SELECT * FROM fairlane.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+-- name: ack_unordered (steps)
+SELECT * FROM fairlane.ack_unordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
 
 -- name: renew
 SELECT * FROM fairlane.renew($1, $2, $3, $4, $5);

@@ -59,7 +59,7 @@ def _columns(one: AppliedOperation) -> tuple[Any, ...]:
 
 def _enqueued(row: asyncpg.Record) -> EnqueueResult:
     if row["kind"] == b"w":
-        return Enqueued(row["place"], row["depth"], row["capacity"])
+        return Enqueued(row["queue_position"], row["depth"], row["capacity"])
     return Full(row["depth"], row["capacity"]) if row["kind"] == b"f" else Gone()
 
 
@@ -271,7 +271,9 @@ class Operations(OperationApplier):
         ]
 
     async def backlogs(self, tenant: str, *, limit: int = 100) -> list[OperationBacklog]:
-        return [OperationBacklog(*row) for row in await self._database.read(SQL["lanes"], self._shards, tenant, limit)]
+        return [
+            OperationBacklog(*row) for row in await self._database.read(SQL["backlogs"], self._shards, tenant, limit)
+        ]
 
     async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:
         [[now]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())

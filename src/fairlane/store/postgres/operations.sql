@@ -17,25 +17,25 @@ SELECT fairlane.finish_operations($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 SELECT fairlane.drop_operation($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: postpone
-UPDATE fairlane.operation_lanes l SET ready_at = coalesce($6, clock_timestamp()) + $5::interval, claim = NULL
+UPDATE fairlane.operation_backlogs l SET ready_at = coalesce($6, clock_timestamp()) + $5::interval, claim = NULL
 FROM unnest($2::bigint[], $3::bigint[], $4::uuid[]) u(partition_id, group_id, claim)
 WHERE l.shard = $1 AND l.partition_id = u.partition_id AND l.group_id = u.group_id AND l.claim = u.claim
 RETURNING l.partition_id, l.group_id;
 
 -- name: give_back
-UPDATE fairlane.operation_lanes l SET ready_at = coalesce($3, clock_timestamp()), claim = NULL
+UPDATE fairlane.operation_backlogs l SET ready_at = coalesce($3, clock_timestamp()), claim = NULL
 WHERE l.shard = $1 AND l.claim = $2
 RETURNING 1;
 
 -- name: wait_again
 UPDATE fairlane.operations o SET status = 'pending', error = $4
 FROM unnest($2::bigint[], $3::bigint[]) u(partition_id, group_id)
-JOIN fairlane.operation_lanes l ON l.shard = $1 AND l.partition_id = u.partition_id AND l.group_id = u.group_id
+JOIN fairlane.operation_backlogs l ON l.shard = $1 AND l.partition_id = u.partition_id AND l.group_id = u.group_id
 WHERE o.shard = $1 AND o.partition_id = u.partition_id AND o.group_id = u.group_id
   AND o.sequence >= l.next_sequence AND o.status = 'processing';
 
 -- name: claim_token
-SELECT l.claim FROM fairlane.operation_lanes l WHERE l.shard = $1 AND l.partition_id = $2 AND l.group_id = $3 FOR UPDATE;
+SELECT l.claim FROM fairlane.operation_backlogs l WHERE l.shard = $1 AND l.partition_id = $2 AND l.group_id = $3 FOR UPDATE;
 
 -- name: charge
 UPDATE fairlane.operations o SET retries = o.retries + 1, error = $5, failed_at = coalesce($6, clock_timestamp())
@@ -72,7 +72,7 @@ WHERE o.shard = $1 AND o.tenant = $2 AND o.id > $3 AND o.status = $4 AND o.faile
 ORDER BY o.id LIMIT $6;
 
 -- name: page_open
-SELECT o.id FROM fairlane.operation_lanes l
+SELECT o.id FROM fairlane.operation_backlogs l
 JOIN fairlane.operations o ON o.shard = l.shard AND o.partition_id = l.partition_id AND o.group_id = l.group_id
                           AND o.sequence >= l.next_sequence
 WHERE l.shard = $1 AND l.tenant = $2 AND o.id > $3 AND o.status = $4 AND ($5::text IS NULL OR l.queue = $5)
@@ -103,7 +103,7 @@ DELETE FROM fairlane.operations o
 WHERE o.shard = $1 AND o.partition_id = $2 AND o.group_id = $3 AND o.sequence = $4;
 
 -- name: depth
-SELECT coalesce(sum(l.open), 0)::bigint FROM fairlane.operation_lanes l WHERE l.shard = $1;
+SELECT coalesce(sum(l.open), 0)::bigint FROM fairlane.operation_backlogs l WHERE l.shard = $1;
 
 -- name: counts
 SELECT o.type, o.priority, o.status, count(*) AS count, min(o.created_at) AS oldest, max(o.created_at) AS newest,
@@ -113,8 +113,8 @@ WHERE o.tenant = $1
   AND (o.status <> 'completed' OR o.processed_at > coalesce($2, clock_timestamp()) - interval '5 minutes')
 GROUP BY o.type, o.priority, o.status;
 
--- name: lanes
-SELECT l.queue, l.partition_name, l."group", l.open, l.moved_at FROM fairlane.operation_lanes l
+-- name: backlogs
+SELECT l.queue, l.partition_name, l."group", l.open, l.moved_at FROM fairlane.operation_backlogs l
 WHERE l.shard = ANY ($1) AND l.tenant = $2 ORDER BY l.open DESC, l.moved_at LIMIT $3;
 
 -- name: clean

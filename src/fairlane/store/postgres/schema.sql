@@ -226,7 +226,7 @@ CREATE TABLE fairlane.failures (
 );
 -- pop: messages that are due.
 CREATE INDEX failures_due ON fairlane.failures (shard, group_id, due_at) WHERE due_at IS NOT NULL;
--- settle: messages of a lane that came again and are held by a consumer, however many others wait for their time.
+-- ack_unordered: messages of a lane that came again and are held by a consumer, however many others wait for their time.
 CREATE INDEX failures_out ON fairlane.failures (shard, partition_id, group_id, token) WHERE token IS NOT NULL;
 
 -- Messages given up on, whole.
@@ -324,7 +324,7 @@ CREATE UNIQUE INDEX operations_id ON fairlane.operations (shard, id);
 CREATE INDEX operations_failed ON fairlane.operations (shard, id) WHERE failed_at IS NOT NULL;
 
 -- Lanes that have open operations. `ready_at`: past, may be claimed; future, held by a worker or waiting for a retry.
-CREATE TABLE fairlane.operation_lanes (
+CREATE TABLE fairlane.operation_backlogs (
     shard int NOT NULL, partition_id bigint NOT NULL, group_id bigint NOT NULL,
     queue_id bigint NOT NULL, tenant text NOT NULL, queue text NOT NULL, partition_name text NOT NULL,
     "group" text NOT NULL, priority int NOT NULL, open int NOT NULL,
@@ -342,9 +342,9 @@ CREATE TABLE fairlane.operation_lanes (
 ) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
         autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- claim: lanes that are ready, best priority first, longest-ready first.
-CREATE INDEX operation_lanes_ready ON fairlane.operation_lanes (shard, priority, ready_at);
+CREATE INDEX operation_backlogs_ready ON fairlane.operation_backlogs (shard, priority, ready_at);
 -- Counting the depth of a queue anew.
-CREATE INDEX operation_lanes_queue ON fairlane.operation_lanes (shard, queue_id);
+CREATE INDEX operation_backlogs_queue ON fairlane.operation_backlogs (shard, queue_id);
 
 -- Retention.
 
@@ -408,7 +408,7 @@ CREATE TABLE fairlane.traced (
     PRIMARY KEY (shard, trace_id, partition_id, position)
 );
 -- Forgets the messages of a partition that are gone.
-CREATE INDEX traced_place ON fairlane.traced (shard, partition_id, position);
+CREATE INDEX traced_position ON fairlane.traced (shard, partition_id, position);
 
 -- Streams that were registered.
 CREATE TABLE fairlane.stream_queries (

@@ -16,11 +16,11 @@ ORDER BY p.name;
 
 -- name: logs_of_queues
 SELECT x.queue_id AS id, count(*) AS partitions, sum(x.head - x.start)::bigint AS total,
-       sum(x.head - x.done + CASE WHEN x.shared THEN fairlane.in_flight($1, x.id, x.done) ELSE 0 END)::bigint AS unfinished,
+       sum(x.head - x.done + CASE WHEN x.unordered THEN fairlane.in_flight($1, x.id, x.done) ELSE 0 END)::bigint AS unfinished,
        sum(x.leased)::bigint AS leased,
        max(x.last_at) FILTER (WHERE x.head > 0) AS last_at
 FROM (SELECT p.id, p.queue_id, p.start, p.head, p.last_at, coalesce(min(greatest(k.committed, k.claimed)) FILTER (WHERE g.counts), p.start) AS done,
-             bool_or(k.claimed > 0) AS shared,
+             bool_or(k.claimed > 0) AS unordered,
              coalesce(max(CASE WHEN k.claimed > 0 THEN h.leased ELSE k.lease_end - k.committed END) FILTER (
                           WHERE k.claimed > 0 OR k.lease IS NOT NULL AND k.ready_at > coalesce($3, clock_timestamp())), 0) AS leased
       FROM fairlane.partitions p

@@ -1,4 +1,4 @@
-"""Acks of unordered lanes as the arrays that `fairlane.settle` takes, and its rows as results."""
+"""Acks of unordered lanes as the arrays that `fairlane.ack_unordered` takes, and its rows as results."""
 
 from __future__ import annotations
 

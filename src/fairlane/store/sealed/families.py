@@ -70,7 +70,7 @@ class Over:
         return msgspec.structs.replace(part, fragments=fragments)
 
     async def _noted(self, acks: Sequence[LaneAck]) -> Sequence[LaneAck]:
-        """Settlements with their results sealed, where the queue is."""
+        """Acks with their results sealed, where the queue is."""
         if not any(one.results for one in acks):
             return acks
         return [await self._with_results_sealed(one) if one.results else one for one in acks]

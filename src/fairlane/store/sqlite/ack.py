@@ -80,7 +80,7 @@ def _load(db: apsw.Connection, now: int, ack: OrderedAck) -> tuple[LaneRow, Queu
 
 
 def _any_open(db: apsw.Connection, lane: LaneRow, ack: OrderedAck) -> bool:
-    """Whether something that the settlement finishes is not finished yet."""
+    """Whether something that the ack finishes is not finished yet."""
     spans = [(max(first, lane.committed), upto) for first, upto in ack.done]
     count = SQL["skips_between"]
     return any(upto - first > value(db, count, lane.partition_id, first, upto, lane.group_id) for first, upto in spans)

@@ -177,7 +177,7 @@ class SqliteJournal:
         return int(self._bytes_max - self._bytes)
 
     async def backlogs(self) -> dict[Backlog, int]:
-        found = await self._writer.run(lambda db, _: rows(db, SQL["lanes"]))
+        found = await self._writer.run(lambda db, _: rows(db, SQL["backlogs"]))
         return {Backlog(*backlog): count for *backlog, count in found}
 
     def state(self) -> JournalState:

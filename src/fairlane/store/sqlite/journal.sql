@@ -73,7 +73,7 @@ INSERT INTO entries (kind, tenant, name, partition, messages, body, created_at, 
 SELECT kind, tenant, name, partition, messages, body, created_at, id FROM entries WHERE seq = ? AND error IS NOT NULL
 RETURNING kind, tenant, name, partition;
 
--- name: lanes
+-- name: backlogs
 SELECT kind, tenant, name, partition, count(*) FROM entries WHERE error IS NULL GROUP BY kind, tenant, name, partition;
 
 -- name: measure

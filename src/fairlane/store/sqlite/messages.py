@@ -10,6 +10,7 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, ids_of
+from fairlane.store.acks import in_force, only_repeats
 from fairlane.store.sqlite import log, unordered
 from fairlane.store.sqlite.ack import ack_all
 from fairlane.store.sqlite.database import Database
@@ -28,10 +29,6 @@ from fairlane.store.values import (
     Renewal,
     Slice,
     Stored,
-    UnorderedAck,
-    only_repeats,
-    ordered_in_force,
-    unordered_in_force,
 )
 
 
@@ -108,7 +105,7 @@ def transact(
     begin()
     acked = ack_all(db, now, acks)
     pushed = push(db, now, slices)
-    applied = all(map(_applied, acks, acked)) and all(isinstance(each, Stored) for each in pushed)
+    applied = all(map(in_force, acks, acked)) and all(isinstance(each, Stored) for each in pushed)
     again = only_repeats(acks, acked)
     if not applied or (again and slices):
         db.execute("rollback to transact")
@@ -116,10 +113,6 @@ def transact(
         also()
     db.execute("release transact")
     return acked, pushed
-
-
-def _applied(ack: LaneAck, acked: AckResult) -> bool:
-    return unordered_in_force(ack, acked) if isinstance(ack, UnorderedAck) else ordered_in_force(ack, acked)
 
 
 def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:

@@ -97,7 +97,7 @@ limit ?
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
     p.queue_id, p.name, p.priority_lead,
-    exists (select 1 from operation_lanes l where l.partition_id = c.partition_id and l.group_id = c.group_id), q.options
+    exists (select 1 from operation_backlogs l where l.partition_id = c.partition_id and l.group_id = c.group_id), q.options
 from cursors c
 cross join partitions p
 cross join queues q

@@ -126,7 +126,7 @@ class Operations:
             if found.status == "pending":
                 _give_up_room(db, key, found.messages)
                 db.execute(SQL["shorten"], (found.messages, *key))
-                db.execute(SQL["forget_lane"], key)
+                db.execute(SQL["forget_backlog"], key)
             db.execute(SQL["end"], ("discarded", now, *key, found.sequence))
             return True
 
@@ -143,7 +143,7 @@ class Operations:
 
     async def backlogs(self, tenant: str, *, limit: int = 100) -> list[OperationBacklog]:
         def work(db: apsw.Connection, now: int) -> list[OperationBacklog]:
-            return [OperationBacklog(*row) for row in rows(db, SQL["lanes"], tenant, limit)]
+            return [OperationBacklog(*row) for row in rows(db, SQL["backlogs"], tenant, limit)]
 
         return await self._database.read(work)
 
@@ -163,7 +163,7 @@ class Operations:
 def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
     key = (new.partition.id, new.group_id)
     if value(db, SQL["known"], new.id.bytes):
-        return Enqueued(max(1, value(db, SQL["lane_open"], *key) or 0))
+        return Enqueued(max(1, value(db, SQL["backlog_open"], *key) or 0))
     row = first(db, SQL["partition"], new.partition.id) if new.partition.shard == 0 else None
     if row is None or row[0] != new.queue_id:
         return Gone()
@@ -189,7 +189,7 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
     db.execute(SQL["count_in"], key)
     db.execute(SQL["lengthen"], (*key, new.queue_id, *names, priority, new.messages, sequence, now))
     limits = (depth, capacity) if capacity else (None, None)
-    return Enqueued(value(db, SQL["lane_open"], *key), *limits)
+    return Enqueued(value(db, SQL["backlog_open"], *key), *limits)
 
 
 def _claim(db: apsw.Connection, now: int, worker: str, backlogs: int, token: UUID) -> list[ClaimedBacklog]:
@@ -226,7 +226,7 @@ def _apply(db: apsw.Connection, now: int, work: Application) -> ApplyResult:
     result: ApplyResult = Closed()
     if work.messages:
         db.execute(SQL["set_open"], (0, claim.partition.id))
-        db.execute(SQL["add_places"], (-work.messages, claim.partition.id))
+        db.execute(SQL["add_depth"], (-work.messages, claim.partition.id))
     if work.slice is not None:
         [result] = push(db, now, [work.slice])
     elif work.ack is not None:
@@ -246,7 +246,7 @@ def _apply(db: apsw.Connection, now: int, work: Application) -> ApplyResult:
 
 def _advance(db: apsw.Connection, now: int, key: tuple[int, int], ended: int, messages: int, sequence: int) -> None:
     db.execute(SQL["advance"], (ended, messages, sequence, now, *key))
-    db.execute(SQL["forget_lane"], key)
+    db.execute(SQL["forget_backlog"], key)
 
 
 def _postpone(db: apsw.Connection, ready_at: int, claim: BacklogClaim, error: str | None) -> int:
@@ -281,7 +281,7 @@ def _fail(
 
 def _give_up_room(db: apsw.Connection, key: tuple[int, int], messages: int) -> None:
     partition_id, group_id = key
-    db.execute(SQL["add_places"], (-messages, partition_id))
+    db.execute(SQL["add_depth"], (-messages, partition_id))
     open_now = value(db, SQL["open"], partition_id)
     if open_now and group_id == 0:
         db.execute(SQL["set_open"], (open_now - 1, partition_id))

@@ -22,20 +22,20 @@ set next_operation = next_operation + 1, open_operations = open_operations + iif
 where id = ?1
 
 -- name: lengthen (in enqueue)
-insert into operation_lanes (partition_id, group_id, queue_id, tenant, queue, partition_name, "group", priority, open,
+insert into operation_backlogs (partition_id, group_id, queue_id, tenant, queue, partition_name, "group", priority, open,
     messages, next_sequence, ready_at, moved_at)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, ?9, ?10, ?11, ?11)
 on conflict do update set open = open + 1, messages = messages + excluded.messages
 
--- name: lane_open (in enqueue)
-select open from operation_lanes where partition_id = ? and group_id = ?
+-- name: backlog_open (in enqueue)
+select open from operation_backlogs where partition_id = ? and group_id = ?
 
 -- name: ready (in claim_operations)
-select partition_id, group_id, next_sequence from operation_lanes
+select partition_id, group_id, next_sequence from operation_backlogs
 where ready_at <= ? order by priority, ready_at limit ?
 
 -- name: take (in claim_operations)
-update operation_lanes set ready_at = ?, claim = ? where partition_id = ? and group_id = ?
+update operation_backlogs set ready_at = ?, claim = ? where partition_id = ? and group_id = ?
 
 -- name: run (in claim_operations)
 select sequence, size from operations
@@ -49,7 +49,7 @@ returning partition_id, group_id, sequence, id, type, priority, tenant, queue, p
     size, messages, status, created_at, started_at, processed_at, worker, retries, error, failed_at, result
 
 -- name: claim_token
-select claim from operation_lanes where partition_id = ? and group_id = ?
+select claim from operation_backlogs where partition_id = ? and group_id = ?
 
 -- name: open (in finish_operations)
 select open_operations from partitions where id = ?
@@ -57,7 +57,7 @@ select open_operations from partitions where id = ?
 -- name: set_open (in finish_operations)
 update partitions set open_operations = ? where id = ?
 
--- name: add_places (in finish_operations)
+-- name: add_depth (in finish_operations)
 update queues set depth = depth + ?1
 where id = (select queue_id from partitions where id = ?2) and options ->> '$.max_size' > 0
 
@@ -66,29 +66,29 @@ update operations
 set status = 'completed', processed_at = ?, payload = x'', result = ?, error = null
 where partition_id = ? and group_id = ? and sequence = ?
 
--- name: advance (in advance_lanes)
-update operation_lanes
+-- name: advance (in advance_backlogs)
+update operation_backlogs
 set open = open - ?1, messages = messages - ?2, next_sequence = max(next_sequence, ?3), ready_at = ?4, moved_at = ?4,
     claim = null
 where partition_id = ?5 and group_id = ?6
 
 -- name: shorten (in drop_operation)
-update operation_lanes set open = open - 1, messages = messages - ?1 where partition_id = ?2 and group_id = ?3
+update operation_backlogs set open = open - 1, messages = messages - ?1 where partition_id = ?2 and group_id = ?3
 
--- name: forget_lane (in drop_operation)
-delete from operation_lanes where partition_id = ? and group_id = ? and open <= 0
+-- name: forget_backlog (in drop_operation)
+delete from operation_backlogs where partition_id = ? and group_id = ? and open <= 0
 
 -- name: postpone
-update operation_lanes set ready_at = ?1, claim = null
+update operation_backlogs set ready_at = ?1, claim = null
 where partition_id = ?2 and group_id = ?3 and claim = ?4
 
 -- name: give_back
-update operation_lanes set ready_at = ?1, claim = null where claim = ?2 returning 1
+update operation_backlogs set ready_at = ?1, claim = null where claim = ?2 returning 1
 
 -- name: wait_again
 update operations set status = 'pending', error = ?3
 where partition_id = ?1 and group_id = ?2 and status = 'processing'
-    and sequence >= (select next_sequence from operation_lanes where partition_id = ?1 and group_id = ?2)
+    and sequence >= (select next_sequence from operation_backlogs where partition_id = ?1 and group_id = ?2)
 
 -- name: charge
 update operations set retries = retries + 1, error = ?1, failed_at = ?2
@@ -115,7 +115,7 @@ select id from operations
 where tenant = ?1 and id > ?2 and status = ?3 and failed_at is not null and (?4 is null or queue = ?4) order by id limit ?5
 
 -- name: page_open
-select o.id from operation_lanes l cross join operations o
+select o.id from operation_backlogs l cross join operations o
     on o.partition_id = l.partition_id and o.group_id = l.group_id and o.sequence >= l.next_sequence
 where l.tenant = ?1 and o.id > ?2 and o.status = ?3 and (?4 is null or l.queue = ?4) order by o.id limit ?5
 
@@ -126,7 +126,7 @@ update operations set created_at = ? where id = ?
 select count(*) from operations where tenant = ? and failed_at is not null and status = 'failed'
 
 -- name: depth
-select coalesce(sum(open), 0) from operation_lanes
+select coalesce(sum(open), 0) from operation_backlogs
 
 -- name: counts
 select type, priority, status, count(*), min(created_at), max(created_at), avg(processed_at - created_at) / 1e6
@@ -134,8 +134,8 @@ from operations
 where tenant = ? and (status <> 'completed' or processed_at > ?)
 group by type, priority, status
 
--- name: lanes
-select queue, partition_name, "group", open, moved_at from operation_lanes
+-- name: backlogs
+select queue, partition_name, "group", open, moved_at from operation_backlogs
 where tenant = ? order by open desc, moved_at limit ?
 
 -- name: clean

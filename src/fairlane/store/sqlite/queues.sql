@@ -168,7 +168,7 @@ select options, depth from queues where id = ?
 -- With the messages that wait in open operations, whose places are taken.
 select coalesce(sum(x.head - x.done
     - (select count(*) from skips s where s.partition_id = x.id and s.group_id = 0 and s.position >= x.done)), 0)
-    + (select coalesce(sum(messages), 0) from operation_lanes where queue_id = ?1)
+    + (select coalesce(sum(messages), 0) from operation_backlogs where queue_id = ?1)
 from (
     select p.id, p.head, coalesce((select min(max(c.committed, c.claimed)) from counting c where c.partition_id = p.id), p.start) as done
     from partitions p

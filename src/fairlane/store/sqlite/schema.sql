@@ -187,7 +187,7 @@ create table failures (
 ) strict;
 -- pop: which lanes have messages that are due, without a look at each of them.
 create index failures_due on failures (group_id, due_at, partition_id) where due_at is not null;
--- settle: messages of a lane that came again and are held by a consumer, however many others wait for their time.
+-- ack_unordered: messages of a lane that came again and are held by a consumer, however many others wait for their time.
 create index failures_out on failures (partition_id, group_id, token) where token is not null;
 
 -- Messages given up on, whole.
@@ -279,7 +279,7 @@ create table operations (
 create index operations_failed on operations (id) where failed_at is not null;
 
 -- Lanes that have open operations. `ready_at`: past, may be claimed; future, held by a worker or waiting for a retry.
-create table operation_lanes (
+create table operation_backlogs (
     partition_id integer not null, group_id integer not null,
     queue_id integer not null, tenant text not null, queue text not null, partition_name text not null,
     "group" text not null, priority integer not null, open integer not null,
@@ -294,9 +294,9 @@ create table operation_lanes (
     primary key (partition_id, group_id)
 ) without rowid, strict;
 -- claim: lanes that are ready, best priority first, longest-ready first.
-create index operation_lanes_ready on operation_lanes (priority, ready_at);
+create index operation_backlogs_ready on operation_backlogs (priority, ready_at);
 -- Counting the depth of a queue anew.
-create index operation_lanes_queue on operation_lanes (queue_id);
+create index operation_backlogs_queue on operation_backlogs (queue_id);
 
 -- Retention.
 
@@ -357,7 +357,7 @@ create table traced (
     primary key (trace_id, partition_id, position)
 ) without rowid, strict;
 -- Forgets the messages of a partition that are gone.
-create index traced_place on traced (partition_id, position);
+create index traced_position on traced (partition_id, position);
 
 -- Streams that were registered.
 create table stream_queries (

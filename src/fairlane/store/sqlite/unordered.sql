@@ -1,4 +1,4 @@
--- name: lane (in claim)
+-- name: lane (in pop_unordered)
 select c.partition_id, c.group_id, c.committed, c.ready_at, c.lease, c.lease_start, c.lease_end, c.leased_at,
     c.last_lease, c.probe_until, c.failing, c.dead, c.expired, c.parked, p.paused_at, p.head,
     p.queue_id, p.name, p.priority_lead, 0 as open_acks, c.claimed,
@@ -8,17 +8,17 @@ cross join partitions p
 cross join queues q
 where c.partition_id = ? and c.group_id = ? and p.id = c.partition_id and q.id = p.queue_id
 
--- name: save (in claim)
+-- name: save (in pop_unordered)
 update cursors
 set claimed = ?3, ready_at = ?4, failing = ?5, dead = ?6, committed = min(?3,
     coalesce((select min(first_pos) from claims where partition_id = ?1 and group_id = ?2), ?3),
     coalesce((select min(position) from failures where partition_id = ?1 and group_id = ?2 and due_at is not null), ?3))
 where partition_id = ?1 and group_id = ?2
 
--- name: save_front (in claim)
+-- name: save_front (in pop_unordered)
 update cursors set claimed = ?3, ready_at = ?4 where partition_id = ?1 and group_id = ?2
 
--- name: ready (in claim)
+-- name: ready (in pop_unordered)
 select partition_id, max(again)
 from (
     select * from (select partition_id, ready_at as at, 0 as again from cursors where group_id = ?1 and ready_at <= ?2
@@ -33,7 +33,7 @@ from (
 group by partition_id
 order by min(at), partition_id
 
--- name: next_at (in claim)
+-- name: next_at (in pop_unordered)
 select min(at)
 from (
     select min(ready_at) as at from cursors
@@ -44,12 +44,12 @@ from (
     select min(ends_at) from claims where group_id = ?1 and ends_at > ?3 and (?2 is null or partition_id = ?2)
 )
 
--- name: insert (in claim)
+-- name: insert (in pop_unordered)
 -- Rows come as one value, here and below, so that many are one step.
 insert into claims (partition_id, group_id, first_pos, upto, token, ends_at)
 select ?1, ?2, value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3 from json_each(?3)
 
--- name: delete (in settle)
+-- name: delete (in ack_unordered)
 delete from claims where partition_id = ? and group_id = ? and first_pos in (select value from json_each(?))
 
 -- name: ran_out (in take_back)
@@ -71,31 +71,31 @@ on conflict do update set attempts = attempts + excluded.attempts, error = exclu
     history = iif(attempts > 0, json_insert(iif(json_array_length(history) >= 9, json_remove(history, '$[0]'), history), '$[#]',
         json_object('at', failed_at, 'error', error)), history)
 
--- name: due (in claim)
+-- name: due (in pop_unordered)
 select position, attempts, alone from failures
 where partition_id = ? and group_id = ? and due_at <= ? and token is null
 order by position
 limit ?
 
--- name: redeliver (in claim)
+-- name: redeliver (in pop_unordered)
 update failures set token = ?, due_at = ? where partition_id = ? and group_id = ? and position = ?
 
--- name: forget (in settle)
+-- name: forget (in ack_unordered)
 delete from failures where partition_id = ? and group_id = ? and position in (select value from json_each(?))
 
--- name: own_skips (in claim)
+-- name: own_skips (in pop_unordered)
 select position from skips where partition_id = ? and position >= ? and position < ? and group_id = ?
 
--- name: skip_ahead (in claim)
+-- name: skip_ahead (in pop_unordered)
 select exists (select 1 from skips where partition_id = ? and position >= ? and group_id in (0, ?))
 
--- name: claims_of (in settle)
+-- name: claims_of (in ack_unordered)
 select first_pos, upto, token, ends_at from claims
 where partition_id = ?1 and group_id = ?2
     and (first_pos < ?4 and upto > ?3 or token in (select unhex(value) from json_each(?5)))
 order by first_pos
 
--- name: redeliveries_of (in settle)
+-- name: redeliveries_of (in ack_unordered)
 select position, token, due_at, attempts from failures
 where partition_id = ?1 and group_id = ?2 and token is not null and token in (select unhex(value) from json_each(?5))
 union

@@ -44,8 +44,9 @@ def forget(db: apsw.Connection, key: LaneKey, positions: Sequence[int]) -> None:
 
 
 class Claims:
-    """A single is a message with a row of its own in `failures`: with a token it is out, otherwise it is due some
-    time. Known is what lies inside `span`, and what the tokens hold besides."""
+    """Claims of a lane, and its redeliveries. A redelivery is a message with a row of its own in `failures`: with a
+    token it is out, otherwise it is due some time. Known is what lies inside `span`, and what the tokens hold besides.
+    """
 
     def __init__(self, db: apsw.Connection, key: LaneKey, now: int, span: Span, tokens: Iterable[bytes]) -> None:
         self._db = db

@@ -92,7 +92,7 @@ BEGIN
     IF v_open_acks THEN
         SELECT coalesce(array_agg(a.i::int), '{}') INTO v_behind
         FROM unnest(p_partitions, p_groups) WITH ORDINALITY a(id, grp, i)
-        JOIN fairlane.operation_lanes l ON l.shard = p_shard AND l.partition_id = a.id AND l.group_id = a.grp
+        JOIN fairlane.operation_backlogs l ON l.shard = p_shard AND l.partition_id = a.id AND l.group_id = a.grp
         WHERE NOT l.passing;
         RETURN QUERY SELECT i, 'b'::"char", 0::bigint, 0::bigint, false, false, false, 0::bigint, '{}'::bigint[] FROM unnest(v_behind) i;
     END IF;
@@ -272,7 +272,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- What a settlement finishes, as ranges: from the first to below the second.
+-- What an ack finishes, as ranges: from the first to below the second.
 CREATE OR REPLACE FUNCTION fairlane.spans(
     p_lane int, p_first bigint[], p_upto bigint[], p_ahead_lane int[], p_ahead_first bigint[], p_ahead_upto bigint[]
 ) RETURNS TABLE (first bigint, upto bigint) LANGUAGE sql IMMUTABLE AS $$

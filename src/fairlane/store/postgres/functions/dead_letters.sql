@@ -65,7 +65,7 @@ BEGIN
     IF p_position < (SELECT k.claimed FROM fairlane.cursors k
                      WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.group_id = p_group) THEN
         RETURN (SELECT CASE WHEN s.died = '{}' THEN 'f' ELSE 'd' END
-                FROM fairlane.settle(p_shard, ARRAY[p_partition], ARRAY[p_group], ARRAY[NULL]::uuid[], ARRAY[false], ARRAY[1],
+                FROM fairlane.ack_unordered(p_shard, ARRAY[p_partition], ARRAY[p_group], ARRAY[NULL]::uuid[], ARRAY[false], ARRAY[1],
                                      ARRAY['b'], ARRAY[p_position], ARRAY[p_position + 1], ARRAY[-1]::bigint[], ARRAY[p_error],
                                      '{}', '{}', '{}', t) s);
     END IF;

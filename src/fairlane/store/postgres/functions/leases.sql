@@ -32,11 +32,11 @@ BEGIN
                 UPDATE fairlane.claims c SET ends_at = greatest(c.ends_at, t_end)
                 WHERE c.shard = p_shard AND c.group_id = p_groups[i] AND c.ends_at > t AND c.token = p_tokens[i]
                 RETURNING c.ends_at),
-            single AS (
+            redelivered AS (
                 UPDATE fairlane.failures f SET due_at = greatest(f.due_at, t_end)
                 WHERE f.shard = p_shard AND f.group_id = p_groups[i] AND f.due_at > t AND f.token = p_tokens[i]
                 RETURNING f.due_at)
-            SELECT v_lanes::bigint, least((SELECT min(c.ends_at) FROM claimed c), (SELECT min(f.due_at) FROM single f));
+            SELECT v_lanes::bigint, least((SELECT min(c.ends_at) FROM claimed c), (SELECT min(f.due_at) FROM redelivered f));
             CONTINUE;
         END IF;
         RETURN QUERY

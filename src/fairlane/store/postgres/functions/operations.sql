@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION fairlane.enqueue(
     p_group_names text[],
     p_timeout int,
     p_now timestamptz
-) RETURNS TABLE (kind "char", item int, place bigint, depth bigint, capacity bigint)
+) RETURNS TABLE (kind "char", item int, queue_position bigint, depth bigint, capacity bigint)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
@@ -81,7 +81,7 @@ BEGIN
     JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id
     WHERE u.kind = 'w';
 
-    INSERT INTO fairlane.operation_lanes AS l
+    INSERT INTO fairlane.operation_backlogs AS l
            (shard, partition_id, group_id, queue_id, tenant, queue, partition_name, "group", priority, open, messages,
             next_sequence, ready_at, moved_at)
     SELECT p_shard, u.partition_id, u.group_id, min(u.queue_id), min(u.tenant), min(u.queue), min(u.partition_name),
@@ -110,7 +110,7 @@ BEGIN
                PARTITION BY s.partition_id, s.group_id ORDER BY s.i DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
            v_depth[s.i], v_capacity[s.i]
     FROM unnest(v_kind, p_partitions, p_groups) WITH ORDINALITY s(kind, partition_id, group_id, i)
-    LEFT JOIN fairlane.operation_lanes l
+    LEFT JOIN fairlane.operation_backlogs l
            ON l.shard = p_shard AND l.partition_id = s.partition_id AND l.group_id = s.group_id;
 END $$;
 
@@ -129,13 +129,13 @@ DECLARE
 BEGIN
     SELECT array_agg(x.partition_id), array_agg(x.group_id), array_agg(x.next_sequence)
     INTO v_partitions, v_groups, v_sequences
-    FROM (SELECT l.partition_id, l.group_id, l.next_sequence FROM fairlane.operation_lanes l
+    FROM (SELECT l.partition_id, l.group_id, l.next_sequence FROM fairlane.operation_backlogs l
           WHERE l.shard = p_shard AND l.ready_at <= t
           ORDER BY l.priority, l.ready_at LIMIT p_lanes FOR UPDATE SKIP LOCKED) x;
     IF v_partitions IS NULL THEN
         RETURN;
     END IF;
-    UPDATE fairlane.operation_lanes l SET ready_at = t_end, claim = p_token
+    UPDATE fairlane.operation_backlogs l SET ready_at = t_end, claim = p_token
     FROM unnest(v_partitions, v_groups) u(partition_id, group_id)
     WHERE l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id;
     -- Those that a dead worker had begun and this claim does not reach wait again.
@@ -167,25 +167,25 @@ DECLARE
     v_items int[];
     v_open int[];
 BEGIN
-    PERFORM 1 FROM fairlane.operation_lanes l JOIN unnest(p_partitions, p_groups) u(partition_id, group_id)
+    PERFORM 1 FROM fairlane.operation_backlogs l JOIN unnest(p_partitions, p_groups) u(partition_id, group_id)
                    ON l.partition_id = u.partition_id AND l.group_id = u.group_id
     WHERE l.shard = p_shard ORDER BY l.partition_id, l.group_id FOR UPDATE OF l;
     SELECT array_agg(u.i::int), array_agg(coalesce(p.open_operations, 0)) INTO v_items, v_open
     FROM unnest(p_partitions, p_groups, p_claims) WITH ORDINALITY u(partition_id, group_id, claim, i)
-    JOIN fairlane.operation_lanes l
+    JOIN fairlane.operation_backlogs l
          ON l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id AND l.claim = u.claim
     LEFT JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id;
     UPDATE fairlane.partitions p SET open_operations = 0
     FROM unnest(v_items) i WHERE p.shard = p_shard AND p.id = p_partitions[i] AND p_groups[i] = 0;
-    UPDATE fairlane.operation_lanes l SET passing = true
+    UPDATE fairlane.operation_backlogs l SET passing = true
     FROM unnest(v_items) i
     WHERE l.shard = p_shard AND l.partition_id = p_partitions[i] AND l.group_id = p_groups[i] AND p_groups[i] <> 0;
-    PERFORM fairlane.free_places(p_shard, p_partitions, p_messages, v_items, -1);
+    PERFORM fairlane.free_capacity(p_shard, p_partitions, p_messages, v_items, -1);
     RETURN QUERY SELECT * FROM unnest(v_items, v_open);
 END $$;
 
 -- The depth of limited queues, by the messages of these items, taken away or put back.
-CREATE OR REPLACE FUNCTION fairlane.free_places(p_shard int, p_partitions bigint[], p_messages int[], p_items int[], p_sign int)
+CREATE OR REPLACE FUNCTION fairlane.free_capacity(p_shard int, p_partitions bigint[], p_messages int[], p_items int[], p_sign int)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM unnest(p_items) i WHERE p_messages[i] > 0) THEN
@@ -211,7 +211,7 @@ DECLARE
     v_refused int[];
 BEGIN
     SELECT array_agg(u.i) INTO v_refused FROM unnest(p_items, p_applied) u(i, applied) WHERE NOT u.applied;
-    PERFORM fairlane.free_places(p_shard, p_partitions, p_messages, v_refused, 1);
+    PERFORM fairlane.free_capacity(p_shard, p_partitions, p_messages, v_refused, 1);
     UPDATE fairlane.operations o
     SET status = 'completed', processed_at = t, payload = '', result = u.result, error = NULL
     FROM unnest(p_done_item, p_done_sequence, p_done_result) u(item, sequence, result)
@@ -222,7 +222,7 @@ BEGIN
           LEFT JOIN unnest(p_done_item) d(item) ON d.item = i.item GROUP BY i.item, i.open) u
     WHERE p.shard = p_shard AND p.id = p_partitions[u.item] AND p_groups[u.item] = 0;
     IF 0 <> ANY (p_groups) THEN
-        UPDATE fairlane.operation_lanes l SET passing = false
+        UPDATE fairlane.operation_backlogs l SET passing = false
         FROM unnest(p_items) i
         WHERE l.shard = p_shard AND l.partition_id = p_partitions[i] AND l.group_id = p_groups[i] AND l.passing;
         UPDATE fairlane.partitions p SET open_acks = greatest(0, p.open_acks - u.n)
@@ -230,25 +230,25 @@ BEGIN
               WHERE p_groups[d.item] <> 0 GROUP BY 1) u
         WHERE p.shard = p_shard AND p.id = u.id;
     END IF;
-    PERFORM fairlane.advance_lanes(p_shard, array_agg(p_partitions[u.item]), array_agg(p_groups[u.item]), array_agg(u.n::int),
+    PERFORM fairlane.advance_backlogs(p_shard, array_agg(p_partitions[u.item]), array_agg(p_groups[u.item]), array_agg(u.n::int),
                                    array_agg(p_messages[u.item]), array_agg(u.last + 1), t)
     FROM (SELECT d.item, count(*) AS n, max(d.sequence) AS last FROM unnest(p_done_item, p_done_sequence) d(item, sequence)
           GROUP BY d.item) u;
 END $$;
 
 -- Lanes of which operations ended: given back and ready now, or forgotten when none is open.
-CREATE OR REPLACE FUNCTION fairlane.advance_lanes(
+CREATE OR REPLACE FUNCTION fairlane.advance_backlogs(
     p_shard int, p_partitions bigint[], p_groups bigint[], p_ended int[], p_messages int[], p_next bigint[], p_at timestamptz
 ) RETURNS void
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
-    UPDATE fairlane.operation_lanes l
+    UPDATE fairlane.operation_backlogs l
     SET open = l.open - u.ended, messages = l.messages - u.messages, next_sequence = greatest(l.next_sequence, u.next),
         ready_at = p_at, moved_at = p_at, claim = NULL
     FROM unnest(p_partitions, p_groups, p_ended, p_messages, p_next) u(partition_id, group_id, ended, messages, next)
     WHERE l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id;
-    DELETE FROM fairlane.operation_lanes l USING unnest(p_partitions, p_groups) u(partition_id, group_id)
+    DELETE FROM fairlane.operation_backlogs l USING unnest(p_partitions, p_groups) u(partition_id, group_id)
     WHERE l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id AND l.open <= 0;
 END $$;
 
@@ -269,18 +269,18 @@ BEGIN
         failed_at = CASE WHEN p_error IS NULL THEN o.failed_at ELSE t END
     WHERE o.shard = p_shard AND o.partition_id = p_partition AND o.group_id = p_group AND o.sequence = p_sequence
     RETURNING o.messages INTO v_messages;
-    PERFORM fairlane.free_places(p_shard, ARRAY[p_partition], ARRAY[v_messages], ARRAY[1], -1);
+    PERFORM fairlane.free_capacity(p_shard, ARRAY[p_partition], ARRAY[v_messages], ARRAY[1], -1);
     UPDATE fairlane.partitions p
     SET open_operations = greatest(0, p.open_operations - CASE WHEN p_group = 0 THEN 1 ELSE 0 END),
         open_acks = greatest(0, p.open_acks - CASE WHEN p_group = 0 THEN 0 ELSE 1 END)
     WHERE p.shard = p_shard AND p.id = p_partition;
     IF p_keep_claim THEN
-        UPDATE fairlane.operation_lanes l SET open = l.open - 1, messages = l.messages - v_messages
+        UPDATE fairlane.operation_backlogs l SET open = l.open - 1, messages = l.messages - v_messages
         WHERE l.shard = p_shard AND l.partition_id = p_partition AND l.group_id = p_group;
-        DELETE FROM fairlane.operation_lanes l
+        DELETE FROM fairlane.operation_backlogs l
         WHERE l.shard = p_shard AND l.partition_id = p_partition AND l.group_id = p_group AND l.open <= 0;
     ELSE
-        PERFORM fairlane.advance_lanes(p_shard, ARRAY[p_partition], ARRAY[p_group], ARRAY[1], ARRAY[v_messages],
+        PERFORM fairlane.advance_backlogs(p_shard, ARRAY[p_partition], ARRAY[p_group], ARRAY[1], ARRAY[v_messages],
                                        ARRAY[p_sequence + 1], t);
     END IF;
 END $$;

@@ -110,7 +110,7 @@ BEGIN
         PERFORM 1 FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
     END IF;
     IF o ->> 'ordering' = 'unordered' THEN
-        RETURN QUERY SELECT * FROM fairlane.claim(p_shard, p_queue, p_group, p_tokens, p_batch, p_lanes, p_auto_ack,
+        RETURN QUERY SELECT * FROM fairlane.pop_unordered(p_shard, p_queue, p_group, p_tokens, p_batch, p_lanes, p_auto_ack,
             p_lease_seconds, p_partition, p_from, p_bytes_max, p_forgiving, p_now, o);
         RETURN;
     END IF;

@@ -91,11 +91,11 @@ END $$;
 CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
 LANGUAGE sql AS $$
     SELECT coalesce(sum(p.head - m.done - h.holes
-                        + CASE WHEN m.shared THEN fairlane.in_flight(p_shard, p.id, m.done) ELSE 0 END), 0)::bigint
-         + (SELECT coalesce(sum(l.messages), 0)::bigint FROM fairlane.operation_lanes l
+                        + CASE WHEN m.unordered THEN fairlane.in_flight(p_shard, p.id, m.done) ELSE 0 END), 0)::bigint
+         + (SELECT coalesce(sum(l.messages), 0)::bigint FROM fairlane.operation_backlogs l
             WHERE l.shard = p_shard AND l.queue_id = p_queue)
     FROM fairlane.partitions p
-    CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS shared
+    CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS unordered
                         FROM fairlane.counting c
                         WHERE c.shard = p_shard AND c.partition_id = p.id) m
     CROSS JOIN LATERAL (SELECT count(*) AS holes FROM fairlane.skips s

@@ -3,9 +3,9 @@ CREATE OR REPLACE FUNCTION fairlane.open_messages(p_shard int, p_partition bigin
 LANGUAGE sql AS $$
     SELECT p.head - m.done - (SELECT count(*) FROM fairlane.skips s
                               WHERE s.shard = p_shard AND s.partition_id = p_partition AND s.position >= m.done AND s.group_id = 0)
-                  + CASE WHEN m.shared THEN fairlane.in_flight(p_shard, p_partition, m.done) ELSE 0 END
+                  + CASE WHEN m.unordered THEN fairlane.in_flight(p_shard, p_partition, m.done) ELSE 0 END
     FROM fairlane.partitions p
-    CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS shared
+    CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS unordered
                         FROM fairlane.counting c WHERE c.shard = p_shard AND c.partition_id = p_partition) m
     WHERE p.shard = p_shard AND p.id = p_partition;
 $$;
@@ -66,7 +66,7 @@ BEGIN
        OR EXISTS (SELECT 1 FROM fairlane.stream_state s WHERE s.shard = p_shard AND s.partition_id = p_partition)
        OR EXISTS (SELECT 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition AND p.paused_at IS NOT NULL)
        OR EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.parked)
-       OR EXISTS (SELECT 1 FROM fairlane.operation_lanes o WHERE o.shard = p_shard AND o.partition_id = p_partition)
+       OR EXISTS (SELECT 1 FROM fairlane.operation_backlogs o WHERE o.shard = p_shard AND o.partition_id = p_partition)
        OR EXISTS (SELECT 1 FROM fairlane.scheduled_segments x WHERE x.shard = p_shard AND x.partition_id = p_partition)
        OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.shard = p_shard AND d.partition_id = p_partition)
        OR EXISTS (SELECT 1 FROM fairlane.segments s WHERE s.shard = p_shard AND s.partition_id = p_partition) THEN

@@ -65,7 +65,7 @@ LANGUAGE sql AS $$
                    AND f.position = p_position AND f.due_at IS NOT NULL AND fairlane.counts(f.group_id));
 $$;
 
--- Takes positions out of the claims of a lane, and says which; singles stay where they are. With a token only what it holds.
+-- Takes positions out of the claims of a lane, and says which; redeliveries stay where they are. With a token only what it holds.
 CREATE OR REPLACE FUNCTION fairlane.take(
     p_shard int, p_partition bigint, p_group bigint, p_token uuid, p_first bigint, p_upto bigint, t timestamptz
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -91,7 +91,7 @@ BEGIN
           AND f.position < p_upto AND f.due_at IS NOT NULL AND (p_token IS NULL OR f.token = p_token AND f.due_at > t));
 END $$;
 
--- Claims and singles of a lane become due, each message by itself: those of p_token, without charge, or those that ran out, and then
+-- Claims and redeliveries of a lane become due, each message by itself: those of p_token, without charge, or those that ran out, and then
 -- the first message of each lost batch is charged, unless the caller forgives.
 CREATE OR REPLACE FUNCTION fairlane.take_back(
     p_shard int, p_partition bigint, p_group bigint, p_token uuid, p_forgiving boolean, t timestamptz

@@ -2,7 +2,7 @@
 -- positions and what is said of it: d done, n failed, r to be retried without a charge, b to be dead-lettered; all but d are of one position.
 -- `finished`: positions that were so before, `lost`: those that the token does not hold (any more), `died`: those dead-lettered.
 -- Whoever changes a lane holds its cursor. `ready_at` is not touched: it is about what was never handed out.
-CREATE OR REPLACE FUNCTION fairlane.settle(
+CREATE OR REPLACE FUNCTION fairlane.ack_unordered(
     p_shard int,
     p_partitions bigint[],
     p_groups bigint[],

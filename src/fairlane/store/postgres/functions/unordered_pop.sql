@@ -1,6 +1,6 @@
 -- `pop` for an unordered queue, with the same arguments and rows; `o` are the queue's options, whose row the caller holds if it is limited.
 -- A lane serves one claim after the other. It is waited for only by who holds no other: a lane that is locked is not empty.
-CREATE OR REPLACE FUNCTION fairlane.claim(
+CREATE OR REPLACE FUNCTION fairlane.pop_unordered(
     p_shard int, p_queue bigint, p_group bigint, p_tokens uuid[], p_batch int[], p_lanes int[], p_auto_ack boolean,
     p_lease_seconds int, p_partition bigint, p_from timestamptz, p_bytes_max bigint, p_forgiving boolean, p_now timestamptz,
     o jsonb
