@@ -39,4 +39,4 @@ def run_again(command: list[str], directory: Path) -> int:
         code = process.wait()
         if stop.is_set():
             return code
-        log.info("a source file changed; starting again")
+        log.info("source file changed; restarting")
