@@ -33,7 +33,7 @@ class FailedOperations:
         return self.id_of(entry)
 
     async def retry(self, id: str) -> Entry:
-        """Let it wait again, at the end of its lane."""
+        """Let it wait again, at the end of its backlog."""
         async with self._one_by_one:
             entry = await self._find(id)
             self._backlogs.hold({entry.backlog: 1})

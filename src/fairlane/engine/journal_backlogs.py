@@ -1,4 +1,4 @@
-"""The lanes that have entries in the journal. What comes for one of them follows those."""
+"""The backlogs that have entries in the journal. What comes for one of them follows those."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class JournalBacklogs:
         self.journal = journal
         self._counts: Counter[Backlog] = Counter()
         self._turns: OrderedDict[tuple[str, str, str], OrderedDict[Backlog, None]] = OrderedDict()
-        """The lanes of each queue (of acks: of each group) in the order in which it is their turn."""
+        """The backlogs of each queue (of acks: of each group) in the order in which it is their turn."""
         self.added = asyncio.Event()
         """Set when there is something to drain."""
         self._left: deque[tuple[float, int]] = deque(maxlen=100)
@@ -35,7 +35,7 @@ class JournalBacklogs:
         return self._counts[backlog]
 
     def turn(self, kind: str, most: int, resting: Callable[[Backlog], bool]) -> list[Backlog]:
-        """The lanes whose turn it is, of each queue one after the other; none twice, and none that rests. It is not
+        """The backlogs whose turn it is, of each queue one after the other; none twice, and none that rests. It is not
         their turn again before all others had theirs."""
         found: list[Backlog] = []
         queues = deque((key, len(backlogs)) for key, backlogs in self._turns.items() if key[0] == kind)
@@ -84,7 +84,7 @@ class JournalBacklogs:
                 del self._turns[backlog[:3]]
 
     async def append(self, entries: list[NewEntry]) -> FairlaneError | None:
-        """Append entries and hold their lanes, from now on; the error if they could not be appended."""
+        """Append entries and hold their backlogs, from now on; the error if they could not be appended."""
         backlogs = [entry.backlog for entry in entries]
         self._add(Counter(backlogs))
         try:

@@ -1,5 +1,5 @@
-"""The drain of the journal: applies its entries to the store, lane by lane in turn, each in its order. A lane that
-cannot be had rests, and the others go on."""
+"""The drain of the journal: applies its entries to the store, backlog by backlog in turn, each in its order. A backlog
+that cannot be had rests, and the others go on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BACKLOGS_MAX = 500
 _ENTRIES_MAX = 500
 _BYTES_MAX = 4 * 1024 * 1024
 _PAUSE_SECONDS = (0.1, 1.0)
-"""Of a lane that failed, or of all when the journal did: after the first failed try, and at most."""
+"""Of a backlog that failed, or of all when the journal did: after the first failed try, and at most."""
 _FLOOR_SECONDS = 1.0
 _SNAPSHOT_SECONDS = 30.0
 _ADOPT_SECONDS = 5.0
@@ -67,11 +67,11 @@ class JournalDrain:
         self._compiled_specs = compiled_specs
         self._operations = operations
         self._resting: dict[Backlog, tuple[int, float]] = {}
-        """Lanes that failed: how often, and until when they rest."""
+        """Backlogs that failed: how often, and until when they rest."""
         self._strikes: dict[int, tuple[int, int]] = {}
         """Entries that the store refused: how often, and how many others it had taken by then."""
         self._single = 0
-        """So many lanes go one by one: after a failure, so that an entry which can never be applied fails alone."""
+        """So many backlogs go one by one: after a failure, so that an entry which can never be applied fails alone."""
         self._snapshot_at = 0.0
         self._adopt_at = time.monotonic() + _ADOPT_SECONDS
         self.drained = 0
@@ -108,7 +108,7 @@ class JournalDrain:
                     await added.wait()
 
     def _pause(self) -> float:
-        """Until the next look: sooner if a lane has rested by then."""
+        """Until the next look: sooner if a backlog has rested by then."""
         soonest = min((until for _, until in self._resting.values()), default=float("inf"))
         return min(_FLOOR_SECONDS, max(_PAUSE_SECONDS[0] / 2, soonest - time.monotonic()))
 
@@ -131,7 +131,7 @@ class JournalDrain:
             self._snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
 
     async def _drain(self, kind: Literal["push", "ack"]) -> None:
-        """Until no lane has anything that can be applied now."""
+        """Until no backlog has anything that can be applied now."""
         route = self._route
         put_off: set[Backlog] = set()
 
@@ -157,7 +157,7 @@ class JournalDrain:
                 return
 
     async def _apply(self, kind: Literal["push", "ack"], entries: list[Entry]) -> None:
-        """Into the store together. Each entry is removed or failed, or its lane rests."""
+        """Into the store together. Each entry is removed or failed, or its backlog rests."""
         entries, bodies = await self._opened(entries)
         outcomes: Sequence[Outcomes | FairlaneError]
         try:
@@ -170,7 +170,7 @@ class JournalDrain:
         await self._end([(entry, outcome) for entry, outcome in found if not isinstance(outcome, FairlaneError)])
         failed: dict[Backlog, tuple[Entry, FairlaneError]] = {}
         for entry, outcome in found:
-            if isinstance(outcome, FairlaneError):  # what follows it in its lane was not tried, or in vain
+            if isinstance(outcome, FairlaneError):  # what follows it in its backlog was not tried, or in vain
                 failed.setdefault(entry.backlog, (entry, outcome))
         doubts = [error for _, error in failed.values() if _is_of_the_store(error)]
         blame = len(failed) == 1
@@ -193,8 +193,8 @@ class JournalDrain:
         return readable, bodies
 
     async def _refused(self, entry: Entry, error: FairlaneError, *, blame: bool) -> None:
-        """Fail an entry if it can never be applied; otherwise it is tried again when its lane has rested. `blame`: the
-        store is there, and was given nothing else."""
+        """Fail an entry if it can never be applied; otherwise it is tried again when its backlog has rested. `blame`:
+        the store is there, and was given nothing else."""
         if not isinstance(error, Unavailable | BrokerFailed | Overloaded):
             await self._fail(entry, error)
             return

@@ -45,7 +45,7 @@ class JournalOperations:
         return [self._operation(entry) for entry in await self._journal.page(after, failed=failed, limit=limit)]
 
     async def retry(self, id: UUID) -> None:
-        """Let one that failed wait again, at the end of its lane. NotFound if it is not there."""
+        """Let one that failed wait again, at the end of its backlog. NotFound if it is not there."""
         await self._failed.retry(await self._failed.named(id))
 
     async def discard(self, id: UUID) -> None:

@@ -30,7 +30,7 @@ class Share(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The share of one request in one lane."""
+    """The share of one request in one backlog."""
 
     request: int
     backlog: Backlog
@@ -117,7 +117,7 @@ class JournalPushes:
 
 
 def _by_backlog(requests: Sequence[PushRequest], shares: Sequence[Share]) -> dict[int, dict[Backlog, list[Share]]]:
-    """By request and lane. Mostly many in a row are of the same, which is then looked up once."""
+    """By request and backlog. Mostly many in a row are of the same, which is then looked up once."""
     found: dict[int, dict[Backlog, list[Share]]] = defaultdict(lambda: defaultdict(list))
     last: tuple[int, str, str] | None = None
     mine: list[Share] = []

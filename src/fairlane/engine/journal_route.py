@@ -1,8 +1,8 @@
 """The route of pushes and acks into the store, or into the journal while the store does not take them.
 
-A lane with entries in the journal stays there: what comes for it follows them, also when the store is back, until
-the drain has caught up. Every step that decides where something goes and marks its lane is done without waiting in
-between, so that two requests for one lane keep their order."""
+A backlog with entries in the journal stays there: what comes for it follows them, also when the store is back, until
+the drain has caught up. Every step that decides where something goes and marks its backlog is done without waiting in
+between, so that two requests for one backlog keep their order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class JournalRoute:
         return None if self.watch.up else "store_unavailable"
 
     def unsettled(self) -> set[Backlog]:
-        """The lanes that abandoned work may yet change, in this process or in another of the broker."""
+        """The backlogs that abandoned work may yet change, in this process or in another of the broker."""
         return self.patience.unsettled() | self.journal.unsettled()
 
     async def is_there(self, why: str) -> bool:

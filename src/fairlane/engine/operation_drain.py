@@ -1,6 +1,6 @@
-"""The drain of operations: applies them in the order of their lanes, each once, whoever accepted them.
+"""The drain of operations: applies them in the order of their backlogs, each once, whoever accepted them.
 
-A claim is a lease on a lane. Whoever holds it may apply the oldest operations of the lane, and applying them ends
+A claim is a lease on a backlog. Whoever holds it may apply the oldest operations of the backlog, and applying them ends
 the claim in the same transaction; so a worker that was thought dead applies nothing twice, and an apply whose outcome
 is not known may simply be repeated.
 """
@@ -52,9 +52,9 @@ log = logging.getLogger(__name__)
 
 
 def room_beside(backlogs: int, operations: int, size: int) -> int:
-    """How many more lanes may be claimed beside a first claim, which found so many lanes with so many operations of so
-    many bytes in all. A flood leaves little in each of many lanes, and while a lane has some all that comes for it must
-    wait too; but what is claimed stays in memory and applied in one transaction."""
+    """How many more backlogs may be claimed beside a first claim, which found so many backlogs with so many operations
+    of so many bytes in all. A flood leaves little in each of many backlogs, and while a backlog has some all that comes
+    for it must wait too; but what is claimed stays in memory and applied in one transaction."""
     if backlogs < BACKLOGS_MAX:  # these were all
         return 0
     by_count = CLAIM_OPERATIONS_MAX * backlogs // max(1, operations)
@@ -86,7 +86,7 @@ class OperationDrain(Service):
         self.wake()
 
     def estimate(self, position: int) -> float:
-        """Seconds until an operation at this place of its lane is applied: all that wait are served in turn."""
+        """Seconds until an operation at this place of its backlog is applied: all that wait are served in turn."""
         seconds = self.rate.seconds_for(max(position, self.depth))
         return UNKNOWN_SECONDS if seconds is None else round(max(0.01, seconds), 2)
 
@@ -144,7 +144,7 @@ class OperationDrain(Service):
         return claimed
 
     async def _give_back(self) -> None:
-        """Lanes that were claimed when the store fell silent need not wait for the claim to run out. Those that were
+        """Backlogs that were claimed when the store fell silent need not wait for the claim to run out. Those that were
         applied after all are not claimed any more."""
         if self._token is not None:
             await self._store.operations.give_back(self._token)

@@ -1,4 +1,4 @@
-"""The work of a claimed lane of operations: its pushes, or its acks, when their turn is there."""
+"""The work of a claimed backlog: its pushes, or its acks, when their turn is there."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Operations:
         end: UUID | None = None
         if ids is None:
             page = await self.page(tenant, status="failed", queue=queue, after=after, limit=limit)
-            # Retried, they keep the order of their lanes.
+            # Retried, they keep the order of their backlogs.
             some = sorted(page.operations, key=lambda one: (one.partition, one.group_id, one.sequence))
             ids, end = [one.id for one in some], page.end
         settled = Settled([], [], end)
@@ -116,7 +116,7 @@ class Operations:
         await self.discard(tenant, id)
 
     async def retry(self, tenant: str, id: UUID) -> Operation:
-        """Let a failed operation wait again, at the end of its lane; if its queue was made anew, in that one."""
+        """Let a failed operation wait again, at the end of its backlog; if its queue was made anew, in that one."""
         found = await self.get(tenant, id)
         if found.durability == "journal" and self.journal is not None:
             if found.status != "failed":

@@ -29,7 +29,7 @@ PRIORITIES = {
 TIMEOUT_SECONDS = 30
 """A claim that is older than this is anybody's."""
 RETRIES_MAX = 3
-"""After this many permanent errors an operation is `failed`, and its lane goes on."""
+"""After this many permanent errors an operation is `failed`, and its backlog goes on."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     partition: PartitionId
     queue_id: int
     group_id: int
-    """0 for pushes: a lane of operations is a partition, or a partition and group."""
+    """0 for pushes: a backlog is of a partition, or of a lane."""
     sequence: int
     payload: bytes
     size: int

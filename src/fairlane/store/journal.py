@@ -100,17 +100,17 @@ class Journal(Protocol):
         ...
 
     def attach(self, backlogs: Backlogs, abandoned: Callable[[], set[Backlog]]) -> None:
-        """Called once, before all else: the lanes that have entries, as known here, and those in which this process has
-        abandoned work that may yet be applied. Lanes that get entries by other processes are added before those are
-        answered."""
+        """Called once, before all else: the backlogs that have entries, as known here, and those in which this process
+        has abandoned work that may yet be applied. Backlogs that get entries by other processes are added before those
+        are answered."""
         ...
 
     def released(self, backlogs: Sequence[Backlog]) -> None:
-        """The last entries of these lanes are gone."""
+        """The last entries of these backlogs are gone."""
         ...
 
     def unsettled(self) -> set[Backlog]:
-        """The lanes in which other processes have work under way that may yet be applied: from before an entry of
+        """The backlogs in which other processes have work under way that may yet be applied: from before an entry of
         theirs is read until they said that it ended."""
         ...
 
@@ -126,8 +126,8 @@ class Journal(Protocol):
         ...
 
     async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
-        """The next entries of these lanes, each lane's from its first on, in the order they were accepted; at least one
-        if there is any. Each lane has one before any has two."""
+        """The next entries of these backlogs, each backlog's from its first on, in the order they were accepted; at
+        least one if there is any. Each backlog has one before any has two."""
         ...
 
     async def remove(self, entries: Sequence[Entry]) -> None:
@@ -156,7 +156,7 @@ class Journal(Protocol):
         ...
 
     async def retry(self, entry: Entry) -> bool:
-        """Let a failed entry wait again, at the end of its lane; False if it is not there."""
+        """Let a failed entry wait again, at the end of its backlog; False if it is not there."""
         ...
 
     def room(self) -> int:
@@ -165,11 +165,11 @@ class Journal(Protocol):
 
     async def adopt(self) -> dict[Backlog, int]:
         """Take in what processes that are gone left in journals of their own, after the entries here; how many entries
-        of each lane came. What cannot be had now is left for the next time."""
+        of each backlog came. What cannot be had now is left for the next time."""
         ...
 
     async def backlogs(self) -> dict[Backlog, int]:
-        """How many pending entries each lane has."""
+        """How many pending entries each backlog has."""
         ...
 
     def state(self) -> JournalState:

@@ -1,7 +1,7 @@
 """The store contract, third part: operations, which were accepted and are not applied yet. What `store.base` says of
 all verbs holds here.
 
-A lane of operations is a partition (its pushes) or a partition and group (its acks). A lane is applied in order, one
+A backlog is of a partition (its pushes) or of a lane (its acks). It is applied in order, one
 claim at a time. The partition's row counts its open pushes: while there are any, no other push of it is stored, so that
 "are there operations" and "store it or make it one" are one decision under one lock.
 """
@@ -30,9 +30,9 @@ from fairlane.store.values import (
 )
 
 BACKLOGS_MAX = 50
-"""Lanes of one claim, unless it says otherwise."""
+"""Backlogs of one claim, unless it says otherwise."""
 RUN_MAX = 100
-"""Operations of one lane in one claim."""
+"""Operations of one backlog in one claim."""
 RUN_BYTES_MAX = 256 * 1024
 FIRST = UUID(int=0)
 """Before all ids."""
@@ -79,7 +79,7 @@ class AppliedOperation(msgspec.Struct, kw_only=True):
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """It is durable and will be applied. `position` counts the open operations of its lane up to it; `depth` and
+    """It is durable and will be applied. `position` counts the open operations of its backlog up to it; `depth` and
     `capacity` only with a `max_size`."""
 
     position: int
@@ -91,7 +91,7 @@ EnqueueResult = Enqueued | Full | Gone | Locked
 
 
 class BacklogClaim(msgspec.Struct, frozen=True):
-    """The right to apply the oldest operations of a lane, until its end or until another takes it after that."""
+    """The right to apply the oldest operations of a backlog, until its end or until another takes it after that."""
 
     partition: PartitionId
     group_id: int
@@ -141,7 +141,7 @@ class Operations(Protocol):
     """Operations, from their acceptance until an hour after their end."""
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        """Append each to its lane, or say why not; one result each, in order.
+        """Append each to its backlog, or say why not; one result each, in order.
 
         A push takes the places of its messages in a limited queue, or is Full. An id that is there already
         changes nothing, so that the call may be repeated."""
@@ -150,30 +150,30 @@ class Operations(Protocol):
     async def claim(
         self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
     ) -> list[ClaimedBacklog]:
-        """The oldest operations of lanes that are not claimed, best priority first, then longest-ready first; each lane
-        to one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is what all of
-        them are known by, also if the answer is lost."""
+        """The oldest operations of backlogs that are not claimed, best priority first, then longest-ready first; each
+        backlog to one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is
+        what all of them are known by, also if the answer is lost."""
         ...
 
     async def give_back(self, token: UUID) -> int:
-        """Give back the lanes that are still claimed under a token; they are ready at once. How many."""
+        """Give back the backlogs that are still claimed under a token; they are ready at once. How many."""
         ...
 
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
-        """Apply and complete claimed operations, in one step that is fenced by the claim; each lane by itself.
+        """Apply and complete claimed operations, in one step that is fenced by the claim; each backlog by itself.
 
         Lost when the claim is another's. Duplicates, Full and Gone (see `Messages.push`), and Settled with a lost
         lease or a nack that came too late, apply nothing and leave the claim as it is. Who is applied gives the claim
-        back, and what is left of the lane is ready at once."""
+        back, and what is left of the backlog is ready at once."""
         ...
 
     async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
-        """Give lanes back unapplied; they are ready after the delay. How many were still claimed."""
+        """Give backlogs back unapplied; they are ready after the delay. How many were still claimed."""
         ...
 
     async def fail(self, claim: BacklogClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
-        """Charge a permanent error to the first operations of a claimed lane and give the lane back; how many were
-        given up on. Those are `failed`, stay whole, give their places back, and the lane goes on after them."""
+        """Charge a permanent error to the first operations of a claimed backlog and give the backlog back; how many
+        were given up on. Those are `failed`, stay whole, give their places back, and the backlog goes on after them."""
         ...
 
     async def record(self, applied: Sequence[AppliedOperation]) -> None:
@@ -197,8 +197,8 @@ class Operations(Protocol):
         ...
 
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
-        """Put a failed operation at the end of the lane that `anew` names, with its id and the time of its acceptance;
-        None if it is not `failed`."""
+        """Put a failed operation at the end of the backlog that `anew` names, with its id and the time of its
+        acceptance; None if it is not `failed`."""
         ...
 
     async def discard(self, tenant: str, id: UUID) -> bool:
@@ -210,7 +210,7 @@ class Operations(Protocol):
         ...
 
     async def depth(self) -> int:
-        """How many are open, from the counters of the lanes."""
+        """How many are open, from the counters of the backlogs."""
         ...
 
     async def counts(self, tenant: str) -> list[OperationCount]:
@@ -218,7 +218,7 @@ class Operations(Protocol):
         ...
 
     async def backlogs(self, tenant: str, *, limit: int = 100) -> list[OperationBacklog]:
-        """Lanes with open operations, deepest first."""
+        """Backlogs with open operations, deepest first."""
         ...
 
     async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:

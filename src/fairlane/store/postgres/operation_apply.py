@@ -42,16 +42,16 @@ class OperationApplier:
             slices = [one.slice for one in work if one.slice is not None]
             acks = [one.ack for one in work if one.ack is not None]
             await self._messages.lock(connection, acks, slices, [one.claim.partition for one in work])
-            lanes = ([one.claim.partition.id for one in work], [one.claim.group_id for one in work])
+            backlogs = ([one.claim.partition.id for one in work], [one.claim.group_id for one in work])
             messages = [one.messages for one in work]
             tokens = [one.claim.token for one in work]
-            claimed = await connection.fetch(SQL["begin"], shard, *lanes, tokens, messages)
+            claimed = await connection.fetch(SQL["begin"], shard, *backlogs, tokens, messages)
             items, opens = [row["item"] for row in claimed], [row["open"] for row in claimed]
             results = await self._effects(connection, shard, work, [item - 1 for item in items])
             applied = [work[item - 1].applied_by(results[item - 1]) for item in items]
             done = _done(work, results, [item - 1 for item, ok in zip(items, applied, strict=True) if ok])
             now = self._database.time()
-            await connection.execute(SQL["finish"], shard, *lanes, messages, items, opens, applied, *done, now)
+            await connection.execute(SQL["finish"], shard, *backlogs, messages, items, opens, applied, *done, now)
             return results
 
         return await self._messages.locked.transact([one.claim for one in work], run)
@@ -84,7 +84,7 @@ def _put(results: list[ApplyResult], indexes: list[int], found: Sequence[ApplyRe
 def _done(
     work: list[Application], results: list[ApplyResult], applied: list[int]
 ) -> tuple[list[int], list[int], list[bytes]]:
-    """Completed operations as columns: number of their lane, sequence, result."""
+    """Completed operations as columns: number of their backlog, sequence, result."""
     items: list[int] = []
     sequences: list[int] = []
     encoded: list[bytes] = []

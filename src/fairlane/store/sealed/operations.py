@@ -37,7 +37,7 @@ class SealedOperations(Over):
     async def claim(
         self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
     ) -> list[ClaimedBacklog]:
-        """Lanes that cannot be opened here are left to a broker that has their key."""
+        """Backlogs that cannot be opened here are left to a broker that has their key."""
         found = []
         for backlog in await self._family.claim(worker, backlogs=backlogs, token=token):
             try:

@@ -241,7 +241,7 @@ def _read(db: apsw.Connection, backlogs: Sequence[Backlog], entries_max: int, by
         found[backlog] += 1
     taken: list[int] = []
     size = 0
-    for _, seq, length in sorted(sizes)[:entries_max]:  # each lane's first, then each lane's second
+    for _, seq, length in sorted(sizes)[:entries_max]:  # each backlog's first, then each backlog's second
         size += length
         if taken and size > bytes_max:
             break

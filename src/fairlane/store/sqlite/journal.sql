@@ -34,7 +34,7 @@ CREATE INDEX IF NOT EXISTS entries_id ON entries (id); -- find, page
 INSERT INTO entries (kind, tenant, name, partition, messages, body, id, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: sizes
--- Of the first entries of each lane.
+-- Of the first entries of each backlog.
 SELECT l.key, e.seq, length(e.body)
 FROM json_each(?) l JOIN entries e ON e.seq IN (
     SELECT x.seq FROM entries x

@@ -1,6 +1,6 @@
 """The journal of a directory, for every process that uses it: one owns the file, the others hand theirs over.
 
-What is accepted anywhere is durable in the one file, in one order, and its lane known to every process before the
+What is accepted anywhere is durable in the one file, in one order, and its backlog known to every process before the
 caller is answered. When the owner goes away, whoever finds out first takes its place, and goes on where it was."""
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class DirectoryJournal:
             self._following = asyncio.create_task(self._follow(self._role, backlogs), name="fairlane journal")
 
     async def _follow(self, sibling: Sibling, backlogs: Backlogs) -> None:
-        """Until this process owns the journal. The lanes of an owner that is gone stay until they are known anew:
+        """Until this process owns the journal. The backlogs of an owner that is gone stay until they are known anew:
         their entries are in the file."""
         while True:
             await sibling.serve()
@@ -235,5 +235,5 @@ class DirectoryJournal:
 
 
 def _context(backlog: Backlog) -> bytes:
-    """Sealed for one lane: an entry that was moved to another cannot be opened."""
+    """Sealed for one backlog: an entry that was moved to another cannot be opened."""
     return msgspec.msgpack.encode(["journal", *backlog])

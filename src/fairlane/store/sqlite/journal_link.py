@@ -1,8 +1,8 @@
 """The link between processes that use one journal: calls, their answers and notices, as frames on a socket of the file
 system.
 
-One process owns the journal. The others hand their entries over to it, and are told which lanes have entries, so that
-what comes for such a lane follows them wherever it comes."""
+One process owns the journal. The others hand their entries over to it, and are told which backlogs have entries, so
+that what comes for such a backlog follows them wherever it comes."""
 
 from __future__ import annotations
 

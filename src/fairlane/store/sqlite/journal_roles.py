@@ -37,7 +37,7 @@ class Hello(msgspec.Struct):
 
 
 class Owner:
-    """The process that owns the file. An entry is durable, and its lane known to all siblings, before anybody is
+    """The process that owns the file. An entry is durable, and its backlog known to all siblings, before anybody is
     answered."""
 
     def __init__(self, local: SqliteJournal, lock: LockFile, socket: Path) -> None:
@@ -47,7 +47,7 @@ class Owner:
         self._backlogs: Backlogs
         self._server: asyncio.Server | None = None
         self._notified: dict[Link, set[Backlog]] = {}
-        """The lanes that each sibling knows."""
+        """The backlogs that each sibling knows."""
         self._telling: dict[Link, asyncio.Task[None]] = {}
         self._abandoned: dict[Link, set[Backlog]] = {}
         """In which each sibling has abandoned work that may yet be applied."""
@@ -70,7 +70,8 @@ class Owner:
         self._backlogs = backlogs
 
     async def backlogs(self) -> dict[Backlog, int]:
-        """Those in the file. From now on siblings may join, and the lanes of what they bring are added as it comes."""
+        """Those in the file. From now on siblings may join, and the backlogs of what they bring are added as it
+        comes."""
         found = await self._local.backlogs()
         try:
             self._server = self._server or await listen(self._socket, self._met)
@@ -94,7 +95,7 @@ class Owner:
         return again
 
     async def _announce(self, backlogs: set[Backlog]) -> None:
-        """Until all siblings know these lanes."""
+        """Until all siblings know these backlogs."""
         for link, notified in self._notified.items():
             if anew := backlogs - notified:
                 notified |= anew
@@ -196,7 +197,7 @@ class Owner:
 
 
 class Sibling:
-    """A process that hands over to the owner of the file, and knows the lanes that have entries there."""
+    """A process that hands over to the owner of the file, and knows the backlogs that have entries there."""
 
     def __init__(self, link: Link, hello: Hello) -> None:
         self._link = link
@@ -204,7 +205,7 @@ class Sibling:
         self._state = hello.state
         self._backlogs: Backlogs
         self.remote = set(hello.backlogs)
-        """Lanes that the owner says have entries."""
+        """Backlogs that the owner says have entries."""
         self.number = hello.number
 
     @classmethod
@@ -230,7 +231,7 @@ class Sibling:
             self.remote -= backlogs
 
     async def append(self, entries: Sequence[NewEntry], *, abandoned: Iterable[Backlog]) -> None:
-        """The caller adds the lanes until the owner does, of which this process was told before its answer."""
+        """The caller adds the backlogs until the owner does, of which this process was told before its answer."""
         self._state = await self._link.call("append", [list(abandoned), entries], JournalState)
         self._let_go(entry.backlog for entry in entries)
 

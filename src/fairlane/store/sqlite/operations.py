@@ -216,7 +216,7 @@ def _holds(db: apsw.Connection, claim: BacklogClaim) -> bool:
 
 
 def _apply(db: apsw.Connection, now: int, work: Application) -> ApplyResult:
-    """The pushes of the lane pass, and their places are free, while its own messages are stored."""
+    """The pushes of the backlog pass, and their places are free, while its own messages are stored."""
     claim = work.claim
     key = (claim.partition.id, claim.group_id)
     if not _holds(db, claim):

@@ -1,4 +1,4 @@
--- Keeps operations of one shard at the end of their lanes. Returned is one row each: w waits, f full, g gone.
+-- Keeps operations of one shard at the end of their backlogs. Returned is one row each: w waits, f full, g gone.
 -- The order of locks is that of a push: limited queues, partitions, then what hangs on them.
 CREATE OR REPLACE FUNCTION fairlane.enqueue(
     p_shard int,
@@ -105,7 +105,7 @@ BEGIN
 
     RETURN QUERY
     SELECT CASE WHEN s.kind = 'k' THEN 'w'::"char" ELSE s.kind END, s.i::int,
-           -- The lane's count, without those of this call that came behind.
+           -- The backlog's count, without those of this call that came behind.
            greatest(1, coalesce(l.open, 0) - count(*) FILTER (WHERE s.kind = 'w') OVER (
                PARTITION BY s.partition_id, s.group_id ORDER BY s.i DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
            v_depth[s.i], v_capacity[s.i]
@@ -114,7 +114,7 @@ BEGIN
            ON l.shard = p_shard AND l.partition_id = s.partition_id AND l.group_id = s.group_id;
 END $$;
 
--- Takes ready lanes of one shard for a worker and gives the oldest operations of each.
+-- Takes ready backlogs of one shard for a worker and gives the oldest operations of each.
 CREATE OR REPLACE FUNCTION fairlane.claim_operations(
     p_shard int, p_worker text, p_token uuid, p_lanes int, p_run int, p_bytes bigint, p_timeout interval, p_now timestamptz
 ) RETURNS SETOF fairlane.operations
@@ -156,7 +156,7 @@ BEGIN
     RETURNING o.*;
 END $$;
 
--- The first half of applying: which lanes the caller still holds. The pushes and acks of these lanes pass, and the places of their
+-- The first half of applying: which backlogs the caller still holds. The pushes and acks of these backlogs pass, and the places of their
 -- messages are free, until `finish_operations` in the same transaction. The caller holds queues and partitions.
 CREATE OR REPLACE FUNCTION fairlane.begin_operations(p_shard int, p_partitions bigint[], p_groups bigint[], p_claims uuid[],
                                                      p_messages int[])
@@ -196,10 +196,10 @@ BEGIN
     END IF;
 END $$;
 
--- The second half: operations of the lanes that were applied are completed, the others stand as before.
+-- The second half: operations of the backlogs that were applied are completed, the others stand as before.
 CREATE OR REPLACE FUNCTION fairlane.finish_operations(
     p_shard int, p_partitions bigint[], p_groups bigint[], p_messages int[], p_items int[], p_open int[], p_applied boolean[],
-    p_done_item int[],             -- for each completed operation the lane it belongs to, as its index
+    p_done_item int[],             -- for each completed operation the backlog it belongs to, as its index
     p_done_sequence bigint[],
     p_done_result bytea[],
     p_now timestamptz
@@ -236,7 +236,7 @@ BEGIN
           GROUP BY d.item) u;
 END $$;
 
--- Lanes of which operations ended: given back and ready now, or forgotten when none is open.
+-- Backlogs of which operations ended: given back and ready now, or forgotten when none is open.
 CREATE OR REPLACE FUNCTION fairlane.advance_backlogs(
     p_shard int, p_partitions bigint[], p_groups bigint[], p_ended int[], p_messages int[], p_next bigint[], p_at timestamptz
 ) RETURNS void
@@ -252,7 +252,7 @@ BEGIN
     WHERE l.shard = p_shard AND l.partition_id = u.partition_id AND l.group_id = u.group_id AND l.open <= 0;
 END $$;
 
--- Ends one open operation without applying it: the places of its messages are free, and so is its lane. The caller holds
+-- Ends one open operation without applying it: the places of its messages are free, and so is its backlog. The caller holds
 -- queue and partition as far as they are there.
 CREATE OR REPLACE FUNCTION fairlane.drop_operation(
     p_shard int, p_partition bigint, p_group bigint, p_sequence bigint, p_status text, p_error text, p_keep_claim boolean,
