@@ -18,16 +18,16 @@ FAILS_EVERY = 100
 NEVER = 2**62
 HOUR_US = 3_600_000_000
 PACED_PER_SECOND = 100  # calls of 100 messages each: a load that leaves room for the work beside it
-_LANES = [f"lane-{number}" for number in range(PARTITIONS)]
+_NAMES = [f"lane-{number}" for number in range(PARTITIONS)]
 
 
 def scheduled_batch() -> list[PushItem]:
     """Due at any time of the hour after the next, so that none comes while the others are stored."""
     now = time.time_ns() // 1000
-    times = [now + HOUR_US + random.randrange(HOUR_US) for _ in _LANES]
+    times = [now + HOUR_US + random.randrange(HOUR_US) for _ in _NAMES]
     return [
         PushItem(queue=QUEUE, payload=PAYLOAD, partition=name, deliver_at=at)
-        for name, at in zip(_LANES, times, strict=True)
+        for name, at in zip(_NAMES, times, strict=True)
     ]
 
 
@@ -39,7 +39,7 @@ async def schedule(broker: Broker) -> int:
 async def schedule_100(url: str, load: Load) -> Rate:
     """100 messages a call, one to each of 100 partitions, each due at a time of its own."""
     async with Broker.open(url) as broker:
-        await push(broker, batch_over(_LANES))
+        await push(broker, batch_over(_NAMES))
         return await closed_loop(lambda _: schedule(broker), load)
 
 
@@ -97,7 +97,7 @@ class Latencies:
 
     async def one(self, broker: Broker) -> None:
         began = time.perf_counter()
-        assert await push(broker, batch_over(_LANES)) == PARTITIONS
+        assert await push(broker, batch_over(_NAMES)) == PARTITIONS
         self.seconds.append(time.perf_counter() - began)
 
     async def load(self, broker: Broker, over: Callable[[], bool]) -> None:

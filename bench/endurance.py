@@ -21,7 +21,7 @@ SAMPLE_SECONDS = 0.05
 LOAD_SECONDS = 10.0  # of pushing and popping at once, between two probes of the pop rate alone
 PERIODS = 5  # a pinned run is reported in fifths: minutes, when it takes five
 
-_LANES = [f"lane-{number}" for number in range(PARTITIONS)]
+_NAMES = [f"lane-{number}" for number in range(PARTITIONS)]
 
 
 class Traffic:
@@ -52,7 +52,7 @@ class Traffic:
             if self.waiting >= WINDOW:
                 await asyncio.sleep(IDLE_SECONDS)
                 continue
-            stored = await push(self._broker, batch_over(_LANES))
+            stored = await push(self._broker, batch_over(_NAMES))
             self.pushed += stored
 
     async def _consume(self, over: Callable[[], bool]) -> None:

@@ -68,7 +68,7 @@ app Bench {
 }
 """
 SECRET = "0123456789abcdef0123456789abcdef"
-LANES = 100
+PARTITIONS = 100
 SHARE = 0.6
 MAPPED = 50_000
 
@@ -93,7 +93,7 @@ def bodies() -> list[bytes]:
         json.dumps(
             {"incident": {"id": f"P{partition}", "title": "db is down", "urgency": "high", "notes": notes}}
         ).encode()
-        for partition in range(LANES)
+        for partition in range(PARTITIONS)
     ]
 
 

@@ -37,10 +37,10 @@ from tests.faults.outages import frozen
 from tests.postgres import PostgresServer, running_server
 
 QUEUE = "overload"
-LANES = 20
+PARTITIONS = 20
 """Partitions of each producer, all of them in each of its requests."""
 PRODUCERS, FROST_PRODUCERS = 256, 16
-FLOOD_PRODUCERS, FLOOD_LANES = 2_000, 5
+FLOOD_PRODUCERS, FLOOD_PARTITIONS = 2_000, 5
 """More requests at once than the store takes in the longest wait."""
 BUSY_CALLERS = (8, 16, 32)
 """At once."""
@@ -74,8 +74,8 @@ async def faults(database: asyncpg.Connection, producers: list[Producer]) -> Cou
         found[name].append(msgspec.json.decode(data))
     wrong: Counter[str] = Counter(lost=0, doubled=0, reordered=0)
     for producer in producers:
-        for lane in producer.lanes:
-            stored = found[lane]
+        for partition in producer.partitions:
+            stored = found[partition]
             wrong["lost"] += len(set(producer.accepted) - set(stored))
             wrong["doubled"] += len(stored) - len(set(stored))
             wrong["reordered"] += stored != sorted(stored)
@@ -142,9 +142,11 @@ async def measure(broker: BrokerProcess, server: PostgresServer, url: str, *, se
     database = await asyncpg.connect(url)
     peak = [0.0]
     watching = asyncio.create_task(watch(broker, peak))
-    many = [Producer(QUEUE, [f"{number}-{partition}" for partition in range(LANES)]) for number in range(PRODUCERS)]
+    many = [
+        Producer(QUEUE, [f"{number}-{partition}" for partition in range(PARTITIONS)]) for number in range(PRODUCERS)
+    ]
     flood = [
-        Producer(QUEUE, [f"flood-{number}-{partition}" for partition in range(FLOOD_LANES)])
+        Producer(QUEUE, [f"flood-{number}-{partition}" for partition in range(FLOOD_PARTITIONS)])
         for number in range(FLOOD_PRODUCERS)
     ]
     few = [Producer(QUEUE, [f"frost-{number}"]) for number in range(FROST_PRODUCERS)]

@@ -85,13 +85,13 @@ class Run:
 class Producer(asyncio.Protocol):
     """Pushes numbers to partitions of its own, and remembers which were accepted."""
 
-    def __init__(self, queue: str, lanes: list[str]) -> None:
-        self.lanes = lanes
+    def __init__(self, queue: str, partitions: list[str]) -> None:
+        self.partitions = partitions
         self.accepted: list[int] = []
         """Of every lane alike: each request brings the same numbers to each."""
         self.run: Run
-        self._each = BATCH // len(lanes)
-        self._heads = [f'{{"queue":"{queue}","partition":"{lane}","payload":' for lane in lanes]
+        self._each = BATCH // len(partitions)
+        self._heads = [f'{{"queue":"{queue}","partition":"{partition}","payload":' for partition in partitions]
         self._number = 0
         self._began = 0.0
         self._got = b""

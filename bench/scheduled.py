@@ -22,7 +22,7 @@ SPREAD_SECONDS = 3_600
 LEAD_SECONDS = 3_600
 """Scheduling must be over before the first is due; then the clock is set to that time."""
 SAMPLE_SECONDS = 0.2
-_LANES = [f"lane-{number}" for number in range(PARTITIONS)]
+_NAMES = [f"lane-{number}" for number in range(PARTITIONS)]
 
 
 class Lateness:
@@ -115,7 +115,7 @@ async def _schedule(broker: Broker, messages: int, first_us: int) -> Rate:
 
 
 def _items(first_us: int) -> Iterator[PushItem]:
-    for lane in _LANES:
+    for lane in _NAMES:
         due_at = first_us + random.randrange(SPREAD_SECONDS * 1_000_000)
         yield PushItem(queue=QUEUE, payload=b"%d" % due_at, partition=lane, deliver_at=due_at)
 

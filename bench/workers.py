@@ -35,7 +35,7 @@ from fairlane import App, Client, PushItem
 from fairlane.worker import Worker
 from tests.broker_process import broker_process
 
-LANES = 1000
+PARTITIONS = 1000
 CONCURRENCIES = (1000, 4000)  # to try, as others' settings are
 PICK_UP_SECONDS_MAX = 0.010
 PEERS = Path(__file__).resolve().parents[1] / ".venv-peers/bin/python"
@@ -100,7 +100,7 @@ async def throughput(url: str, queue: str, ordering: str, jobs: int, concurrency
         await client.configure(queue, ordering=ordering)
         for first in range(0, jobs, 1000):
             numbers = range(first, min(first + 1000, jobs))
-            items = [PushItem(queue=queue, payload=PAYLOAD, partition=f"lane-{n % LANES}") for n in numbers]
+            items = [PushItem(queue=queue, payload=PAYLOAD, partition=f"lane-{n % PARTITIONS}") for n in numbers]
             await client.push_many(items)
     began, cpu = time.perf_counter(), time.process_time()
     async with working(app, url):

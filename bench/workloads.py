@@ -16,7 +16,7 @@ QUEUE = "bench"
 GROUP = "workers"
 FILLERS = 16  # callers that push a backlog; together they fill segments as a busy queue's producers do
 
-_LANES = [f"lane-{number}" for number in range(PARTITIONS)]
+_NAMES = [f"lane-{number}" for number in range(PARTITIONS)]
 
 
 def batch_over(partitions: list[str], *, queue: str = QUEUE) -> list[PushItem]:
@@ -38,22 +38,22 @@ async def push(broker: Broker, items: list[PushItem]) -> int:
 async def push_100(url: str, load: Load) -> Rate:
     """100 messages a call, one to each of 100 partitions, ids made by the broker."""
     async with Broker.open(url) as broker:
-        await push(broker, batch_over(_LANES))
-        return await closed_loop(lambda _: push(broker, batch_over(_LANES)), load)
+        await push(broker, batch_over(_NAMES))
+        return await closed_loop(lambda _: push(broker, batch_over(_NAMES)), load)
 
 
 async def push_100_ids(url: str, load: Load) -> Rate:
     """The same with ids made by the caller, which the broker must know when they come again."""
     async with Broker.open(url) as broker:
-        await push(broker, batch_with_ids(_LANES))
-        return await closed_loop(lambda _: push(broker, batch_with_ids(_LANES)), load)
+        await push(broker, batch_with_ids(_NAMES))
+        return await closed_loop(lambda _: push(broker, batch_with_ids(_NAMES)), load)
 
 
 async def push_1(url: str, load: Load) -> Rate:
     """One message a call, each caller to its own partition."""
     async with Broker.open(url) as broker:
-        await push(broker, batch_over(_LANES))
-        return await closed_loop(lambda caller: push(broker, batch_over([_LANES[caller % PARTITIONS]])), load)
+        await push(broker, batch_over(_NAMES))
+        return await closed_loop(lambda caller: push(broker, batch_over([_NAMES[caller % PARTITIONS]])), load)
 
 
 async def fill(broker: Broker, messages: int, *, callers: int, queue: str = QUEUE) -> None:
@@ -62,7 +62,7 @@ async def fill(broker: Broker, messages: int, *, callers: int, queue: str = QUEU
 
     async def filler() -> None:
         for _ in calls:
-            assert await push(broker, batch_over(_LANES, queue=queue)) == PARTITIONS
+            assert await push(broker, batch_over(_NAMES, queue=queue)) == PARTITIONS
 
     async with asyncio.TaskGroup() as fillers:
         for _ in range(callers):
@@ -86,7 +86,7 @@ async def subscribed(url: str, **options: Any) -> AsyncIterator[Broker]:
     """A broker whose group is there and has read all there was, as in a queue that is at work."""
     async with Broker.open(url) as broker:
         await broker.configure(QUEUE, **options)
-        await push(broker, batch_over(_LANES))
+        await push(broker, batch_over(_NAMES))
         assert await pop(broker, partitions=PARTITIONS) == (PARTITIONS, PARTITIONS)
         yield broker
 
@@ -174,7 +174,7 @@ async def pop_few_lanes_alone(url: str, load: Load) -> Rate:
     claimed, seconds = 0, 0.0
     async with subscribed(url) as broker:
         while claimed < load.items and seconds < load.seconds:
-            await push(broker, batch_over(_LANES))
+            await push(broker, batch_over(_NAMES))
             begun = time.perf_counter()
             messages, lanes = await pop(broker, partitions=PARTITIONS)
             seconds += time.perf_counter() - begun

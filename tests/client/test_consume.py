@@ -17,13 +17,13 @@ RENEW = "/api/v1/lease/"
 AWAY = Answer(503, {"error": "away", "code": "store_unavailable"})
 
 
-async def fill(client: Client, queue: str, count: int, *, lanes: int = 1) -> None:
-    items = [PushItem(queue=queue, payload=b"%d" % n, partition=f"p{n % lanes}") for n in range(count)]
+async def fill(client: Client, queue: str, count: int, *, partitions: int = 1) -> None:
+    items = [PushItem(queue=queue, payload=b"%d" % n, partition=f"p{n % partitions}") for n in range(count)]
     await client.push_many(items)
 
 
 async def test_every_message_is_handled_once_and_each_lane_in_order(client: Client, queue: str) -> None:
-    await fill(client, queue, 200, lanes=7)
+    await fill(client, queue, 200, partitions=7)
     seen: defaultdict[str, list[int]] = defaultdict(list)
 
     async def handle(message: Message[int]) -> None:
@@ -38,7 +38,7 @@ async def test_every_message_is_handled_once_and_each_lane_in_order(client: Clie
 
 
 async def test_lanes_are_handled_beside_each_other_up_to_the_concurrency(client: Client, queue: str) -> None:
-    await fill(client, queue, 6, lanes=6)
+    await fill(client, queue, 6, partitions=6)
     running, most = 0, 0
     all_here = asyncio.Event()
 
@@ -57,7 +57,7 @@ async def test_lanes_are_handled_beside_each_other_up_to_the_concurrency(client:
 
 
 async def test_a_slow_lane_does_not_delay_another(client: Client, queue: str) -> None:
-    await fill(client, queue, 20, lanes=2)
+    await fill(client, queue, 20, partitions=2)
     finished = asyncio.Event()
     fast: list[int] = []
 
@@ -194,7 +194,7 @@ async def test_a_result_that_cannot_be_written_fails_its_message(client: Client,
 
 
 async def test_a_lane_that_failed_does_not_hold_up_the_others_of_its_batch(client: Client, queue: str) -> None:
-    await fill(client, queue, 9, lanes=3)
+    await fill(client, queue, 9, partitions=3)
     seen: Counter[int] = Counter()
 
     async def handle(message: Message[int]) -> None:
@@ -207,7 +207,7 @@ async def test_a_lane_that_failed_does_not_hold_up_the_others_of_its_batch(clien
 
 
 async def test_a_handler_that_is_no_coroutine_runs_in_a_thread(client: Client, queue: str) -> None:
-    await fill(client, queue, 4, lanes=4)
+    await fill(client, queue, 4, partitions=4)
     threads: set[str] = set()
     together = threading.Barrier(4, timeout=10)
 
@@ -317,7 +317,7 @@ async def test_a_handler_may_stop_its_own_consumer(client: Client, queue: str) -
 
 
 async def test_a_limit_is_exact(client: Client, queue: str) -> None:
-    await fill(client, queue, 50, lanes=10)
+    await fill(client, queue, 50, partitions=10)
     assert await client.consume(queue, lambda message: None, batch=4, concurrency=3, limit=17) == 17
     left = [await client.pop(queue, batch=50, partitions=50)]
     assert len(left[0]) == 33

@@ -10,7 +10,7 @@ from fairlane.model.retention import RETENTION, Expired
 from tests.conformance.harness import Harness
 
 ROUNDS = 8
-LANES = ("a", "b", "c")
+PARTITIONS = ("a", "b", "c")
 Message = tuple[str, int]
 """A partition by name, and a position in it."""
 
@@ -56,18 +56,18 @@ async def test_every_message_is_finished_waiting_expired_or_deleted_whatever_hap
         token = await harness.store.leadership.lead(RETENTION, seconds=3600, early=True)
         assert token is not None
         await asyncio.gather(
-            *(load.produce(lane) for lane in LANES),
+            *(load.produce(lane) for lane in PARTITIONS),
             *([] if number % 3 == 1 else [load.consume(fast)]),
             harness.pop(queue, slow, batch=5),
             harness.store.groups.seek(seeker.id, Seek("beginning" if number % 2 else "end")),
-            load.delete(LANES[number % 3], number * 4),
-            load.delete(LANES[number % 3], number * 6 + 5),
+            load.delete(PARTITIONS[number % 3], number * 4),
+            load.delete(PARTITIONS[number % 3], number * 6 + 5),
             load.retain(token),
         )
         await harness.store.leadership.rest(RETENTION, token, seconds=0)
         harness.clock.advance(4)
     heads = {state.name: state.head for state in await harness.store.queues.partitions(queue.id)}
-    assert heads == dict.fromkeys(LANES, ROUNDS * 6)
+    assert heads == dict.fromkeys(PARTITIONS, ROUNDS * 6)
     assert load.acked
     assert load.deleted
     assert sum(one.messages for one in load.expired) > 0

@@ -16,11 +16,11 @@ class ClosedLoop:
     """`answers` counts the statuses. Each producer has partitions of its own, and pushes `each` messages to every one
     of them."""
 
-    def __init__(self, url: str, *, producers: int, lanes: int = 1, each: int = 1) -> None:
+    def __init__(self, url: str, *, producers: int, partitions_each: int = 1, each: int = 1) -> None:
         where = urlsplit(url)
         self._address = (where.hostname, where.port)
         self._partitions = [f"p{number}" for number in range(producers)]
-        self._lanes = [lane for lane in range(lanes) for _ in range(each)]
+        self._names = [name for name in range(partitions_each) for _ in range(each)]
         self.answers: Counter[int] = Counter()
 
     async def run(self, *, pushes: int | None = None, seconds: float | None = None) -> None:
@@ -50,7 +50,7 @@ class ClosedLoop:
     ) -> None:
         number = 0
         while number != pushes and not stop.is_set():
-            items = [{"queue": QUEUE, "partition": f"{partition}-{lane}", "payload": number} for lane in self._lanes]
+            items = [{"queue": QUEUE, "partition": f"{partition}-{name}", "payload": number} for name in self._names]
             body = msgspec.json.encode({"items": items})
             writer.write(_HEAD % len(body) + body)
             said = await reader.readuntil(b"\r\n\r\n")

@@ -75,7 +75,7 @@ async def test_producers_that_wait_for_their_answers_are_never_refused_however_m
     url = f"sqlite:///{tmp_path}/queue.db" if store == "sqlite" else await fresh_database(server)
     with contextlib.ExitStack() as stack:
         broker = await asyncio.to_thread(stack.enter_context, broker_process(url))
-        loop = ClosedLoop(broker.url, producers=200, lanes=20, each=5)
+        loop = ClosedLoop(broker.url, producers=200, partitions_each=20, each=5)
         await loop.run(seconds=20)
         assert set(loop.answers) <= {201, 202}
         await asyncio.to_thread(stack.close)

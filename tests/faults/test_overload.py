@@ -26,7 +26,7 @@ from tests.faults.producers import QUEUE, stored
 from tests.faults.slow_link import slow_link
 from tests.postgres import PostgresServer, running_server
 
-LANES, BATCH = 600, 50
+PARTITIONS, BATCH = 600, 50
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,9 @@ async def test_a_store_slower_than_its_producers_answers_201_202_and_429_and_eac
             await asyncio.sleep(0.05 * random.random())  # not in step with the others, nor as long as it was told
 
     async with slow_link(server) as link, Broker.open(link.url(url), limits=LIMITS) as broker:
-        await asyncio.gather(*(broker.push(QUEUE, -1, partition=f"p{lane}") for lane in range(LANES)))
+        await asyncio.gather(*(broker.push(QUEUE, -1, partition=f"p{number}") for number in range(PARTITIONS)))
         link.byte_seconds = 2e-6
-        producers = [asyncio.create_task(produce(broker, f"p{lane}")) for lane in range(LANES)]
+        producers = [asyncio.create_task(produce(broker, f"p{number}")) for number in range(PARTITIONS)]
         async with asyncio.timeout(60):
             while not {"queued", "buffered", "refused"} <= set(statuses):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
@@ -95,7 +95,7 @@ async def test_a_store_slower_than_its_producers_answers_201_202_and_429_and_eac
         await asyncio.gather(*producers)
         link.byte_seconds = 0.0
         await acked(broker)
-    assert await stored(url) == {f"p{lane}": [-1, *accepted[f"p{lane}"]] for lane in range(LANES)}
+    assert await stored(url) == {f"p{number}": [-1, *accepted[f"p{number}"]] for number in range(PARTITIONS)}
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
@@ -109,7 +109,7 @@ async def test_a_burst_and_producers_that_wait_for_their_answers_are_never_refus
         burst = ClosedLoop(broker.url, producers=1_000)
         await burst.run(pushes=1)
         assert burst.answers == {201: 1_000}
-        loop = ClosedLoop(broker.url, producers=200, lanes=20, each=5)
+        loop = ClosedLoop(broker.url, producers=200, partitions_each=20, each=5)
         await loop.run(pushes=5)
         assert set(loop.answers) <= {201, 202}
         await asyncio.to_thread(stack.close)

@@ -77,12 +77,12 @@ async def test_a_poll_behind_a_pooler_is_woken_by_another_broker(brokers: list[B
 
 
 async def test_many_at_once_behind_a_pooler_keep_order_and_lose_nothing(brokers: list[Broker]) -> None:
-    total, lanes = 200, 5
+    total, partitions = 200, 5
     seen: dict[str, list[int]] = {}
 
-    async def produce(lane: int) -> None:
-        for n in range(total // lanes):
-            await brokers[n % 2].push("load", n, partition=f"p{lane}")
+    async def produce(partition: int) -> None:
+        for n in range(total // partitions):
+            await brokers[n % 2].push("load", n, partition=f"p{partition}")
 
     async def consume(broker: Broker) -> None:
         while sum(map(len, seen.values())) < total:
@@ -92,11 +92,11 @@ async def test_many_at_once_behind_a_pooler_keep_order_and_lose_nothing(brokers:
             await broker.ack(batch)
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        for lane in range(lanes):
-            tasks.create_task(produce(lane))
+        for partition in range(partitions):
+            tasks.create_task(produce(partition))
         for broker in brokers * 2:
             tasks.create_task(consume(broker))
-    assert seen == {f"p{lane}": list(range(total // lanes)) for lane in range(lanes)}
+    assert seen == {f"p{partition}": list(range(total // partitions)) for partition in range(partitions)}
 
 
 async def test_a_pooler_that_refuses_settings_of_sessions_gets_them_with_each_transaction(

@@ -16,8 +16,8 @@ from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
 
 CYCLES = 100
-LANES = 20
-BLOCKS_MAX = LANES * 60
+PARTITIONS = 20
+BLOCKS_MAX = PARTITIONS * 60
 """Of one call, whose lanes' versions lie scattered over more blocks than that."""
 
 
@@ -39,8 +39,10 @@ async def test_a_lane_costs_no_more_the_more_it_was_used_while_a_snapshot_is_pin
     async with Broker.open(url) as broker, pinning.transaction(isolation="repeatable_read"):
         await pinning.fetchval("SELECT count(*) FROM fairlane.cursors")
         for number in range(CYCLES):
-            await asyncio.gather(*(broker.push("q", number, partition=f"p{partition}") for partition in range(LANES)))
-            await broker.ack(await broker.pop("q", batch=LANES, partitions=LANES))
+            await asyncio.gather(
+                *(broker.push("q", number, partition=f"p{partition}") for partition in range(PARTITIONS))
+            )
+            await broker.ack(await broker.pop("q", batch=PARTITIONS, partitions=PARTITIONS))
         for verb, (database, sql, *values) in called.items():
             hits = []
             for _ in range(10):  # a connection that never made the call reads the catalogue for it

@@ -69,14 +69,14 @@ async def test_no_lane_is_missed_while_a_snapshot_is_pinned(broker: Broker, url:
     snapshot = pinning.transaction(isolation="repeatable_read")
     await snapshot.start()
     await pinning.fetchval("SELECT count(*) FROM fairlane.cursors")
-    total, lanes = 300, 10
+    total, partitions = 300, 10
     seen: dict[str, list[int]] = {}
     waits: list[float] = []
 
     async def produce() -> None:
-        for n in range(total // lanes):
+        for n in range(total // partitions):
             await asyncio.gather(
-                *(broker.push("q", [n, time.monotonic()], partition=f"p{lane}") for lane in range(lanes))
+                *(broker.push("q", [n, time.monotonic()], partition=f"p{partition}") for partition in range(partitions))
             )
 
     async def consume() -> None:
@@ -94,6 +94,6 @@ async def test_no_lane_is_missed_while_a_snapshot_is_pinned(broker: Broker, url:
             tasks.create_task(consume())
     await snapshot.rollback()
     await pinning.close()
-    assert seen == {f"p{lane}": list(range(total // lanes)) for lane in range(lanes)}
+    assert seen == {f"p{partition}": list(range(total // partitions)) for partition in range(partitions)}
     # The queue itself is drained in a fraction of it.
     assert max(waits) < BOUND_SECONDS + 10

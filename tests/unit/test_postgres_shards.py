@@ -21,7 +21,7 @@ from tests.postgres import PostgresServer
 
 QUEUE = "orders"
 QUEUES = [f"orders {n}" for n in range(8)]
-LANES = 16
+PARTITIONS = 16
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def items(**options: Any) -> list[PushItem]:
     """For all shards: a queue is in one."""
-    return [PushItem(queue=QUEUES[n % 8], payload=b"%d" % n, partition=f"p{n}", **options) for n in range(LANES)]
+    return [PushItem(queue=QUEUES[n % 8], payload=b"%d" % n, partition=f"p{n}", **options) for n in range(PARTITIONS)]
 
 
 async def popped(broker: Broker, **options: Any) -> list[Delivery]:
@@ -62,9 +62,9 @@ async def popped(broker: Broker, **options: Any) -> list[Delivery]:
 
 async def half_paused(broker: Broker) -> Callable[[], Awaitable[None]]:
     """Lanes of a queue of which half are paused, so that a pop for more looks again; what resumes them."""
-    await broker.push_many([PushItem(queue=QUEUE, payload=b"%d" % n, partition=f"p{n}") for n in range(LANES)])
+    await broker.push_many([PushItem(queue=QUEUE, payload=b"%d" % n, partition=f"p{n}") for n in range(PARTITIONS)])
     queue = await broker.store.queues.ensure(DEFAULT_TENANT, QUEUE)
-    partitions = await broker.store.queues.born(queue.id, [f"p{n}" for n in range(0, LANES, 2)])
+    partitions = await broker.store.queues.born(queue.id, [f"p{n}" for n in range(0, PARTITIONS, 2)])
     for partition in partitions:
         await broker.store.pauses.pause(queue.id, partition=partition.id)
 
@@ -93,10 +93,10 @@ async def test_what_one_call_gave_is_delivered_when_the_next_is_away(
     resume = await half_paused(broker)
     fails("pop", None, AWAY)
     first = await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=auto_ack)
-    assert 0 < len(first) < LANES
+    assert 0 < len(first) < PARTITIONS
     await resume()
     rest = await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=auto_ack)
-    assert sorted(one.json() for one in (*first, *rest)) == list(range(LANES))
+    assert sorted(one.json() for one in (*first, *rest)) == list(range(PARTITIONS))
     fails("pop", AWAY)
     with pytest.raises(StoreUnavailable):
         await broker.pop(QUEUE)
@@ -118,7 +118,7 @@ async def test_what_a_pop_leased_is_given_back_when_its_next_call_says_nothing(b
     await until(lambda: not broker.engine._popper._tasks)
     await resume()
     again = await broker.pop(QUEUE, batch=100, partitions=100)
-    assert sorted((one.json(), one.attempts) for one in again) == [(n, 0) for n in range(LANES)]
+    assert sorted((one.json(), one.attempts) for one in again) == [(n, 0) for n in range(PARTITIONS)]
 
 
 @pytest.mark.parametrize("faults", [(AWAY, None), (AWAY, APPLIED, AWAY, AWAY)], ids=["some", "all"])
@@ -127,7 +127,7 @@ async def test_acks_that_one_shard_may_have_applied_are_not_said_to_be_refused(
 ) -> None:
     await broker.push_many(items())
     batch = await popped(broker)
-    assert len(batch) == LANES
+    assert len(batch) == PARTITIONS
     fails("ack", *faults)
     with pytest.raises(OutcomeUnknown):
         await broker.ack(batch)
@@ -142,11 +142,11 @@ async def test_what_some_shards_enqueued_is_enqueued_once_when_it_is_tried_again
         await broker.configure(queue)
     fails("add_scheduled", None, fault)
     outcomes = await broker.push_many(items(delay_ms=60_000))
-    assert [outcome.status for outcome in outcomes] == ["scheduled"] * LANES
-    assert sum([len(await broker.scheduled(queue)) for queue in QUEUES]) == LANES
+    assert [outcome.status for outcome in outcomes] == ["scheduled"] * PARTITIONS
+    assert sum([len(await broker.scheduled(queue)) for queue in QUEUES]) == PARTITIONS
     await broker.engine.operation_drain.stop()
     fails("enqueue", None, fault)
     [kept] = await broker.engine._pusher.enqueue([PushRequest(DEFAULT_TENANT, items())])
     assert isinstance(kept, list)
-    assert [outcome.status for outcome in kept] == ["buffered"] * LANES
-    assert await broker.store.operations.depth() == LANES
+    assert [outcome.status for outcome in kept] == ["buffered"] * PARTITIONS
+    assert await broker.store.operations.depth() == PARTITIONS

@@ -27,9 +27,10 @@ def shop(tmp_path: Path, queue: str, broker: BrokerProcess) -> Iterator[Workshop
         yield found
 
 
-async def push(client: Client, queue: str, count: int, *, lanes: int = 100, more: str = "") -> None:
+async def push(client: Client, queue: str, count: int, *, partitions: int = 100, more: str = "") -> None:
     items = [
-        PushItem(queue=queue, payload=f'{{"id":{n}{more}}}'.encode(), partition=f"p{n % lanes}") for n in range(count)
+        PushItem(queue=queue, payload=f'{{"id":{n}{more}}}'.encode(), partition=f"p{n % partitions}")
+        for n in range(count)
     ]
     await client.push_many(items)
 
@@ -106,7 +107,7 @@ async def test_a_worker_that_is_told_to_stop_under_load_loses_nothing_and_charge
     client: Client, shop: Workshop
 ) -> None:
     await client.configure(shop.queue, retry_limit=0)
-    await push(client, shop.queue, 300, lanes=10, more=',"seconds":0.01')
+    await push(client, shop.queue, 300, partitions=10, more=',"seconds":0.01')
     first = shop.start("--concurrency", "20")
     await until(lambda: len(shop.done()) > 20)
     first.terminate()
@@ -146,7 +147,7 @@ async def test_a_second_signal_ends_a_worker_at_once(client: Client, shop: Works
 async def test_poison_is_a_dead_letter_after_its_attempts_and_blocks_nobody(client: Client, shop: Workshop) -> None:
     await client.configure(shop.queue, retry_limit=2)
     await push(client, shop.queue, 1, more=',"poison":true')
-    await push(client, shop.queue, 50, lanes=50)
+    await push(client, shop.queue, 50, partitions=50)
     shop.start()
     await until_drained(client, shop.queue)
     [letter] = await client.dead_letters(shop.queue)
@@ -159,7 +160,7 @@ async def test_workers_outlast_a_broker_that_is_killed_and_started_again(
 ) -> None:
     async with Client(own_broker.url) as client:
         with workshop(tmp_path, queue, own_broker.url) as shop:
-            await push(client, queue, 400, lanes=20, more=',"seconds":0.01')
+            await push(client, queue, 400, partitions=20, more=',"seconds":0.01')
             processes = [shop.start(lease_seconds=2) for _ in range(2)]
             await until(lambda: len(shop.done()) > 20)
             own_broker.kill()

@@ -190,7 +190,7 @@ def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
 
 def pack_items(
     numbered: Iterable[tuple[int, PushRequest]],
-    lanes: dict[tuple[str, str], dict[str, Draft]],
+    by_queue: dict[tuple[str, str], dict[str, Draft]],
     mint: Callable[[int], tuple[list[str], list[int], int]],
 ) -> None:
     """Put each item of a flush's requests, which come with their numbers in it, into its lane's draft. `mint` makes
@@ -200,9 +200,9 @@ def pack_items(
         items = [item for _, request in requests for item in request.items]
         owners = [(number, index) for number, request in requests for index in range(len(request.items))]
         if minted:
-            _pack_minted(tenant, items, owners, lanes, mint(len(items)))
+            _pack_minted(tenant, items, owners, by_queue, mint(len(items)))
         else:
-            _pack_given(tenant, items, owners, lanes, mint(len(items)))
+            _pack_given(tenant, items, owners, by_queue, mint(len(items)))
 
 
 def _kind(numbered: tuple[int, PushRequest]) -> tuple[str, bool]:
@@ -216,7 +216,7 @@ def _pack_minted(
     tenant: str,
     items: Sequence[PushItem],
     owners: Sequence[tuple[int, int]],
-    lanes: dict[tuple[str, str], dict[str, Draft]],
+    by_queue: dict[tuple[str, str], dict[str, Draft]],
     made: tuple[list[str], list[int], int],
 ) -> None:
     """Items without ids of their own cannot be anybody's repeats."""
@@ -236,7 +236,7 @@ def _pack_minted(
     for item, row in zip(items, rows, strict=True):
         if item.queue is not queue:  # neighbours are mostly of one queue
             queue = item.queue
-            drafts = lanes[tenant, queue]
+            drafts = by_queue[tenant, queue]
         drafts[item.partition].rows.append(row)
 
 
@@ -244,7 +244,7 @@ def _pack_given(
     tenant: str,
     items: Sequence[PushItem],
     owners: Sequence[tuple[int, int]],
-    lanes: dict[tuple[str, str], dict[str, Draft]],
+    by_queue: dict[tuple[str, str], dict[str, Draft]],
     made: tuple[list[str], list[int], int],
 ) -> None:
     """Items of which some bring their ids: an id may come twice in one flush."""
@@ -257,7 +257,7 @@ def _pack_given(
     ):
         if item.queue is not queue:  # neighbours are mostly of one queue
             queue = item.queue
-            drafts = lanes[tenant, queue]
+            drafts = by_queue[tenant, queue]
         draft = drafts[item.partition]
         if given_id is None:
             fragment = pack(message_id, message_id, item)

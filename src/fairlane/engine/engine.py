@@ -287,9 +287,9 @@ class Engine:
 
     def _check_transaction(self, tenant: str, steps: Sequence[Step]) -> None:
         self._check_running()
-        self._check_lanes(tenant, steps)
+        self._check_backlogs(tenant, steps)
 
-    def _check_lanes(self, tenant: str, steps: Sequence[Step]) -> None:
+    def _check_backlogs(self, tenant: str, steps: Sequence[Step]) -> None:
         """A transaction never becomes an operation, so it cannot follow those in the journal."""
         if self.journal_route is None or not self.journal_route.backlogs:
             return
@@ -305,7 +305,7 @@ class Engine:
         await self.know_specs()
         steps = self.compiled_specs.admit_steps(tenant, steps)
         steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
-        self._check_lanes(tenant, steps)
+        self._check_backlogs(tenant, steps)
         transaction = self._transactor.transact(tenant, steps)
         outcomes = await self.telemetry.measured(self.telemetry.transaction, len(steps), transaction)
         self._announcer.flushed()
@@ -317,7 +317,7 @@ class Engine:
         await self.know_specs()
         steps = self.compiled_specs.admit_steps(tenant, steps)
         steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
-        self._check_lanes(tenant, steps)
+        self._check_backlogs(tenant, steps)
         commit = partial(self.store.streams.cycle, change)
         transaction = self._transactor.transact(tenant, steps, commit=commit, release=release)
         outcomes = await self.telemetry.measured(self.telemetry.transaction, len(steps) + len(change.ops), transaction)

@@ -69,12 +69,12 @@ class Pusher:
         answers: list[list[PushOutcome] | Exception | LateAnswer] = list(flush.outcomes)
         if flush.locked:
             owners = [list(draft.everybody()) for draft in flush.locked.values()]
-            decided = asyncio.ensure_future(self._wait_for_lanes(flush))
+            decided = asyncio.ensure_future(self._wait_for_partitions(flush))
             for number in {number for some in owners for number, _ in some}:
                 answers[number] = asyncio.ensure_future(_outcome(flush, number, decided))
         return answers
 
-    async def _wait_for_lanes(self, flush: Flush) -> None:
+    async def _wait_for_partitions(self, flush: Flush) -> None:
         give_up_at = monotonic() + LOCKED_SECONDS
         while flush.locked and monotonic() < give_up_at:
             await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
@@ -172,7 +172,7 @@ class Pusher:
             for number, error in too_many.items():
                 flush.outcomes[number] = error
         found = await self._finder.find(_wanted([request for _, request in accepted]), refused)
-        lanes = {
+        by_queue = {
             (tenant, name): {
                 label: Draft(
                     (tenant, name, label),
@@ -188,8 +188,8 @@ class Pusher:
             for number, refusal in refusals:
                 if refusal is not None:
                     flush.outcomes[number] = refusal
-        pack_items(accepted, lanes, self._ids.many)
-        for draft in chain.from_iterable(drafts.values() for drafts in lanes.values()):
+        pack_items(accepted, by_queue, self._ids.many)
+        for draft in chain.from_iterable(drafts.values() for drafts in by_queue.values()):
             if draft.rows:
                 draft.seal()
                 flush.drafts[draft.partition] = draft
