@@ -69,6 +69,13 @@ VALUES: list[tuple[str, Any]] = [
     ('double("1.5") + double(1)', 2.5),
     ('text.startsWith("Gr") && text.endsWith("e") && text.contains("ü")', True),
     ('text.upperAscii() + "ABC".lowerAscii() + " x ".trim()', "GRüßEabcx"),
+    ('payload.incident.tags.exists(tag, tag == "b")', True),
+    ('payload.incident.tags.all(tag, tag < "b")', False),
+    ('payload.incident.tags.filter(n, n != "a") + [n]', ["b", 7]),
+    ('payload.incident.tags.map(one, [one, text].exists(two, two == one) ? one + "!" : "")', ["a!", "b!"]),
+    ('payload.exists(key, key == "incident")', True),
+    ("[].all(x, false) && ![].exists(x, true)", True),
+    ("[1, 0].exists(x, 2 / x == 2) && ![0, 2].all(x, 1 / x == 1)", True),
     # In CEL the side that decides, decides, also when the other one fails.
     ("missing.x || ok", True),
     ("ok || missing.x", True),
@@ -114,6 +121,10 @@ REFUSED = [
     ('double("x")', "this string is no number"),
     ("n.trim()", "trim is for strings, not int"),
     ("has(n.x)", "int has no `x`"),
+    ("n.exists(x, true)", "exists is of a list or a map, not int"),
+    ("[1].filter(x, x)", "true or false is needed here, not int"),
+    ("[1, 0].exists(x, 2 / x == 3)", "division by zero"),
+    ("[1].map(x, y)", "there is no `y`"),
     ("missing.x || !ok", "there is no `missing`"),
 ]
 
@@ -187,8 +198,11 @@ LARGE = "x" * (3 * 1024 * 1024)
         " || ".join(['p.contains("y")'] * 90),
         " || ".join(["p == q"] * 90),
         " || ".join(["-1 in items"] * 90),
+        "items.exists(a, items.exists(b, a + b < 0))",
+        "items.all(a, " + " && ".join(["a >= 0"] * 90) + ")",
+        "items.map(a, items.map(b, items))",
     ],
-    ids=["strings", "lists", "look into", "compare", "look for"],
+    ids=["strings", "lists", "look into", "compare", "look for", "nested", "long", "lists of lists"],
 )
 def test_an_expression_that_takes_too_much_work_fails_for_its_message_before_it_is_done(text: str) -> None:
     message = {"p": LARGE, "q": LARGE[:-1] + "z", "items": list(range(200_000))}

@@ -24,9 +24,10 @@ app Picky {
       c: payload.count + 3
       d: has(payload.flag) ? payload.flag : false
       e: payload.when
+      f: payload.tags.exists(tag, tag.name == payload.wanted)
     }
   }
-  command Do { input { a: string  b: int  c: int  d: bool  e: time } }
+  command Do { input { a: string  b: int  c: int  d: bool  e: time  f: bool } }
   webhook W { queue: Q  on_type: "ping"  idempotency: payload.nonce }
 }
 """

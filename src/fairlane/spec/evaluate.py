@@ -13,6 +13,7 @@ from fairlane.errors import ExpressionFailed, ExpressionTooCostly
 from fairlane.spec import ir, tree
 from fairlane.spec.budget import TooCostly, begin, check_size
 from fairlane.spec.functions import FUNCTIONS, METHODS
+from fairlane.spec.macros import is_macro, macro
 from fairlane.spec.operators import BINARY, Mismatch, element, kind, negative, truth
 from fairlane.spec.parser import parse_expression
 from fairlane.spec.source import Source
@@ -166,6 +167,8 @@ def _conditional(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluat
 def _function(node: tree.Function) -> Evaluate:
     if node.name.text == "has" and node.target is None:
         return _has(node)
+    if node.target is not None and is_macro(node):
+        return macro(node, _compile(node.target), _compile(node.arguments[1]), _WRONG)
     known = (FUNCTIONS if node.target is None else METHODS)[node.name.text].call
     operands = [_compile(each) for each in ((node.target, *node.arguments) if node.target else node.arguments)]
     if len(operands) == 1:

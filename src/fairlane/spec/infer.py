@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fairlane.spec import ir, tree
 from fairlane.spec.fits import BOOL, FLOAT, INT, JSON, STRING, common, family, misfit, named
 from fairlane.spec.functions import FUNCTIONS, METHODS, Taken
+from fairlane.spec.macros import MACROS, is_macro
 from fairlane.spec.source import suggestion
 
 _RESULTS = {"string": STRING, "int": INT, "float": FLOAT, "bool": BOOL}
@@ -35,6 +36,8 @@ def infer(node: tree.Expression, scope: ir.RecordType | None) -> tuple[ir.Type, 
 class _Inference:
     def __init__(self, scope: ir.RecordType | None) -> None:
         self._scope = scope
+        self._items: dict[str, ir.Type] = {}
+        """What macros name, inside them."""
         self.faults: list[Fault] = []
 
     def _fault(self, node: tree.Node, message: str, hint: str | None = None) -> ir.Type:
@@ -81,6 +84,8 @@ class _Inference:
         return BOOL if isinstance(value, bool) else INT if isinstance(value, int) else FLOAT
 
     def _name(self, node: tree.Node, name: str) -> ir.Type:
+        if name in self._items:
+            return self._items[name]
         if self._scope is None:
             return JSON
         if name in self._scope.fields:
@@ -132,9 +137,11 @@ class _Inference:
         name = node.name.text
         if name == "has" and node.target is None:
             return self._has(node)
+        if node.target is not None and is_macro(node):
+            return self._macro(node, node.target)
         known = FUNCTIONS if node.target is None else METHODS
         if name not in known:
-            what, others = ("function", [*known, "has"]) if node.target is None else ("method", [*known])
+            what, others = ("function", [*known, "has"]) if node.target is None else ("method", [*known, *MACROS])
             return self._fault(node.name, f"there is no {what} `{name}`", suggestion(name, others))
         function = known[name]
         operands = (node.target, *node.arguments) if node.target else node.arguments
@@ -144,6 +151,18 @@ class _Inference:
         for operand, taken in zip(operands, function.takes, strict=True):
             self._must_be(operand, *_TAKEN[taken])
         return _RESULTS[function.gives]
+
+    def _macro(self, node: tree.Function, target: tree.Expression) -> ir.Type:
+        name, over = node.name.text, self._must_be(target, "list", "map")
+        if len(node.arguments) != 2 or not isinstance(node.arguments[0], tree.Name):
+            return self._fault(node.name, f"`{name}` names each item and says what of it: `tags.{name}(tag, ...)`")
+        variable, part = node.arguments
+        assert isinstance(variable, tree.Name)
+        item = over.items if isinstance(over, ir.ListType) else STRING if family(over) == "map" else JSON
+        outside, self._items = self._items, {**self._items, variable.name: item}
+        result = self.type(part) if name == "map" else self._must_be(part, "bool")
+        self._items = outside
+        return ir.ListType(items=result if name == "map" else item) if name in ("map", "filter") else BOOL
 
     def _has(self, node: tree.Function) -> ir.Type:
         if len(node.arguments) == 1 and isinstance(node.arguments[0], tree.Member):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairlane.spec import ir, tree
+from fairlane.spec.macros import is_macro
 from fairlane.spec.parser import parse_expression
 from fairlane.spec.source import Source
 
@@ -91,7 +92,13 @@ def _reads(node: Any) -> Iterator[tuple[Path, Any]]:
         [argument] = node.arguments
         if (path := _path(node.target)) and isinstance(argument, tree.Literal):
             yield path, argument.value
-    if path := _path(node):
+    if isinstance(node, tree.Function) and is_macro(node):
+        variable, part = node.arguments
+        if path := _path(node.target):
+            yield path, []
+        yield from _reads(node.target)
+        yield from (read for read in _reads(part) if read[0][:1] != _path(variable))
+    elif path := _path(node):
         yield path, None
     elif isinstance(node, tree.Node):
         for name in node.__struct_fields__:
