@@ -34,13 +34,13 @@ def snapshot(app: App) -> Snapshot:
 
 async def exposition(app: App) -> bytes:
     """Always an answer: what the store does not say is left out, and so is a process that does not answer."""
-    stored = await app.store_metrics.text()
+    from_store = await app.store_metrics.text()
     out = Families()
-    out.one("store_up", "gauge", "1 while the store answers, 0 while it does not.", int(stored is not None))
+    out.one("store_up", "gauge", "1 while the store answers, 0 while it does not.", int(from_store is not None))
     if app.siblings is None:
         _counted(out, app)
         _journal(out, app)
-        return out.text() + (stored or b"")
+        return out.text() + (from_store or b"")
     answers = await app.siblings.ask()
     found = {number: read for number, answer in answers.items() if (read := _read(answer)) is not None}
     found[app.siblings.number] = snapshot(app)
@@ -53,7 +53,7 @@ async def exposition(app: App) -> bytes:
     for number in sorted(found):  # labelled, so that a process which begins anew is a counter that does
         out.add(found[number].process, {"worker": str(number)})
     out.add(next((one.journal for one in found.values() if one.journal), []), {})
-    return out.text() + (stored or b"")
+    return out.text() + (from_store or b"")
 
 
 def _read(answer: bytes | None) -> Snapshot | None:
