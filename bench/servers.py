@@ -90,7 +90,7 @@ SERVERS = [
 
 def installed(console: Console) -> dict[str, str]:
     """The packages of other servers that could be installed, with their versions."""
-    if not VENV.exists():
+    if not (VENV / "bin/python").exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
     same = [f"{name}=={version(name)}" for name in ("httptools", "msgspec", "uvloop")]
