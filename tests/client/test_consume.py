@@ -242,7 +242,7 @@ async def test_a_lease_and_its_renewals_are_as_long_as_the_queue_says(rogue: Rog
             left.append((await client.leases(queue))[0].seconds_remaining)
 
         assert await client.consume(queue, handle, limit=1) == 1
-        assert 0 < max(left) <= 2
+        assert 0 < max(left) < 3  # the second look may take the time before a renewal, and see its end
         assert {seen.body["seconds"] for seen in rogue.requests(RENEW)} == {2}
         assert not await client.pop(queue)
 
