@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from os import PathLike
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX, RENEW
 from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, Verdict, check_acks
-from fairlane.opening import open_journal, open_or_wait
+from fairlane.opening import open_journal, open_or_wait, store_url
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.clock import Clock
 from fairlane.store.base import Store
@@ -73,7 +74,7 @@ class Broker(Administration):
     @asynccontextmanager
     async def open(
         cls,
-        url: str,
+        url: str | PathLike[str],
         *,
         clock: Clock | None = None,
         polls_max: int = POLLS_MAX,
@@ -87,10 +88,10 @@ class Broker(Administration):
         secret_names: str = SECRET_NAMES,
         **options: Any,
     ) -> AsyncIterator[Broker]:
-        """A broker on `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which up to `polls_max` pops
-        may wait at once. Closing it answers everybody first. Every `retention_interval` seconds it deletes what the
-        rules of queues cover; 0 leaves that to others. Operations that failed are kept for `failed_operations_seconds`,
-        with 0 for ever.
+        """A broker on a file like `queue.db`, `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which
+        up to `polls_max` pops may wait at once. Closing it answers everybody first. Every `retention_interval` seconds
+        it deletes what the rules of queues cover; 0 leaves that to others. Operations that failed are kept for
+        `failed_operations_seconds`, with 0 for ever.
 
         `journal` is a directory: pushes and acks that the store cannot take wait there as operations, and a
         broker on PostgreSQL starts without its database. A flush has `patience_seconds`, then its lanes go there;
@@ -98,6 +99,7 @@ class Broker(Administration):
         for who calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that
         commands of a spec may call, `secret_names` environment variables that it may name for secrets, both separated
         by commas."""
+        url = store_url(url)
         allowed = Allowed.parse(outbound_allow.split(","))
         key = options.get("encryption_key", "")
         opened = await open_journal(journal, journal_bytes_max, url, key) if journal is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from os import PathLike, fspath
 from typing import Any, cast
 
 from fairlane.errors import InvalidRequest, StoreRefused, StoreUnavailable
@@ -12,8 +13,18 @@ from fairlane.store.journal import Journal
 from fairlane.store.late import LateStore
 
 _POSTGRES = ("postgresql://", "postgres://")
+_FILES = (".db", ".sqlite", ".sqlite3")
 
 log = logging.getLogger(__name__)
+
+
+def store_url(store: str | PathLike[str]) -> str:
+    """The URL of a store that is named by one, or by the file it is in: a path, or a name that ends like one."""
+    if isinstance(store, PathLike):
+        return f"sqlite:///{fspath(store)}"
+    if not isinstance(store, str):
+        raise InvalidRequest(f"a store is named by a URL or a file, not {type(store).__name__}")
+    return f"sqlite:///{store}" if "://" not in store and store.endswith(_FILES) else store
 
 
 async def open_journal(directory: str, bytes_max: int, url: str, encryption_key: str = "") -> Journal:
@@ -56,8 +67,6 @@ async def open_store(url: str, *, clock: Clock | None = None, encryption_key: st
 
 
 async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store:
-    if not isinstance(url, str):
-        raise InvalidRequest(f"a store is named by a URL, not {type(url).__name__}")
     if url.startswith("sqlite:///"):
         from fairlane.store.sqlite.store import SqliteStore
 
@@ -68,4 +77,6 @@ async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store
         return await PostgresStore.open(url, clock=clock, **options)
     scheme, separator, _ = url.partition("://")
     shown = f"{scheme:.40}://..." if separator else f"{url:.80}"  # the rest may hold a password
-    raise InvalidRequest(f"{shown!r} names no store; use sqlite:///path, sqlite:///:memory: or postgresql://...")
+    raise InvalidRequest(
+        f"{shown!r} names no store; use queue.db, sqlite:///path, sqlite:///:memory: or postgresql://..."
+    )
