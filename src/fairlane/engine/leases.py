@@ -25,13 +25,14 @@ LaneKey = tuple[int, PartitionId]
 class _Batch:
     """Messages in a row of one lane of a lease, unpacked when first asked for."""
 
-    __slots__ = ("_ids", "_segments", "range", "size")
+    __slots__ = ("_ids", "_positions", "_segments", "range", "size")
 
     def __init__(self, first: int, upto: int, segments: Sequence[Segment]) -> None:
         self.range = range(first, upto)
         self.size = sum([len(segment.body) for segment in segments]) + _LANE_OVERHEAD
         self._segments: Sequence[Segment] | None = segments
         self._ids: list[str] = []
+        self._positions: dict[str, int] | None = None
 
     def ids(self) -> list[str]:
         """The transactionIds, in order."""
@@ -42,7 +43,9 @@ class _Batch:
         return self._ids
 
     def positions(self) -> dict[str, int]:
-        return dict(zip(self.ids(), self.range, strict=True))
+        if self._positions is None:  # asked for once for each message, where they are acked one by one
+            self._positions = dict(zip(self.ids(), self.range, strict=True))
+        return self._positions
 
 
 class Leases:

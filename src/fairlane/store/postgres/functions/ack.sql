@@ -39,7 +39,6 @@ DECLARE
     v_heads bigint[];
     v_leads interval[];
     v_epochs bigint[];
-    v_leases uuid[];
     v_ends bigint[];
     v_from bigint[];
     v_plain boolean[];         -- as nearly always: a live lease, its messages in their order, and nothing failed
@@ -97,11 +96,11 @@ BEGIN
         RETURN QUERY SELECT i, 'b'::"char", 0::bigint, 0::bigint, false, false, false, 0::bigint, '{}'::bigint[] FROM unnest(v_behind) i;
     END IF;
 
-    SELECT array_agg(x.epoch), array_agg(x.lease), array_agg(x.lease_end), array_agg(coalesce(x.committed, 0)),
+    SELECT array_agg(x.epoch), array_agg(x.lease_end), array_agg(coalesce(x.committed, 0)),
            array_agg(coalesce(a.fenced AND a.nack < 0 AND x.lease = a.token AND x.ready_at > t AND NOT x.failing
                               AND a.upto > x.committed AND a.upto <= x.lease_end AND a.first <= x.committed
                               AND a.queue = ANY (v_there) AND NOT a.i::int = ANY (p_dead_lane || p_ahead_lane || v_behind), false))
-    INTO v_epochs, v_leases, v_ends, v_from, v_plain
+    INTO v_epochs, v_ends, v_from, v_plain
     FROM unnest(p_partitions, p_groups, p_fenced, p_tokens, p_nack, p_upto, p_first, v_queues)
          WITH ORDINALITY a(id, grp, fenced, token, nack, upto, first, queue, i)
     LEFT JOIN LATERAL (
