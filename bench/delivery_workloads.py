@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bench.load import BATCH, PARTITIONS, PAYLOAD, Load, Rate, closed_loop
 from bench.workloads import FILLERS, GROUP, QUEUE, batch_over, drain, fill, push, subscribed
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.model.message import PushItem
 
 FAILS_EVERY = 100

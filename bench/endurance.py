@@ -14,7 +14,7 @@ import asyncpg
 
 from bench.load import IDLE_SECONDS, PARTITIONS, Rate
 from bench.workloads import batch_over, pop, push
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 
 WINDOW = 200_000  # messages that producers may be ahead of consumers
 SAMPLE_SECONDS = 0.05

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from bench.endurance import resident_bytes
 from bench.load import BATCH, PARTITIONS, Rate
 from bench.workloads import FILLERS, GROUP, QUEUE
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.model.message import PushItem
 
 CONSUMERS = 4

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bench.load import BATCH, PARTITIONS, PAYLOAD, Load, Rate, closed_loop, fresh_ids
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.model.message import PushItem
 
 QUEUE = "bench"

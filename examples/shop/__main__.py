@@ -14,7 +14,7 @@ from pathlib import Path
 from examples.shop import app as shop
 from examples.shop.outside import Outside
 from fairlane import Client
-from fairlane.polling import Source, poll
+from fairlane.poller import Source, poll
 from fairlane.worker import Worker
 
 

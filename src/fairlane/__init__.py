@@ -29,10 +29,10 @@ from fairlane.model.outcome import AckItem
 
 if TYPE_CHECKING:
     from fairlane.app import App, Context, DeadLetter, Done, Retry
-    from fairlane.broker import Broker
+    from fairlane.broker.broker import Broker
+    from fairlane.broker.delivery import Batch, Delivery
     from fairlane.client.client import Client
     from fairlane.client.message import Message
-    from fairlane.delivery import Batch, Delivery
 
 __all__ = [
     "AckItem",
@@ -70,12 +70,12 @@ __all__ = [
 
 _MODULES = {
     "App": "fairlane.app",
-    "Batch": "fairlane.delivery",
-    "Broker": "fairlane.broker",
+    "Batch": "fairlane.broker.delivery",
+    "Broker": "fairlane.broker.broker",
     "Client": "fairlane.client",
     "Context": "fairlane.app",
     "DeadLetter": "fairlane.app",
-    "Delivery": "fairlane.delivery",
+    "Delivery": "fairlane.broker.delivery",
     "Done": "fairlane.app",
     "Message": "fairlane.client",
     "Retry": "fairlane.app",

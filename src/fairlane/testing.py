@@ -24,7 +24,7 @@ import msgspec
 
 from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.app import App
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.client import Client, DeadLetter
 from fairlane.errors import FairlaneError
 from fairlane.http.app import App as HttpApp

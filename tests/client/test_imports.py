@@ -9,7 +9,7 @@ import pytest
 
 import fairlane
 
-SERVER_ONLY = ("apsw", "asyncpg", "httptools", "uvloop", "fairlane.engine", "fairlane.store", "fairlane.http")
+SERVER_ONLY = ("apsw", "asyncpg", "httptools", "uvloop", "fairlane.broker", "fairlane.store", "fairlane.http")
 
 
 def imported(statement: str) -> set[str]:

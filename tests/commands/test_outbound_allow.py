@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
 from tests.spec.samples import compiled
 

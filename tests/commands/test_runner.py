@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.commands.calls import Calls
 from fairlane.commands.chaining import Chaining
 from fairlane.commands.claim import Carrier

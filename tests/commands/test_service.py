@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.commands.executors import Executors, WorkerExecutor
 from fairlane.commands.service import CommandService
 from fairlane.config import named_variables

@@ -16,7 +16,8 @@ import pytest
 
 from fairlane.model.ids import PartitionId
 from fairlane.runtime.clock import Clock
-from fairlane.store.base import Store
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import PopCall, PopResult
 from fairlane.store.postgres import groups as postgres_groups
 from fairlane.store.postgres.connection import Database, prepare
 from fairlane.store.postgres.messages import SQL as POSTGRES_MESSAGES
@@ -24,7 +25,6 @@ from fairlane.store.postgres.pop import Popper
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.sqlite import seeding as sqlite_seeding
 from fairlane.store.sqlite.store import SqliteStore
-from fairlane.store.values import PopCall, PopResult
 from tests.conformance.configurations import Configuration
 from tests.postgres import PostgresServer
 

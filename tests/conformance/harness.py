@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.model.group import Group, LaneState, Subscription
 from fairlane.model.ids import PartitionId, Uuid7, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
@@ -21,8 +21,8 @@ from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.queue import Partition, Queue, labels_of, queue_options
 from fairlane.model.segment import messages, pack
-from fairlane.store.base import Store
-from fairlane.store.values import (
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import (
     NO_ID_TIME,
     AckResult,
     Claim,

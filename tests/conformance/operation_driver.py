@@ -9,9 +9,16 @@ from uuid import UUID
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.operation import Operation, push_payload, read_push
 from fairlane.model.queue import Queue
-from fairlane.store.base import Store
-from fairlane.store.operations import Application, ApplyResult, ClaimedBacklog, Enqueued, EnqueueResult, NewOperation
-from fairlane.store.values import NO_ID_TIME, AckResult, Slice, Stored
+from fairlane.store.contract.operations import (
+    Application,
+    ApplyResult,
+    ClaimedBacklog,
+    Enqueued,
+    EnqueueResult,
+    NewOperation,
+)
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import NO_ID_TIME, AckResult, Slice, Stored
 from tests.conformance.harness import Harness
 
 

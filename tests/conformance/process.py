@@ -21,11 +21,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from fairlane.broker import Broker
-from fairlane.engine.admission import Limit
+from fairlane.broker.admission import Limit
+from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError
 from fairlane.runtime.clock import wall_clock
-from fairlane.store.operations import (
+from fairlane.store.contract.operations import (
     BACKLOGS_MAX,
     Application,
     ApplyResult,

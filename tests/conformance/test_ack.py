@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from fairlane.model.ids import PartitionId
-from fairlane.store.values import Dead, DeadFilter, Nack, OrderedAck
+from fairlane.store.contract.values import Dead, DeadFilter, Nack, OrderedAck
 from tests.conformance.harness import Harness
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.delivery import Batch, Delivery
+from fairlane.broker.broker import Broker
+from fairlane.broker.delivery import Batch, Delivery
 from fairlane.errors import InvalidRequest
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
 from tests.conformance.harness import Harness

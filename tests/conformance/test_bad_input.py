@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.delivery import Delivery
-from fairlane.engine.transact import AckStep
+from fairlane.broker.broker import Broker
+from fairlane.broker.delivery import Delivery
+from fairlane.broker.transact import AckStep
 from fairlane.errors import FairlaneError, InvalidRequest, NotFound
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX, LEASE_SECONDS_MAX, MESSAGE_BYTES_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 
 BAD_NAMES: dict[str, Any] = {

@@ -17,7 +17,7 @@ from fairlane.model.group import Group, Seek
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
-from fairlane.store.values import AckResult, DeadFilter, Nack, UnorderedAck
+from fairlane.store.contract.values import AckResult, DeadFilter, Nack, UnorderedAck
 from tests.conformance.backends import Row, until
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.test_retention import run as run_retention

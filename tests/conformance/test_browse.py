@@ -14,7 +14,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import pack
-from fairlane.store.values import Dead, DeadFilter, Duplicates, Full, MessageHead, Stored, Upto
+from fairlane.store.contract.values import Dead, DeadFilter, Duplicates, Full, MessageHead, Stored, Upto
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 

@@ -7,7 +7,7 @@ import pytest
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.names import COMMANDS, QUEUE_MODE
 from fairlane.model.queue import Queue
-from fairlane.store.values import DeadFilter, Duplicates, Full, Gone, OrderedAck, Stored
+from fairlane.store.contract.values import DeadFilter, Duplicates, Full, Gone, OrderedAck, Stored
 from tests.conformance.harness import Harness
 
 LOOK = Subscription(look=True)

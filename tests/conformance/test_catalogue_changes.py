@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.engine import catalogue
+from fairlane.broker import catalogue
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.postgres import queues as postgres_queues
 from fairlane.store.sqlite import queues as sqlite_queues

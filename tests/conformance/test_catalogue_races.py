@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.values import Full, Gone, Stored
+from fairlane.store.contract.values import Full, Gone, Stored
 from tests.conformance.backends import Row, until
 from tests.conformance.harness import Harness
 from tests.conformance.test_scheduled import append_due, schedule

@@ -7,7 +7,7 @@ import pytest
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Group, Seek, Subscription
 from fairlane.model.queue import Queue
-from fairlane.store.values import DeadFilter, Full, Stored
+from fairlane.store.contract.values import DeadFilter, Full, Stored
 from tests.conformance.harness import Harness
 
 CONFLATING = Subscription(conflation=True)

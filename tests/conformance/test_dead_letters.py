@@ -12,7 +12,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
 

@@ -11,7 +11,7 @@ import pytest
 from fairlane.model.ids import Uuid7, id_key, uuid7_ms
 from fairlane.model.queue import Queue
 from fairlane.model.segment import ids_of
-from fairlane.store.values import Duplicate, Duplicates, Slice, Stored
+from fairlane.store.contract.values import Duplicate, Duplicates, Slice, Stored
 from tests.conformance.harness import Harness
 
 DAY = 86_400

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.model.queue import Queue
 from fairlane.model.segment import ids_of
-from fairlane.store.values import Added, Duplicate, Duplicates, ScheduledSlice, Slice, Stored
+from fairlane.store.contract.values import Added, Duplicate, Duplicates, ScheduledSlice, Slice, Stored
 from tests.conformance.harness import Harness
 from tests.conformance.test_dedup import aged, only
 from tests.conformance.test_retention import run, total

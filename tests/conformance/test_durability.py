@@ -15,7 +15,7 @@ import pytest
 from fairlane.errors import ShuttingDown, StoreUnsafe, Unavailable
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.values import Claim, DeadFilter, Duplicates, PopCall, Renewal
+from fairlane.store.contract.values import Claim, DeadFilter, Duplicates, PopCall, Renewal
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 

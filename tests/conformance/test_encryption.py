@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.errors import SealError
 from fairlane.model.explanation import Explanation
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT
@@ -18,11 +18,11 @@ from fairlane.model.queue import Queue
 from fairlane.model.segment import messages
 from fairlane.model.source import Commit, Record
 from fairlane.model.trace import Trace
-from fairlane.store.base import Store
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import Added, DeadFilter, ScheduledSlice
 from fairlane.store.sealed import vault
 from fairlane.store.sealed.install import install
 from fairlane.store.sealed.keyring import Keyring
-from fairlane.store.values import Added, DeadFilter, ScheduledSlice
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
 from tests.conformance.test_streams import put, register, state

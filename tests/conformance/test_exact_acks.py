@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fairlane.engine.transact import AckStep
+from fairlane.broker.transact import AckStep
 from fairlane.errors import AlreadyApplied, TransactionRefused
 from fairlane.model.group import Seek
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem
-from fairlane.store.values import Dead, DeadFilter, OrderedAck
+from fairlane.store.contract.values import Dead, DeadFilter, OrderedAck
 from tests.conformance.harness import Harness
 from tests.conformance.test_ack_by_id import codes, deliver, item, pop
 from tests.conformance.test_retention import run, total

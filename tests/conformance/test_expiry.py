@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 
 OPTIONS = ("ttl_seconds", "max_wait_seconds")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.errors import NotFound
 from fairlane.model.explanation import explain
 from fairlane.model.queue import Paused

@@ -10,7 +10,7 @@ import msgspec
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack
-from fairlane.store.values import Dead, DeadFilter, Nack
+from fairlane.store.contract.values import Dead, DeadFilter, Nack
 from tests.conformance.harness import Harness
 from tests.conformance.test_dead_letters import kill
 from tests.conformance.test_retention import run

@@ -7,7 +7,7 @@ import pytest
 from fairlane.errors import NotFound
 from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.values import Claim, DeadFilter, OrderedAck, PopCall
+from fairlane.store.contract.values import Claim, DeadFilter, OrderedAck, PopCall
 from tests.conformance.harness import Harness
 
 # Partitions of a queue whose groups get their cursors in several steps of STEP.

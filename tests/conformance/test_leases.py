@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.store.values import Claim, DeadFilter, Nack, PopCall, PopResult, Renewal
+from fairlane.store.contract.values import Claim, DeadFilter, Nack, PopCall, PopResult, Renewal
 from tests.conformance.harness import Harness
 
 EXPIRED = "Partition lease expired"

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.delivery import Batch
+from fairlane.broker.broker import Broker
+from fairlane.broker.delivery import Batch
 from fairlane.errors import ShuttingDown
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.names import DEFAULT_TENANT

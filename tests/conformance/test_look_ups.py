@@ -7,13 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.engine.browse import Browser, MessageFilter
+from fairlane.broker.broker import Broker
+from fairlane.broker.browse import Browser, MessageFilter
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
 from fairlane.model.trace import Trace
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations
 from tests.conformance.test_retention import run

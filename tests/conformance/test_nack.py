@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.store.values import DeadFilter, Nack, OrderedAck
+from fairlane.store.contract.values import DeadFilter, Nack, OrderedAck
 from tests.conformance.harness import Harness
 
 

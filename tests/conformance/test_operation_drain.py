@@ -8,13 +8,13 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.engine.admission import Limit
+from fairlane.broker.admission import Limit
+from fairlane.broker.broker import Broker
 from fairlane.errors import LaneWaiting, OutcomeUnknown, Overloaded, QueueFull, Unavailable
 from fairlane.model.message import PushItem
 from fairlane.model.operation import Operation
 from fairlane.model.outcome import AckOutcome, PushOutcome
-from fairlane.store.operations import Application, ApplyResult, ClaimedBacklog
+from fairlane.store.contract.operations import Application, ApplyResult, ClaimedBacklog
 from tests.conformance.backends import until
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations

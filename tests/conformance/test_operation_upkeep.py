@@ -11,8 +11,8 @@ import pytest
 
 from fairlane.model.operation import Operation
 from fairlane.model.queue import Queue
-from fairlane.store.operations import Application, AppliedOperation, Enqueued, NewOperation
-from fairlane.store.values import AckResult, Full, Gone, Stored
+from fairlane.store.contract.operations import Application, AppliedOperation, Enqueued, NewOperation
+from fairlane.store.contract.values import AckResult, Full, Gone, Stored
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.operation_driver import (
     application,

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from fairlane.model.operation import TIMEOUT_SECONDS, read_push
-from fairlane.store.operations import Enqueued, Lost
-from fairlane.store.values import Duplicates, Gone, OperationsAhead, Stored
+from fairlane.store.contract.operations import Enqueued, Lost
+from fairlane.store.contract.values import Duplicates, Gone, OperationsAhead, Stored
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import (

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.delivery import Delivery
-from fairlane.engine.transact import AckStep
+from fairlane.broker.broker import Broker
+from fairlane.broker.delivery import Delivery
+from fairlane.broker.transact import AckStep
 from fairlane.errors import AlreadyApplied, InvalidRequest, QueueFull, TransactionRefused
 from fairlane.model.group import Subscription
 from fairlane.model.message import PushItem

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlane.model.group import Seek
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 
 POLICIES = ("block", "park")

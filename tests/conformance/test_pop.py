@@ -11,7 +11,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.limits import MESSAGE_BYTES_MAX, POP_BYTES_MAX
 from fairlane.model.queue import Queue
-from fairlane.store.values import Claim, PopCall, PopResult
+from fairlane.store.contract.values import Claim, PopCall, PopResult
 from tests.conformance.harness import Harness
 
 

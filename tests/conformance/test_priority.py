@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.engine.pop import PopRequest
+from fairlane.broker.pop import PopRequest
 from fairlane.errors import InvalidRequest
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE

@@ -10,7 +10,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, MESSAGE_BYTES_MAX, SEGMENT_BYTES_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.segment import messages, pack
-from fairlane.store.values import Gone, Stored
+from fairlane.store.contract.values import Gone, Stored
 from tests.conformance.harness import Harness
 
 AWKWARD_PAYLOADS = [

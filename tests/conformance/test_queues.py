@@ -11,7 +11,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions, labels_of, queue_options
-from fairlane.store.values import Claim, DeadFilter, Gone, Nack, OrderedAck, PopCall
+from fairlane.store.contract.values import Claim, DeadFilter, Gone, Nack, OrderedAck, PopCall
 from tests.conformance.harness import Harness
 
 AWKWARD_NAMES = [
@@ -298,7 +298,7 @@ async def test_a_request_that_names_too_much_that_is_new_is_refused_alone(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("catalogue", "push", "priority"):
-        monkeypatch.setattr(f"fairlane.engine.{module}.NEW_NAMES_MAX", 20)
+        monkeypatch.setattr(f"fairlane.broker.{module}.NEW_NAMES_MAX", 20)
     broker, base = harness.broker, harness.name("new")
 
     def items(*numbers: int, priority: int | None = None) -> list[PushItem]:

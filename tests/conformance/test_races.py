@@ -13,7 +13,7 @@ import pytest
 from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.segment import ids_of
-from fairlane.store.values import DeadFilter, Duplicates, Full, Stored
+from fairlane.store.contract.values import DeadFilter, Duplicates, Full, Stored
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, Taken
 

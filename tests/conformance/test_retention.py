@@ -10,7 +10,7 @@ from fairlane.errors import LeaseLost
 from fairlane.model.group import Seek
 from fairlane.model.queue import PartitionState, Queue
 from fairlane.model.retention import RETENTION, Expired
-from fairlane.store.values import DeadFilter, Gone, OrderedAck
+from fairlane.store.contract.values import DeadFilter, Gone, OrderedAck
 from tests.conformance.harness import Harness
 
 DAY = 86_400

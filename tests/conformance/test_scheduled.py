@@ -12,8 +12,8 @@ import pytest
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
-from fairlane.store.base import Store
-from fairlane.store.values import NOT_DUE, Added, Appended, DeadFilter, Duplicates, Gone, ScheduledSlice
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import NOT_DUE, Added, Appended, DeadFilter, Duplicates, Gone, ScheduledSlice
 from tests.conformance.harness import Harness
 from tests.lost_answers import APPLIED, fails
 

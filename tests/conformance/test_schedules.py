@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.schedule import Advance, Schedule, ScheduleOptions

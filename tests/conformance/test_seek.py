@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.model.group import Seek
 from fairlane.model.ids import PartitionId
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.engine import sources
+from fairlane.broker import sources
+from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict, InvalidRequest, LeaseLost, NotFound, QueueFull
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.source import Commit, Committed, Record, Source

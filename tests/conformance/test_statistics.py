@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.stats import GroupStats, QueueStats
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 
 

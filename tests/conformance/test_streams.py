@@ -11,7 +11,7 @@ from fairlane.errors import NotFound, TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StreamQuery
-from fairlane.store.values import DeadFilter, Nack, Stored
+from fairlane.store.contract.values import DeadFilter, Nack, Stored
 from tests.conformance.harness import Harness
 
 ANY = StateFilter()

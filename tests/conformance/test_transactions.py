@@ -9,8 +9,8 @@ import pytest
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.acks import only_repeats
-from fairlane.store.values import (
+from fairlane.store.contract.acks import only_repeats
+from fairlane.store.contract.values import (
     Dead,
     DeadFilter,
     Duplicates,

@@ -10,7 +10,7 @@ import pytest
 from fairlane.errors import Conflict, InvalidRequest
 from fairlane.model.group import Group, Seek
 from fairlane.model.queue import Queue, queue_options
-from fairlane.store.values import AckResult, Dead, DeadFilter, Full, Nack, Stored, UnorderedAck
+from fairlane.store.contract.values import AckResult, Dead, DeadFilter, Full, Nack, Stored, UnorderedAck
 from tests.conformance.harness import Harness, Taken
 
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fairlane.engine import reseed
+from fairlane.broker import reseed
 from fairlane.model.group import Seek
 from fairlane.model.queue import Partition
-from fairlane.store.values import OrderedAck, Stored
+from fairlane.store.contract.values import OrderedAck, Stored
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, Taken
 

@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.engine.admission import Limit
-from fairlane.store.operations import BacklogClaim
+from fairlane.broker.admission import Limit
+from fairlane.broker.broker import Broker
+from fairlane.store.contract.operations import BacklogClaim
 from tests.conformance.backends import until
 from tests.e2e.conftest import StartBroker, connected
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
-from fairlane.broker import Broker
-from fairlane.engine.flags import PUSH_MAINTENANCE
-from fairlane.engine.journal_codec import push_backlog, push_entry
+from fairlane.broker.broker import Broker
+from fairlane.broker.flags import PUSH_MAINTENANCE
+from fairlane.broker.journal_codec import push_backlog, push_entry
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.store.sqlite.journal import SqliteJournal

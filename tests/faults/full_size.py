@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from tests.broker_process import broker_process
 from tests.conftest import FreshDatabase
 from tests.faults.closed_loop import ClosedLoop

@@ -13,7 +13,7 @@ import msgspec
 import fairlane.store.postgres.store
 import fairlane.store.sealed.install
 import fairlane.store.sqlite.journal  # noqa: F401
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError, OutcomeUnknown
 
 QUEUE = "orders"

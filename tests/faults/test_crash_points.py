@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.engine.flags import PUSH_MAINTENANCE
+from fairlane.broker.broker import Broker
+from fairlane.broker.flags import PUSH_MAINTENANCE
 from tests.conftest import FreshDatabase
 from tests.faults.doomed import COUNT, POINTS
 from tests.faults.producers import drained, stored

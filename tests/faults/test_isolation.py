@@ -20,8 +20,8 @@ from msgspec import Raw
 import fairlane.store.postgres.store
 import fairlane.store.sealed.install
 import fairlane.store.sqlite.journal  # noqa: F401
-from fairlane.broker import Broker
-from fairlane.engine.flags import PUSH_MAINTENANCE
+from fairlane.broker.broker import Broker
+from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.errors import BrokerFailed, LaneLocked
 from fairlane.model.schedule import ScheduleOptions
 from tests.broker_process import broker_process

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from fairlane import App
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest, JournalFull, LaneWaiting, OutcomeUnknown, PayloadInvalid, StoreUnavailable
 from fairlane.hooks.hook import Received
 from fairlane.model.message import PushItem

@@ -15,8 +15,8 @@ import pytest
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store
 import fairlane.store.sealed.install  # noqa: F401
-from fairlane.broker import Broker
-from fairlane.engine.admission import LIMITS
+from fairlane.broker.admission import LIMITS
+from fairlane.broker.broker import Broker
 from fairlane.errors import LaneLocked, Overloaded
 from fairlane.model.message import PushItem
 from tests.broker_process import broker_process

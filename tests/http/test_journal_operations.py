@@ -11,11 +11,11 @@ from uuid import UUID
 import pytest
 
 from fairlane import Client
+from fairlane.broker.draft import PushRequest
 from fairlane.client import QueuedPush
-from fairlane.engine.draft import PushRequest
 from fairlane.model.ids import uuid7_ms
 from fairlane.model.message import PushItem
-from fairlane.opening import open_journal
+from fairlane.store.opening import open_journal
 from tests.conformance.backends import Backend, until
 from tests.http.test_operations import make_busy, make_calm
 from tests.http.wire import Wire, serving

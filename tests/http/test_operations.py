@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from fairlane import Client
-from fairlane.engine.admission import Limit
+from fairlane.broker.admission import Limit
 from tests.conformance.backends import until
 from tests.http.wire import Wire
 from tests.metrics import sample, samples

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.runtime.clock import wall_clock
 from tests.clock import ManualClock
 from tests.conformance.backends import Backend, until
@@ -42,7 +42,7 @@ async def test_rules_are_configured_run_and_told_of(backend: Backend) -> None:
 
 
 async def test_a_run_says_when_another_broker_is_at_it(wire: Wire) -> None:
-    from fairlane.engine import retention
+    from fairlane.broker import retention
     from fairlane.model.retention import RETENTION
 
     leadership = wire.app.engine.store.leadership

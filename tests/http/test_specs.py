@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from fairlane.engine import specs
+from fairlane.broker import specs
 from tests.http.wire import Wire
 from tests.spec.samples import compiled
 

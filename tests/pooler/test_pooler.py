@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from tests.conftest import FreshDatabase
 from tests.pooler.pgbouncer import PORT, pgbouncer, pooled
 from tests.postgres import PostgresServer

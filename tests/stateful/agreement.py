@@ -10,7 +10,7 @@ from hypothesis.stateful import invariant
 
 from fairlane.model.group import LaneState
 from fairlane.model.outcome import DeadLetter
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.stateful.model import NEVER, Lane, Queue
 from tests.stateful.transactions import Transactions
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from fairlane.broker import Broker
-from fairlane.opening import open_store
+from fairlane.broker.broker import Broker
+from fairlane.store.opening import open_store
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.sqlite.store import SqliteStore

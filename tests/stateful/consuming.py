@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, cast
 
-from fairlane.delivery import Batch as Handed
-from fairlane.delivery import Delivery
+from fairlane.broker.delivery import Batch as Handed
+from fairlane.broker.delivery import Delivery
 from fairlane.errors import OutcomeUnknown
 from fairlane.model.group import Subscription
 from fairlane.model.names import QUEUE_MODE

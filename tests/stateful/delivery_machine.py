@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from fairlane.delivery import Batch, Delivery
+from fairlane.broker.delivery import Batch, Delivery
 from fairlane.model.group import Seek, Subscription
 from tests.stateful.backends import Backend
 from tests.stateful.delivery_model import SECOND, Message, Queue, Waiting

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.errors import QueueFull
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome

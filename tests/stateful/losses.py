@@ -12,7 +12,7 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
-from fairlane.engine import push, scheduled, transact
+from fairlane.broker import push, scheduled, transact
 from fairlane.errors import OutcomeUnknown
 from tests.stateful.backends import Backend
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, rule
 from fairlane.model.group import Seek
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckStatus
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 from tests.stateful.agreement import Agreement
 from tests.stateful.driver import Choice
 from tests.stateful.model import NEVER, SECOND

@@ -8,12 +8,12 @@ from typing import cast
 
 import msgspec
 
-from fairlane.engine.transact import Outcome
+from fairlane.broker.transact import Outcome
 from fairlane.errors import InvalidRequest, OutcomeUnknown, QueueFull, TransactionRefused
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckOutcome, AckStatus, PushOutcome
 from fairlane.model.segment import ids_of
-from fairlane.store.values import DeadFilter, Stored
+from fairlane.store.contract.values import DeadFilter, Stored
 from tests.stateful.consuming import Batch, Consuming, answer_of
 from tests.stateful.driver import answer_to, model_item
 from tests.stateful.losses import Lost

@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.engine.admission import CALLERS, LIMITS, PATIENT, Admission, Kind, Limit
-from fairlane.engine.draft import Draft, Flush, MetOperations, PushRequest
+from fairlane.broker.admission import CALLERS, LIMITS, PATIENT, Admission, Kind, Limit
+from fairlane.broker.broker import Broker
+from fairlane.broker.draft import Draft, Flush, MetOperations, PushRequest
 from fairlane.errors import Overloaded
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import QueueOptions
 from fairlane.runtime.rate import RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
-from fairlane.store.operations import EnqueueResult, NewOperation
+from fairlane.store.contract.operations import EnqueueResult, NewOperation
+from fairlane.store.contract.values import PushResult, Slice
 from fairlane.store.sqlite.store import SqliteStore
-from fairlane.store.values import PushResult, Slice
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from fairlane.engine.answer_room import AnswerRoom
+from fairlane.broker.answer_room import AnswerRoom
 from fairlane.errors import Overloaded
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import MESSAGE_BYTES_MAX, POP_BYTES_MAX
 from fairlane.model.segment import Segment
 from fairlane.runtime.memory import Budget
-from fairlane.store.values import Claim, Lane
+from fairlane.store.contract.values import Claim, Lane
 
 QUEUE = 1
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.engine import census
-from fairlane.engine.census import Census
+from fairlane.broker import census
+from fairlane.broker.census import Census
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite.store import SqliteStore
 

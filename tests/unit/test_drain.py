@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.engine.capacity import Capacity
-from fairlane.engine.operation_drain import CLAIM_BACKLOGS_MAX, CLAIM_BYTES_MAX, CLAIM_OPERATIONS_MAX, room_beside
+from fairlane.broker.capacity import Capacity
+from fairlane.broker.operation_drain import CLAIM_BACKLOGS_MAX, CLAIM_BYTES_MAX, CLAIM_OPERATIONS_MAX, room_beside
 from fairlane.runtime.rate import MEMORY_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN, Rate
-from fairlane.store.operations import BACKLOGS_MAX
-from fairlane.store.values import Full
+from fairlane.store.contract.operations import BACKLOGS_MAX
+from fairlane.store.contract.values import Full
 
 
 class Clock:

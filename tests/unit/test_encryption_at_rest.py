@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.model.ids import uuid7
 from fairlane.model.trace import Trace
 from tests.conftest import FreshDatabase

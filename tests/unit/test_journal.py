@@ -17,7 +17,7 @@ import pytest
 from fairlane.errors import JournalFull
 from fairlane.model.ids import uuid7
 from fairlane.model.queue import Queue, QueueOptions
-from fairlane.store.journal import Backlog, Entry, NewEntry
+from fairlane.store.contract.journal import Backlog, Entry, NewEntry
 from fairlane.store.sqlite.journal import SqliteJournal
 
 A = Backlog("push", "t", "q", "a")
@@ -171,7 +171,7 @@ async def test_a_process_that_lives_adopts_what_another_left(tmp_path: Path) -> 
 
 WRITER = """
 import asyncio, sys
-from fairlane.store.journal import Backlog, NewEntry
+from fairlane.store.contract.journal import Backlog, NewEntry
 from fairlane.store.sqlite.journal import SqliteJournal
 
 async def main():

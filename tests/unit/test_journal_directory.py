@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from fairlane.engine.journal_backlogs import JournalBacklogs
+from fairlane.broker.journal_backlogs import JournalBacklogs
 from fairlane.errors import JournalFull, OutcomeUnknown
 from fairlane.model.ids import uuid7
-from fairlane.store.journal import Backlog, Entry, NewEntry
+from fairlane.store.contract.journal import Backlog, Entry, NewEntry
 from fairlane.store.sqlite.journal_directory import DirectoryJournal
 
 A = Backlog("push", "t", "q", "a")

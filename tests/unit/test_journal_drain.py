@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.engine.flags import PUSH_MAINTENANCE
-from fairlane.engine.journal_backlogs import JournalBacklogs
+from fairlane.broker.broker import Broker
+from fairlane.broker.flags import PUSH_MAINTENANCE
+from fairlane.broker.journal_backlogs import JournalBacklogs
 from fairlane.model.message import PushItem
-from fairlane.store.journal import Backlog
+from fairlane.store.contract.journal import Backlog
+from fairlane.store.contract.values import PushResult, Slice
 from fairlane.store.sqlite.journal import SqliteJournal
-from fairlane.store.values import PushResult, Slice
 from tests.faults.producers import drained
 
 MANY = 1_200

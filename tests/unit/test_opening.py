@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import Broker, InvalidRequest
-from fairlane.opening import store_url
+from fairlane.store.opening import store_url
 
 
 async def test_a_broker_opens_the_file_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from fairlane.engine.patience import Patience
-from fairlane.engine.store_watch import StoreWatch
+from fairlane.broker.patience import Patience
+from fairlane.broker.store_watch import StoreWatch
 from fairlane.errors import StoreUnavailable
-from fairlane.store.journal import Backlog
+from fairlane.store.contract.journal import Backlog
 
 PATIENCE = 1.2
 BACKLOG = Backlog("push", "t", "q", "a")

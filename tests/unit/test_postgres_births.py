@@ -10,7 +10,7 @@ import pytest
 
 import fairlane.store.postgres.store
 import fairlane.store.sealed.install  # noqa: F401
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.model.message import PushItem
 from fairlane.store.postgres.connection import Database
 from tests.conftest import FreshDatabase

@@ -8,9 +8,9 @@ from uuid import uuid4
 import asyncpg
 import msgspec
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.model.queue import QueueOptions
-from fairlane.store.operations import NewOperation
+from fairlane.store.contract.operations import NewOperation
 from fairlane.store.postgres.operations import enqueue_shard
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer

@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.store.postgres.connection import Database
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer

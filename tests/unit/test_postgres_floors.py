@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.store.postgres import pop
 from fairlane.store.postgres.connection import MINUS_INFINITY
 from tests.conftest import FreshDatabase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.store.postgres.migrate import functions
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer

@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.store.postgres.connection import Database

@@ -10,7 +10,7 @@ import asyncpg
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store
 import fairlane.store.sealed.install  # noqa: F401
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker import Broker
-from fairlane.delivery import Delivery
-from fairlane.engine.draft import PushRequest
+from fairlane.broker.broker import Broker
+from fairlane.broker.delivery import Delivery
+from fairlane.broker.draft import PushRequest
 from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT

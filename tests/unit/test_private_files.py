@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.config import Settings, encryption_key
 from fairlane.errors import InvalidRequest
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fairlane.broker.admission import LIMITS, Limit
 from fairlane.cli.banner import masked, warnings
 from fairlane.cli.broker_process import limits
 from fairlane.cli.main import app
 from fairlane.cli.serve import check
 from fairlane.config import Settings, load_settings
-from fairlane.engine.admission import LIMITS, Limit
 from fairlane.errors import InvalidRequest, Unavailable
 from fairlane.http.server import open_sockets
 from fairlane.runtime.data_directory import DataDirectory

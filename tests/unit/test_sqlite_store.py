@@ -17,11 +17,11 @@ from fairlane.model.message import PushItem
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import messages, pack
 from fairlane.runtime.clock import wall_clock
+from fairlane.store.contract.values import Slice, Stored
 from fairlane.store.sqlite.connection import check_durable
 from fairlane.store.sqlite.migrate import migrate
 from fairlane.store.sqlite.queues import PURGE_ROWS
 from fairlane.store.sqlite.store import SqliteStore
-from fairlane.store.values import Slice, Stored
 from tests.clock import ManualClock
 
 

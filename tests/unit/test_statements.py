@@ -68,7 +68,11 @@ def modules(dialect: str) -> list[Module]:
 def strings(dialect: str) -> set[str]:
     """Every string in the dialect's Python, and in what both dialects share."""
     trees = [one.tree for one in modules(dialect)]
-    trees += [ast.parse(file.read_text(encoding="utf-8")) for file in STORE.glob("*.py")]
+    trees += [
+        ast.parse(file.read_text(encoding="utf-8"))
+        for folder in (STORE, STORE / "contract")
+        for file in folder.glob("*.py")
+    ]
     nodes = (node for tree in trees for node in ast.walk(tree))
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlane.broker.admission import Kind, Limit
 from fairlane.cli.exits import FAILED, REFUSED, TRY_AGAIN
 from fairlane.cli.logs import log_as
 from fairlane.config import Settings, encryption_key, named_variables
-from fairlane.engine.admission import Kind, Limit
 from fairlane.errors import FairlaneError
 from fairlane.runtime.descriptors import raise_descriptor_limit
 from fairlane.runtime.loop import new_event_loop
@@ -62,7 +62,7 @@ def run(
 async def _serve(
     settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], None], number: int | None
 ) -> None:
-    from fairlane.broker import Broker
+    from fairlane.broker.broker import Broker
     from fairlane.cli.pollers import PollerService
     from fairlane.commands.executors import Executors
     from fairlane.commands.service import CommandService

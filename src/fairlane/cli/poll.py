@@ -13,7 +13,7 @@ from fairlane.errors import InvalidRequest
 from fairlane.runtime.durations import seconds_in
 
 if TYPE_CHECKING:
-    from fairlane.polling import Source
+    from fairlane.poller import Source
     from fairlane.spec.ir import PollerSpec
 
 
@@ -75,7 +75,7 @@ def poll(
     """Read the records of an HTTP API again and again: each that is new, changed or gone becomes a message, once."""
     from fairlane.cli.logs import log_as
     from fairlane.cli.poll_process import read
-    from fairlane.polling import Source
+    from fairlane.poller import Source
 
     log_as(log_format)
     servers = [one.strip() for one in server.split(",")]
@@ -132,7 +132,7 @@ def source_of(
     allow_private: bool = False,
 ) -> Source:
     """What a poller of a spec reads. `variables` gives what environment variables hold."""
-    from fairlane.polling import Source
+    from fairlane.poller import Source
 
     fields = msgspec.structs.asdict(declared)
     token_env, sweep_seconds = fields.pop("token_env"), fields.pop("sweep_seconds")

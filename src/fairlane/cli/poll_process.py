@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from fairlane.cli.output import echo
-from fairlane.polling import Progress, Source, poll
+from fairlane.poller import Progress, Source, poll
 
 
 def read(source: Source, servers: list[str], *, once: bool, sweep: bool) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.cli.poll import source_of
 from fairlane.client.sources import SourcePage
 from fairlane.client.views import SourceCommitted, SourceView
 from fairlane.errors import InvalidRequest
 from fairlane.model.source import Commit, Record, Source
 from fairlane.outbound.addresses import Allowed
-from fairlane.polling.poller import Poller
+from fairlane.poller.poller import Poller
 from fairlane.spec import ir
 
 LOOK_SECONDS = 0.5

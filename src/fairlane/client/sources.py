@@ -1,4 +1,4 @@
-"""Sources: how far somebody's records were read. `fairlane.polling` reads them."""
+"""Sources: how far somebody's records were read. `fairlane.poller` reads them."""
 
 from __future__ import annotations
 

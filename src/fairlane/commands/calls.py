@@ -8,9 +8,9 @@ from typing import Protocol
 
 import msgspec
 
+from fairlane.broker.delivery import Batch, Delivery
 from fairlane.commands.claim import Claim
 from fairlane.commands.verdicts import comes_again, done, failed, key_of
-from fairlane.delivery import Batch, Delivery
 from fairlane.model.outcome import AckItem
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.telemetry import CommandCounts

@@ -8,11 +8,11 @@ from time import perf_counter
 
 import msgspec
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
+from fairlane.broker.delivery import Batch, Delivery
+from fairlane.broker.transact import AckStep, Step
 from fairlane.commands.claim import Claim
 from fairlane.commands.verdicts import done, failed, key_of, postponed
-from fairlane.delivery import Batch, Delivery
-from fairlane.engine.transact import AckStep, Step
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown
 from fairlane.model.idempotency import KEY_HEADER
 from fairlane.model.ids import PartitionId

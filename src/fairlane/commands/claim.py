@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from fairlane.broker import Broker
-from fairlane.delivery import Batch, Delivery
+from fairlane.broker.broker import Broker
+from fairlane.broker.delivery import Batch, Delivery
 from fairlane.errors import FairlaneError
 from fairlane.model.outcome import AckItem
 from fairlane.runtime.backoff import backoff

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.commands.calls import Executor
 from fairlane.errors import CommandFailed, FairlaneError
 from fairlane.hooks.schemes import PRESETS

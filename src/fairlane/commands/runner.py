@@ -7,9 +7,9 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
+from fairlane.broker.delivery import Batch, Delivery
 from fairlane.commands.claim import Carrier, Claim
-from fairlane.delivery import Batch, Delivery
 from fairlane.errors import FairlaneError, ShuttingDown
 from fairlane.model.names import COMMANDS
 from fairlane.runtime.backoff import backoff

@@ -8,7 +8,7 @@ import contextlib
 import logging
 from typing import NamedTuple
 
-from fairlane.broker import Broker
+from fairlane.broker.broker import Broker
 from fairlane.commands.calls import Calls
 from fairlane.commands.chaining import Chaining
 from fairlane.commands.claim import Carrier

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from fairlane.delivery import Delivery
+from fairlane.broker.delivery import Delivery
 from fairlane.errors import CommandFailed, ExpressionTooCostly, FairlaneError
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.outcome import AckItem, AckStatus

@@ -7,9 +7,9 @@ import os
 import socket
 from importlib.metadata import version
 
-from fairlane.broker import Broker
-from fairlane.engine.browse import Browser
-from fairlane.engine.census import Census
+from fairlane.broker.broker import Broker
+from fairlane.broker.browse import Browser
+from fairlane.broker.census import Census
 from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Hosts, check_origins
 from fairlane.http.cors import Cors

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from fairlane.engine.census import serves_until
+from fairlane.broker.census import serves_until
 from fairlane.errors import FairlaneError
 from fairlane.http.families import Families
 from fairlane.http.routes.workers import ALIVE_SECONDS

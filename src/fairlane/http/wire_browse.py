@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlane.engine.browse import Detail, Seen, Status
+from fairlane.broker.browse import Detail, Seen, Status
 from fairlane.http.query import Limit
 from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.engine.failed_operations import FailedOperations
+from fairlane.broker.failed_operations import FailedOperations
 from fairlane.http.query import Limit
 from fairlane.http.wire import timestamp
 from fairlane.http.wire_queues import Wire
-from fairlane.store.journal import Entry
+from fairlane.store.contract.journal import Entry
 
 
 class FailedEntry(Wire, rename="camel", kw_only=True):

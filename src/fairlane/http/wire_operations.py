@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from fairlane.engine.admission import Admission
-from fairlane.engine.operations import Settled
+from fairlane.broker.admission import Admission
+from fairlane.broker.operations import Settled
 from fairlane.http.problems import public_text
 from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire

@@ -6,7 +6,7 @@ import msgspec
 
 from fairlane.http.query import Limit
 from fairlane.http.wire import timestamp
-from fairlane.store import values
+from fairlane.store.contract import values
 
 
 class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlane.engine.specs import Applied, SpecPlan
+from fairlane.broker.specs import Applied, SpecPlan
 from fairlane.http.query import Limit
 from fairlane.http.wire import timestamp
 from fairlane.model.spec_version import SpecVersion

@@ -10,7 +10,7 @@ from typing import Any, Self
 from fairlane.errors import ShuttingDown, StoreUnavailable
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
-from fairlane.store.base import Store
+from fairlane.store.contract.store import Store
 
 _PAUSE_SECONDS = (0.2, 2.0)
 _FLUSHES = 2

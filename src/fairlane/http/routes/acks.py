@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlane.engine.ack import AckRequest
+from fairlane.broker.ack import AckRequest
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import name_json

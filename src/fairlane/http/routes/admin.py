@@ -34,7 +34,7 @@ from fairlane.model.names import check_name
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
 from fairlane.runtime.clock import wall_clock
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 
 if TYPE_CHECKING:
     from fairlane.http.app import App

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.browse import Detail, ListPosition, MessageFilter, Page
-from fairlane.engine.draft import PushRequest
+from fairlane.broker.browse import Detail, ListPosition, MessageFilter, Page
+from fairlane.broker.draft import PushRequest
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.http.query import moment, name_or_none, read
 from fairlane.http.router import Route
@@ -29,7 +29,7 @@ from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.names import check_name, storable
 from fairlane.model.queue import Queue
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 
 if TYPE_CHECKING:
     from fairlane.http.app import App

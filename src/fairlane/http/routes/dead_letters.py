@@ -27,7 +27,7 @@ from fairlane.model.limits import MESSAGE_BYTES_MAX, POP_BYTES_MAX
 from fairlane.model.names import check_name
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
-from fairlane.store.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter
 
 if TYPE_CHECKING:
     from fairlane.http.app import App

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.engine.inbox import Taken
+from fairlane.broker.inbox import Taken
 from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Overloaded, PayloadInvalid
 from fairlane.hooks import forms
 from fairlane.hooks.hook import Hook, Received

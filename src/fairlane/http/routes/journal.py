@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.failed_operations import FailedOperations
+from fairlane.broker.failed_operations import FailedOperations
 from fairlane.errors import Conflict
 from fairlane.http.query import read
 from fairlane.http.router import Route

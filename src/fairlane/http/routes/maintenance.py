@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.flags import POP_MAINTENANCE, PUSH_MAINTENANCE
+from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE
 from fairlane.http.router import Route
 from fairlane.http.routes.status import journal_status
 from fairlane.http.server import Request, Response, error_response, json_response

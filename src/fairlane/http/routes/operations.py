@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from fairlane.engine.operations import Verb
+from fairlane.broker.operations import Verb
 from fairlane.errors import InvalidRequest
 from fairlane.http.query import name_or_none, read
 from fairlane.http.router import Route
@@ -25,7 +25,7 @@ from fairlane.http.wire_operations import (
     settled_out,
 )
 from fairlane.model.ids import parse_uuid
-from fairlane.store.operations import FIRST
+from fairlane.store.contract.operations import FIRST
 
 if TYPE_CHECKING:
     from fairlane.http.app import App

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.pauses import PauseScope
+from fairlane.broker.pauses import PauseScope
 from fairlane.errors import InvalidRequest
 from fairlane.http.query import read
 from fairlane.http.router import Route

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.engine.pop import PopRequest
-from fairlane.engine.popped import Popped
+from fairlane.broker.pop import PopRequest
+from fairlane.broker.popped import Popped
 from fairlane.errors import InvalidRequest
 from fairlane.http.query import flag, number, text
 from fairlane.http.router import Route

@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from fairlane.engine.draft import PushRequest
+from fairlane.broker.draft import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths
 from fairlane.http.problems import problem, public_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.engine.browse import MessageFilter
+from fairlane.broker.browse import MessageFilter
 from fairlane.errors import NotFound
 from fairlane.http.query import after, read
 from fairlane.http.router import Route

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.engine.transact import AckStep, Outcome, Step
+from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound, TransactionRefused
 from fairlane.http.nesting import Nested, check_depths
 from fairlane.http.router import Route

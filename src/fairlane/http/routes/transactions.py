@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlane.engine.transact import AckStep, Step
+from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
 from fairlane.http.nesting import Nested, check_depths
 from fairlane.http.router import Route

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.statements import load
-from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 T = TypeVar("T")
 Row = Any

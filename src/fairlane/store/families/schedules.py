@@ -9,8 +9,8 @@ import msgspec
 
 from fairlane.errors import Conflict
 from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
-from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 _decode = msgspec.json.Decoder(ScheduleOptions).decode
 

@@ -12,8 +12,8 @@ import msgspec
 
 from fairlane.errors import Conflict, LeaseLost
 from fairlane.model.source import Source, SourceStep
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
-from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 
 class Sources:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from fairlane.store.values import (
+from fairlane.store.contract.values import (
     AckResult,
     Nack,
     OrderedAck,

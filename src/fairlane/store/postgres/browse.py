@@ -13,13 +13,13 @@ from fairlane.errors import NotFound
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
-from fairlane.store.browse import DeadLettered
+from fairlane.store.contract.browse import DeadLettered
+from fairlane.store.contract.values import ActivePartition, Found, MessageHead, Upto
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.groups import SQL as GROUPS
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.queues import recount
 from fairlane.store.statements import load
-from fairlane.store.values import ActivePartition, Found, MessageHead, Upto
 
 SQL = load("fairlane.store.postgres", "browse.sql")
 _TRIM_SEGMENTS = 1000

@@ -17,17 +17,18 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
-from fairlane.store import base, forwarding
+from fairlane.store import forwarding
+from fairlane.store.contract import store as base
+from fairlane.store.contract.operations import EnqueueResult, NewOperation
+from fairlane.store.contract.replay import replay_operation
+from fairlane.store.contract.values import Appended, DeadFilter, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, Pending, decode_history
-from fairlane.store.operations import EnqueueResult, NewOperation
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.operations import enqueue_shard
 from fairlane.store.postgres.queues import SQL as QUEUES
-from fairlane.store.replay import replay_operation
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
-from fairlane.store.values import Appended, DeadFilter, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
 SQL = load("fairlane.store.postgres", "dead_letters.sql")
 _KEY = ("partition_id", "group_id", "position")

@@ -11,10 +11,10 @@ import asyncpg
 from fairlane.errors import NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription, stopped
 from fairlane.model.ids import PartitionId
+from fairlane.store.contract.values import Roused
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.queues import recount
 from fairlane.store.statements import load
-from fairlane.store.values import Roused
 
 SQL = load("fairlane.store.postgres", "groups.sql")
 _SEED_PARTITIONS = 5000

@@ -12,8 +12,8 @@ import asyncpg
 
 from fairlane.errors import LaneLocked
 from fairlane.model.ids import PartitionId
+from fairlane.store.contract.values import LaneAck
 from fairlane.store.postgres.connection import Database
-from fairlane.store.values import LaneAck
 
 _LOOKS = 3
 _PAUSE_SECONDS = 0.03

@@ -18,13 +18,8 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
-from fairlane.store.acks import in_force, only_repeats
-from fairlane.store.postgres import ack, push, unordered_ack
-from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.locked import Item, LockedRows, Partitioned, Result
-from fairlane.store.postgres.pop import Popper
-from fairlane.store.statements import load
-from fairlane.store.values import (
+from fairlane.store.contract.acks import in_force, only_repeats
+from fairlane.store.contract.values import (
     AckResult,
     Duplicates,
     Full,
@@ -41,6 +36,11 @@ from fairlane.store.values import (
     Stored,
     UnorderedAck,
 )
+from fairlane.store.postgres import ack, push, unordered_ack
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.locked import Item, LockedRows, Partitioned, Result
+from fairlane.store.postgres.pop import Popper
+from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "messages.sql")
 LOCK_PARTITIONS = SQL["lock_partitions"]

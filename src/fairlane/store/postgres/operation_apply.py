@@ -8,11 +8,11 @@ from typing import Any
 
 import asyncpg
 
-from fairlane.store.operations import Application, ApplyResult, Closed, Lost
+from fairlane.store.contract.operations import Application, ApplyResult, Closed, Lost
+from fairlane.store.contract.values import AckResult, Stored
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
-from fairlane.store.values import AckResult, Stored
 
 SQL = load("fairlane.store.postgres", "operations.sql")
 

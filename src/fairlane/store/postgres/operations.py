@@ -22,7 +22,7 @@ from fairlane.model.operation import (
     OperationCount,
     OperationStatus,
 )
-from fairlane.store.operations import (
+from fairlane.store.contract.operations import (
     BACKLOGS_MAX,
     FIRST,
     PAGES,
@@ -35,11 +35,11 @@ from fairlane.store.operations import (
     EnqueueResult,
     NewOperation,
 )
+from fairlane.store.contract.values import Full, Gone, Locked
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages, by_shard
 from fairlane.store.postgres.operation_apply import OperationApplier
 from fairlane.store.statements import load
-from fairlane.store.values import Full, Gone, Locked
 
 SQL = load("fairlane.store.postgres", "operations.sql")
 

@@ -11,10 +11,10 @@ import asyncpg
 from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.segment import Segment
+from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
 from fairlane.store.postgres.sent import SentArray, sent_time
 from fairlane.store.postgres.shards import shard_of
-from fairlane.store.values import Claim, Lane, PopCall, PopResult
 
 _ROUNDS_MAX = 8
 _EXPIRE_LANES = 256

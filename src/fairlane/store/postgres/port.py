@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Row, Value, statements
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
-from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 T = TypeVar("T")
 _NAME = re.compile(r"(?<![:\w]):([a-z_]+)")

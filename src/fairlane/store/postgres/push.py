@@ -9,7 +9,7 @@ import asyncpg
 
 from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.segment import checksum, encode, ids_of
-from fairlane.store.values import Duplicate, Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
+from fairlane.store.contract.values import Duplicate, Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
 _FAR = 2**62
 

@@ -15,9 +15,7 @@ from fairlane.errors import LaneLocked
 from fairlane.model.ids import PartitionId, id_facts, id_key, uuid7
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import encode, ids_of
-from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, by_shard
-from fairlane.store.scheduled import (
+from fairlane.store.contract.scheduled import (
     APPEND_BYTES_MAX,
     ROUNDS_MAX,
     Appending,
@@ -29,8 +27,7 @@ from fairlane.store.scheduled import (
     segments_of,
     twins,
 )
-from fairlane.store.statements import load
-from fairlane.store.values import (
+from fairlane.store.contract.values import (
     NO_ID_TIME,
     Added,
     Appended,
@@ -42,6 +39,9 @@ from fairlane.store.values import (
     ScheduledSlice,
     Slice,
 )
+from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, by_shard
+from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "scheduled.sql")
 _decode_options = msgspec.json.Decoder(QueueOptions).decode

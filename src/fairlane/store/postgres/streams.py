@@ -12,10 +12,10 @@ import msgspec
 from fairlane.errors import NotFound, TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateRow, StreamQuery
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.statements import load
-from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 SQL = load("fairlane.store.postgres", "streams.sql")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import asyncpg
 
+from fairlane.store.contract.values import AckResult, UnorderedAck
 from fairlane.store.postgres.ack import STATES
-from fairlane.store.values import AckResult, UnorderedAck
 
 _Item = tuple[int, str, int, int, int, str]
 

@@ -18,11 +18,9 @@ from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
 from fairlane.model.trace import Trace
-from fairlane.store import base, scheduled, streams
-from fairlane.store.families.effects import Effects
-from fairlane.store.families.traces import Traces
-from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
-from fairlane.store.values import (
+from fairlane.store.contract import scheduled, streams
+from fairlane.store.contract import store as base
+from fairlane.store.contract.values import (
     AckResult,
     Added,
     DeadFilter,
@@ -35,6 +33,9 @@ from fairlane.store.values import (
     ScheduledSlice,
     Slice,
 )
+from fairlane.store.families.effects import Effects
+from fairlane.store.families.traces import Traces
+from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
 
 
 class Locked(Segment, frozen=True):

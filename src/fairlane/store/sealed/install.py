@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.store.base import Store
+from fairlane.store.contract.store import Store
 from fairlane.store.sealed.families import (
     SealedDeadLetters,
     SealedEffects,

@@ -10,7 +10,7 @@ import msgspec
 from fairlane.errors import SealError
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
-from fairlane.store.operations import (
+from fairlane.store.contract.operations import (
     BACKLOGS_MAX,
     Application,
     ApplyResult,

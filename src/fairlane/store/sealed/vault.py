@@ -18,9 +18,9 @@ from typing import Final
 from fairlane.errors import SealError
 from fairlane.model.ids import PartitionId
 from fairlane.model.segment import SEALED, split_data
+from fairlane.store.contract.values import Slice
 from fairlane.store.families.keys import Keys, WrappedKey
 from fairlane.store.sealed.keyring import KEY_BYTES, Cipher, Keyring
-from fairlane.store.values import Slice
 
 KEY_SECONDS: Final = 86_400
 KEY_USES: Final = 2**30

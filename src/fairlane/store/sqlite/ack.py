@@ -10,6 +10,7 @@ import apsw
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
+from fairlane.store.contract.values import AckResult, LaneAck, Nack, OrderedAck, UnorderedAck
 from fairlane.store.sqlite.lanes import (
     LaneRow,
     advance,
@@ -28,7 +29,6 @@ from fairlane.store.sqlite.seeding import seed_partition
 from fairlane.store.sqlite.unordered_ack import ack_unordered
 from fairlane.store.sqlite.unordered_claims import SQL as CLAIMS
 from fairlane.store.sqlite.unordered_claims import Span
-from fairlane.store.values import AckResult, LaneAck, Nack, OrderedAck, UnorderedAck
 
 
 def ack_all(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:

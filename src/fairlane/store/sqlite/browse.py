@@ -15,7 +15,8 @@ from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store import statements
-from fairlane.store.browse import DeadLettered
+from fairlane.store.contract.browse import DeadLettered
+from fairlane.store.contract.values import ActivePartition, Dead, Found, MessageHead, UnorderedAck, Upto
 from fairlane.store.sqlite import deleted_ids, lanes, log, unordered
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import SLACK_US
@@ -24,7 +25,6 @@ from fairlane.store.sqlite.messages import find
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, recount_depth, seed_partition
 from fairlane.store.sqlite.unordered_ack import ack_unordered
-from fairlane.store.values import ActivePartition, Dead, Found, MessageHead, UnorderedAck, Upto
 
 SQL = statements.load("fairlane.store.sqlite", "browse.sql")
 TRIM_ROWS: Final = 1_000  # deleted in one step: others wait for it some milliseconds

@@ -16,10 +16,21 @@ from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import pack, unpack
-from fairlane.store import base, forwarding, statements
+from fairlane.store import forwarding, statements
+from fairlane.store.contract import store as base
+from fairlane.store.contract.operations import Enqueued, EnqueueResult
+from fairlane.store.contract.replay import replay_operation
+from fairlane.store.contract.values import (
+    NO_ID_TIME,
+    Appended,
+    DeadFilter,
+    Full,
+    OperationsAhead,
+    PushResult,
+    Slice,
+    Stored,
+)
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, Pending, decode_history
-from fairlane.store.operations import Enqueued, EnqueueResult
-from fairlane.store.replay import replay_operation
 from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
@@ -27,7 +38,6 @@ from fairlane.store.sqlite.operations import enqueue
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import first, rows
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import NO_ID_TIME, Appended, DeadFilter, Full, OperationsAhead, PushResult, Slice, Stored
 
 _ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
 _SQL = statements.load("fairlane.store.sqlite", "dead_letters.sql")

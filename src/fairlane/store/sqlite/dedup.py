@@ -14,10 +14,10 @@ import apsw
 import msgspec
 
 from fairlane.model.segment import ids_of
+from fairlane.store.contract.values import NO_ID_TIME, Duplicate, Slice
 from fairlane.store.sqlite import deleted_ids, log
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import rows
-from fairlane.store.values import NO_ID_TIME, Duplicate, Slice
 
 FRESH_US: Final = 60_000_000
 SLACK_US: Final = 1_000_000

@@ -12,12 +12,12 @@ from fairlane.errors import NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription, stopped
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
+from fairlane.store.contract.values import Roused
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, SQL, group_of, recount_depth, seed_partition, seed_step, weigh
 from fairlane.store.sqlite.unordered_claims import SQL as CLAIMS
-from fairlane.store.values import Roused
 
 
 class Groups:

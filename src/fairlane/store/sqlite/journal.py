@@ -19,7 +19,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.clock import SteadyClock
 from fairlane.runtime.lock_file import LockFile
-from fairlane.store.journal import ROW_BYTES, Backlog, Backlogs, Entry, JournalState, NewEntry
+from fairlane.store.contract.journal import ROW_BYTES, Backlog, Backlogs, Entry, JournalState, NewEntry
 from fairlane.store.sqlite.checkpoints import Checkpointer
 from fairlane.store.sqlite.connection import CHECKPOINT_PAGES, is_safe
 from fairlane.store.sqlite.faults import translate

@@ -19,7 +19,7 @@ from fairlane.errors import SealError, ShuttingDown, StoreUnavailable
 from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.lock_file import LockFile
-from fairlane.store.journal import Backlog, Backlogs, Entry, JournalState, NewEntry
+from fairlane.store.contract.journal import Backlog, Backlogs, Entry, JournalState, NewEntry
 from fairlane.store.sealed.keyring import Keyring
 from fairlane.store.sqlite.journal import SqliteJournal
 from fairlane.store.sqlite.journal_link import connect

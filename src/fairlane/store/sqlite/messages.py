@@ -10,16 +10,8 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, ids_of
-from fairlane.store.acks import in_force, only_repeats
-from fairlane.store.sqlite import log, unordered
-from fairlane.store.sqlite.ack import ack_all
-from fairlane.store.sqlite.database import Database
-from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
-from fairlane.store.sqlite.log import SQL
-from fairlane.store.sqlite.pop import expire, pop
-from fairlane.store.sqlite.push import push
-from fairlane.store.sqlite.rows import rows, value
-from fairlane.store.values import (
+from fairlane.store.contract.acks import in_force, only_repeats
+from fairlane.store.contract.values import (
     AckResult,
     LaneAck,
     Leased,
@@ -30,6 +22,14 @@ from fairlane.store.values import (
     Slice,
     Stored,
 )
+from fairlane.store.sqlite import log, unordered
+from fairlane.store.sqlite.ack import ack_all
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
+from fairlane.store.sqlite.log import SQL
+from fairlane.store.sqlite.pop import expire, pop
+from fairlane.store.sqlite.push import push
+from fairlane.store.sqlite.rows import rows, value
 
 
 class Messages:

@@ -11,6 +11,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
+from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
 from fairlane.store.sqlite import log, timing, unordered_pop
 from fairlane.store.sqlite.lanes import (
     LEASE_EXPIRED,
@@ -28,7 +29,6 @@ from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import SQL as GROUPS
 from fairlane.store.sqlite.seeding import seed_partition
-from fairlane.store.values import Claim, Lane, PopCall, PopResult
 
 LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its first: look at a few before more
 

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import apsw
 
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Row, Value, statements
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
-from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 T = TypeVar("T")
 SQL = statements("sqlite")

@@ -11,12 +11,12 @@ import msgspec
 
 from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.segment import checksum, encode, ids_of, may_be_traced, traces_of
+from fairlane.store.contract.values import Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL, pack_keys
 from fairlane.store.sqlite.rows import first, value, write_rows
 from fairlane.store.sqlite.seeding import seed_partition
-from fairlane.store.values import Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
 
 class _Queue(msgspec.Struct):

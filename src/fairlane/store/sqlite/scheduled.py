@@ -14,7 +14,7 @@ from fairlane.model.ids import PartitionId, id_facts, id_key
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import ids_of
 from fairlane.store import statements
-from fairlane.store.scheduled import (
+from fairlane.store.contract.scheduled import (
     APPEND_BYTES_MAX,
     ROUNDS_MAX,
     Appending,
@@ -26,14 +26,7 @@ from fairlane.store.scheduled import (
     segments_of,
     twins,
 )
-from fairlane.store.sqlite.database import Database
-from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
-from fairlane.store.sqlite.lanes import parse_options
-from fairlane.store.sqlite.log import SQL as LOG
-from fairlane.store.sqlite.push import push
-from fairlane.store.sqlite.queues import born
-from fairlane.store.sqlite.rows import first, rows, value
-from fairlane.store.values import (
+from fairlane.store.contract.values import (
     NO_ID_TIME,
     NOT_DUE,
     Added,
@@ -45,6 +38,13 @@ from fairlane.store.values import (
     ScheduledSlice,
     Slice,
 )
+from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
+from fairlane.store.sqlite.lanes import parse_options
+from fairlane.store.sqlite.log import SQL as LOG
+from fairlane.store.sqlite.push import push
+from fairlane.store.sqlite.queues import born
+from fairlane.store.sqlite.rows import first, rows, value
 
 FULL_PAUSE_US = 1_000_000  # a full queue's messages are tried again after this
 SQL = statements.load("fairlane.store.sqlite", "scheduled.sql")

@@ -13,11 +13,11 @@ from fairlane.errors import NotFound, TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.store import statements
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
 from fairlane.store.sqlite.rows import first, value
 from fairlane.store.sqlite.seeding import QUEUES
-from fairlane.store.values import AckResult, LaneAck, PushResult, Slice
 
 SQL = statements.load("fairlane.store.sqlite", "streams.sql")
 

@@ -12,11 +12,11 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.queue import QueueOptions
+from fairlane.store.contract.values import Leased, Renewal
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LEASE_EXPIRED, LaneRow, parse_options
 from fairlane.store.sqlite.log import SQL as LANES
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.unordered_claims import SQL, claim, put_back, unclaim
-from fairlane.store.values import Leased, Renewal
 
 
 class UnorderedLane(LaneRow):

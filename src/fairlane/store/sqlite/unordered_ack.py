@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import apsw
 
 from fairlane.model.queue import QueueOptions
+from fairlane.store.contract.values import AckResult, Dead, Nack, UnorderedAck
 from fairlane.store.sqlite import lanes
 from fairlane.store.sqlite.log import SQL as LOG
 from fairlane.store.sqlite.unordered import UnorderedLane, load, save
 from fairlane.store.sqlite.unordered_claims import Claims, Span
-from fairlane.store.values import AckResult, Dead, Nack, UnorderedAck
 
 
 def ack_unordered(db: apsw.Connection, now: int, acks: Sequence[UnorderedAck]) -> list[AckResult]:

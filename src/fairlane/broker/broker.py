@@ -1,0 +1,292 @@
+"""The broker as a library: a broker in your process, on a file or a PostgreSQL URL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import msgspec
+
+from fairlane import server_extra as _extra  # noqa: F401
+from fairlane.broker.ack import AckRequest
+from fairlane.broker.administration import Administration
+from fairlane.broker.admission import PATIENT, Kind, Limit
+from fairlane.broker.delivery import Batch, Delivery, alike
+from fairlane.broker.draft import PushRequest
+from fairlane.broker.engine import Engine
+from fairlane.broker.operation_drain import FAILED_SECONDS
+from fairlane.broker.patience import PATIENCE_SECONDS
+from fairlane.broker.pop import PopRequest
+from fairlane.broker.transact import AckStep, Outcome, Step
+from fairlane.broker.transaction import Transaction, ack_item, item_of
+from fairlane.config import SECRET_NAMES, named_variables
+from fairlane.errors import InvalidRequest
+from fairlane.model.group import Subscription
+from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
+from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
+from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, Verdict, check_acks
+from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
+from fairlane.runtime.clock import Clock
+from fairlane.store.contract.journal import Journal
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import ScheduledMessage
+from fairlane.store.opening import open_journal, open_or_wait, store_url
+
+JOURNAL_BYTES_MAX = 1024**3
+_ALL = Subscription()
+
+
+class Broker(Administration):
+    """The verbs of the queue. One event loop; any number of tasks."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        polls_max: int = POLLS_MAX,
+        journal: Journal | None = None,
+        limits: Mapping[Kind, Limit] = PATIENT,
+        patience_seconds: float = PATIENCE_SECONDS,
+        allowed: Allowed = NOTHING_INSIDE,
+        secret_names: str = SECRET_NAMES,
+    ) -> None:
+        """With a `journal`, await `engine.start()` before the first call."""
+        self.store = store
+        self.journal = journal
+        self.engine = Engine(
+            store,
+            polls_max=polls_max,
+            journal=journal,
+            tenant=tenant,
+            limits=limits,
+            patience_seconds=patience_seconds,
+            secrets=partial(named_variables, allowed=secret_names),
+            allowed=allowed,
+        )
+        self.tenant = tenant
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        url: str | PathLike[str],
+        *,
+        clock: Clock | None = None,
+        polls_max: int = POLLS_MAX,
+        retention_interval: float = 10.0,
+        failed_operations_seconds: int = FAILED_SECONDS,
+        journal: str | None = None,
+        journal_bytes_max: int = JOURNAL_BYTES_MAX,
+        limits: Mapping[Kind, Limit] = PATIENT,
+        patience_seconds: float = PATIENCE_SECONDS,
+        outbound_allow: str = "",
+        secret_names: str = SECRET_NAMES,
+        **options: Any,
+    ) -> AsyncIterator[Broker]:
+        """A broker on a file like `queue.db`, `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which
+        up to `polls_max` pops may wait at once. Closing it answers everybody first. Every `retention_interval` seconds
+        it deletes what the rules of queues cover; 0 leaves that to others. Operations that failed are kept for
+        `failed_operations_seconds`, with 0 for ever.
+
+        `journal` is a directory: pushes and acks that the store cannot take wait there as operations, and a
+        broker on PostgreSQL starts without its database. A flush has `patience_seconds`, then its lanes go there;
+        `limits` say when a busy one makes pushes and acks operations, or refuses them; without any it takes its time,
+        for who calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that
+        commands of a spec may call, `secret_names` environment variables that it may name for secrets, both separated
+        by commas."""
+        url = store_url(url)
+        allowed = Allowed.parse(outbound_allow.split(","))
+        key = options.get("encryption_key", "")
+        opened = await open_journal(journal, journal_bytes_max, url, key) if journal is not None else None
+        try:
+            store = await open_or_wait(url, clock, options, opened)
+        except BaseException:
+            if opened is not None:
+                await opened.close()
+            raise
+        broker = cls(
+            store,
+            polls_max=polls_max,
+            journal=opened,
+            limits=limits,
+            patience_seconds=patience_seconds,
+            allowed=allowed,
+            secret_names=secret_names,
+        )
+        broker.engine.operation_drain.failed_seconds = failed_operations_seconds
+        broker.engine.retention.start(retention_interval)
+        try:
+            await broker.engine.start()
+            yield broker
+        finally:
+            await broker.close()
+
+    async def close(self) -> None:
+        await self.engine.stop()
+        await self.store.close()
+        if self.journal is not None:
+            await self.journal.close()
+
+    async def push(
+        self,
+        queue: str,
+        data: Any,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        type: str | None = None,
+        headers: dict[str, str] | None = None,
+        deliver_at: int | None = None,
+        delay_ms: int | None = None,
+        priority: int | None = None,
+    ) -> PushOutcome:
+        """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`.
+        With a time to come, or a delay, it is `scheduled`: kept aside until then. `priority` is 0 to 9."""
+        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+        item.deliver_at, item.delay_ms, item.priority = deliver_at, delay_ms, priority
+        special = check_items([item])
+        [outcome] = await self.engine.push(PushRequest(self.tenant, [item], special))
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome
+
+    async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
+        """Store many; one outcome per item. The items of one partition are stored together or refused together."""
+        special = check_items(items)
+        check_payloads(items)
+        return await self.engine.push(PushRequest(self.tenant, items, special))
+
+    async def scheduled(self, queue: str, *, limit: int = 100) -> list[ScheduledMessage]:
+        """Messages that wait for their time, next due first."""
+        check_count("limit", limit, least=1, most=COUNT_MAX)
+        return await self.engine.scheduled.list(self.tenant, queue, limit=limit)
+
+    async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
+        """Forget a scheduled message; False if it does not wait (any more)."""
+        return await self.engine.scheduled.cancel(self.tenant, queue, partition, transaction_id)
+
+    async def reschedule(
+        self,
+        queue: str,
+        transaction_id: str,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        deliver_at: int | None = None,
+        delay_ms: int | None = None,
+    ) -> int | None:
+        """Let a scheduled message be due at another time; that time, None if it does not wait (any more)."""
+        when = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
+        return await self.engine.scheduled.reschedule(self.tenant, queue, partition, transaction_id, when)
+
+    async def pop(
+        self,
+        queue: str,
+        *,
+        group: str = QUEUE_MODE,
+        batch: int = 1,
+        partitions: int = 1,
+        partition: str | None = None,
+        wait: float = 0.0,
+        auto_ack: bool = False,
+        lease_seconds: int | None = None,
+        subscription: Subscription = _ALL,
+    ) -> Batch:
+        """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first."""
+        request = PopRequest(
+            tenant=self.tenant,
+            queue=queue,
+            group=group,
+            batch=batch,
+            partitions=partitions,
+            partition=partition,
+            auto_ack=auto_ack,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait,
+            subscription=subscription,
+        )
+        return Batch(await self.engine.pop(request.check()))
+
+    async def ack(
+        self,
+        deliveries: Delivery | Sequence[Delivery],
+        status: AckStatus = "completed",
+        *,
+        error: str | None = None,
+        delay_ms: int | None = None,
+        result: Any = msgspec.UNSET,
+    ) -> Sequence[AckOutcome]:
+        """Say the same of some messages of one group; one outcome each."""
+        some = _deliveries(deliveries)
+        groups = {lane.group for lane, _ in some.lanes} if isinstance(some, Batch) else {one.lane.group for one in some}
+        if len(groups) > 1:
+            raise InvalidRequest("one ack is about messages of one group")
+        items: Sequence[AckItem]
+        if result is msgspec.UNSET:
+            items = alike(some, Verdict(status, error, delay_ms).checked())
+        else:
+            items = [ack_item(delivery, status, error, delay_ms, result) for delivery in some]
+            check_acks(items)
+        return await self.engine.ack(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
+
+    async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> Sequence[AckOutcome]:
+        """Say different things of messages; one outcome each."""
+        check_name("group", group)
+        check_acks(items)
+        return await self.engine.ack(AckRequest(self.tenant, group, items))
+
+    async def nack(
+        self, deliveries: Delivery | Sequence[Delivery], *, error: str | None = None, delay_ms: int | None = None
+    ) -> Sequence[AckOutcome]:
+        return await self.ack(deliveries, "failed", error=error, delay_ms=delay_ms)
+
+    async def renew(self, lease: str | Batch, seconds: int | None = None) -> RenewOutcome:
+        """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was
+        given it, and otherwise for a minute, unless they are given."""
+        if seconds is None:
+            seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
+        check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
+        return await self.engine.renew(_lease(lease), seconds=seconds)
+
+    async def release(self, lease: str | Batch) -> int:
+        return await self.engine.release(_lease(lease))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Collect acks and pushes, and commit them all, or none, at the end of the block."""
+        transaction = Transaction()
+        yield transaction
+        if transaction.steps:
+            transaction.outcomes = await self.transact(transaction.steps)
+
+    async def transact(self, steps: Sequence[Step]) -> list[Outcome]:
+        if not isinstance(steps, Sequence):
+            raise InvalidRequest("a transaction takes a list of pushes and acks")
+        check_items([step for step in steps if isinstance(step, PushItem)])
+        for step in steps:
+            if isinstance(step, PushItem):
+                check_payload(step.payload)
+            elif isinstance(step, AckStep):
+                check_name("group", step.group)
+                check_acks([step.item])
+            else:
+                raise InvalidRequest(f"a transaction takes pushes and acks, not {type(step).__name__}")
+        return await self.engine.transact(self.tenant, steps)
+
+
+def _deliveries(given: Delivery | Sequence[Delivery]) -> Sequence[Delivery]:
+    if isinstance(given, Batch):
+        return given
+    some = [given] if isinstance(given, Delivery) else list(given or ())
+    if given is None or set(map(type, some)) - {Delivery}:
+        raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
+    return some
+
+
+def _lease(lease: str | Batch) -> str:
+    return lease.lease if isinstance(lease, Batch) else lease

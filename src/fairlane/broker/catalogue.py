@@ -1,0 +1,197 @@
+"""The catalogue: queues, partitions and groups as the engine remembers them. A memory, not a truth: the store says when
+it is stale."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
+
+from fairlane.errors import InvalidRequest, NotFound
+from fairlane.model.group import Group, Subscription
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import NEW_NAMES_MAX
+from fairlane.model.message import PushItem
+from fairlane.model.queue import Partition, Queue
+from fairlane.store.contract.store import Store
+
+_QUEUE_SECONDS = 5.0
+"""After this long a queue's options are read again: another broker may have changed them."""
+_ENTRIES_MAX = 200_000
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def _remember(memory: dict[Key, Value], key: Key, value: Value) -> None:
+    """Keep an entry; a full memory forgets its older half."""
+    if len(memory) >= _ENTRIES_MAX:
+        for old in list(memory)[: _ENTRIES_MAX // 2]:
+            del memory[old]
+    memory[key] = value
+
+
+class Catalogue:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queues: dict[tuple[str, str], tuple[Queue, float]] = {}
+        self._partitions: dict[tuple[int, str], Partition] = {}
+        self._by_id: dict[PartitionId, Partition] = {}
+        self._groups: dict[tuple[int, str], Group] = {}
+        self._names: dict[int, str] = {}
+        self._seen: dict[tuple[str, str], Queue] = {}
+        """As last seen, also after it was forgotten: all there is to go by while the store is away."""
+        self._queue_of: dict[int, int] = {}
+
+    async def queue(self, tenant: str, name: str, *, make: bool) -> Queue | None:
+        """The queue; if it is missing, made or None."""
+        known = self.known_queue(tenant, name)
+        if known is not None:
+            return known
+        queues = self._store.queues
+        queue = await (queues.ensure(tenant, name) if make else queues.get(tenant, name))
+        if queue is not None:
+            self.remember(queue)
+        return queue
+
+    def known_queue(self, tenant: str, name: str) -> Queue | None:
+        """The queue, if it was read a moment ago."""
+        known = self._queues.get((tenant, name))
+        return known[0] if known is not None and known[1] > time.monotonic() else None
+
+    async def learn_queues(self, tenant: str, names: Iterable[str], *, make: bool) -> None:
+        """Know all of these at once; those that are missing are made or left out."""
+        unknown = [name for name in names if self.known_queue(tenant, name) is None]
+        if unknown:
+            for queue in await self._store.queues.ensure_all(tenant, unknown, make=make):
+                self.remember(queue)
+
+    async def learn_partitions(self, wanted: Iterable[tuple[Queue, Iterable[str]]], *, make: bool) -> None:
+        """The same of partitions, by their queues."""
+        unknown: dict[int, list[str]] = {}
+        for queue, names in wanted:
+            if some := [name for name in names if (queue.id, name) not in self._partitions]:
+                unknown[queue.id] = some
+        if unknown:
+            for partition in await self._store.queues.born_all(unknown, make=make):
+                self._add(partition)
+
+    def recall(self, tenant: str, name: str) -> Queue | None:
+        """The queue as it was last seen, however long ago; nobody is asked."""
+        return self._seen.get((tenant, name))
+
+    def recollect(self, queue: Queue) -> None:
+        """Take in what is known from elsewhere, for `recall` alone."""
+        self._seen.setdefault((queue.tenant, queue.name), queue)
+
+    def known_names(self, id: PartitionId) -> tuple[str | None, str | None]:
+        """Names of a partition's queue and of the partition itself, without asking."""
+        partition = self._by_id.get(id)
+        return (self._names.get(partition.queue_id), partition.name) if partition else (None, None)
+
+    def remember(self, queue: Queue) -> None:
+        _remember(self._queues, (queue.tenant, queue.name), (queue, time.monotonic() + _QUEUE_SECONDS))
+        _remember(self._names, queue.id, queue.name)
+        _remember(self._seen, (queue.tenant, queue.name), queue)
+
+    def knows(self, tenant: str, name: str, label: str) -> bool:
+        queue = self.known_queue(tenant, name)
+        return queue is not None and (queue.id, label) in self._partitions
+
+    async def check_names(self, tenant: str, items: Sequence[PushItem]) -> None:
+        """InvalidRequest if these name more queues and partitions that are new than one request may make."""
+        if len(items) <= NEW_NAMES_MAX:
+            return
+        named: dict[str, dict[str, None]] = {}
+        for item in items:
+            if not self.knows(tenant, item.queue, item.partition):
+                named.setdefault(item.queue, {})[item.partition] = None
+        if sum(map(len, named.values())) <= NEW_NAMES_MAX:
+            return
+        await self.learn_queues(tenant, named, make=False)
+        known = [(queue, labels) for name, labels in named.items() if (queue := self.known_queue(tenant, name))]
+        await self.learn_partitions(known, make=False)
+        new = sum(not self.knows(tenant, name, label) for name, labels in named.items() for label in labels)
+        if new > NEW_NAMES_MAX:
+            raise InvalidRequest(
+                f"one request may name at most {NEW_NAMES_MAX} queues and partitions that are new, and this one names "
+                f"{new}; push to fewer of them at a time"
+            )
+
+    async def existing(self, tenant: str, name: str) -> Queue:
+        queue = await self.queue(tenant, name, make=False)
+        if queue is None:
+            raise NotFound(f"there is no queue {name!r}")
+        return queue
+
+    def known_partition(self, queue: Queue, name: str) -> Partition | None:
+        return self._partitions.get((queue.id, name))
+
+    async def partitions(self, queue: Queue, names: Collection[str]) -> dict[str, Partition]:
+        """The partitions of these names, made where they are missing."""
+        found = {name: known for name in names if (known := self._partitions.get((queue.id, name))) is not None}
+        missing = [name for name in names if name not in found]
+        if missing:
+            for partition in await self._store.queues.born(queue.id, missing):
+                self._add(partition)
+                found[partition.name] = partition
+        return found
+
+    async def partition(self, id: PartitionId) -> Partition | None:
+        known = self._by_id.get(id)
+        if known is None:
+            known = await self._store.queues.partition(id)
+            if known is not None:
+                self._add(known)
+        return known
+
+    async def names(self, id: PartitionId) -> tuple[str | None, str | None]:
+        """Names of a partition's queue and of the partition itself, as far as they are known."""
+        partition = await self.partition(id)
+        if partition is None:
+            return None, None
+        return self._names.get(partition.queue_id), partition.name
+
+    def _add(self, partition: Partition) -> None:
+        _remember(self._partitions, (partition.queue_id, partition.name), partition)
+        _remember(self._by_id, partition.id, partition)
+
+    async def group(self, queue: Queue, name: str, subscription: Subscription) -> Group:
+        """The group, begun as `subscription` says if this is its first pop; a look's becomes the consumer's that pops
+        for it."""
+        known = self._groups.get((queue.id, name))
+        if known is None or (known.subscription.look and not subscription.look):
+            known = await self._store.groups.subscribe(queue.id, name, subscription)
+            self._keep(known)
+        return known
+
+    async def group_id(self, queue_id: int, name: str) -> int | None:
+        known = self._groups.get((queue_id, name))
+        if known is None:
+            known = await self._store.groups.get(queue_id, name)
+            if known is not None:
+                self._keep(known)
+        return known.id if known else None
+
+    def _keep(self, group: Group) -> None:
+        _remember(self._groups, (group.queue_id, group.name), group)
+        _remember(self._queue_of, group.id, group.queue_id)
+
+    def queue_of(self, group_id: int) -> int | None:
+        """The queue of a group that was met before."""
+        return self._queue_of.get(group_id)
+
+    def forget(self, queue_id: int) -> None:
+        """Drop all that is known of a queue: it was deleted, changed, or the store does not know it."""
+        self._queues = {key: entry for key, entry in self._queues.items() if entry[0].id != queue_id}
+        self._groups = {key: group for key, group in self._groups.items() if key[0] != queue_id}
+        self._partitions = {key: part for key, part in self._partitions.items() if key[0] != queue_id}
+        self._by_id = {id: part for id, part in self._by_id.items() if part.queue_id != queue_id}
+
+    def forget_all(self) -> None:
+        """Drop all that may have changed since nobody looked."""
+        for memory in (self._queues, self._groups, self._partitions, self._by_id):
+            memory.clear()
+
+    def forget_group(self, queue_id: int, name: str) -> None:
+        self._groups.pop((queue_id, name), None)

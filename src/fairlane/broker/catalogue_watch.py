@@ -1,0 +1,53 @@
+"""The catalogue watch: notices that another broker changed queues, which are then forgotten, or applied a spec, which
+is then read anew.
+
+The truth is a version in the store; a hint says that it rose, and every second it is looked at anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from fairlane.broker.catalogue import Catalogue
+from fairlane.errors import FairlaneError
+from fairlane.runtime.service import Service
+from fairlane.store.contract.store import Store
+from fairlane.store.families.specs import SPECS
+
+CATALOGUE = 0
+"""The hint for it, in the place of a queue's id."""
+LOOK_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class CatalogueWatch(Service):
+    def __init__(self, store: Store, catalogue: Catalogue, reload: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("catalogue")
+        self._store = store
+        self._catalogue = catalogue
+        self._reload = reload
+        self._version: int | None = None
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            try:
+                await self.look()
+            except FairlaneError as error:
+                log.debug("cannot read the catalogue: %s", error)
+            await self._rest(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Forget what changed since the last look, all of it when that is not known."""
+        version, queue_ids = await self._store.queues.changes(self._version or 0)
+        if self._version is None or queue_ids is None:
+            self._catalogue.forget_all()
+            await self._reload()
+        else:
+            for queue_id in queue_ids:
+                if queue_id == SPECS:
+                    await self._reload()
+                else:
+                    self._catalogue.forget(queue_id)
+        self._version = version

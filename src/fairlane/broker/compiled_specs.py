@@ -1,0 +1,176 @@
+"""The compiled specs, those in force: what a broker asks when a message, a webhook or a command comes.
+
+A memory like the catalogue, and renewed with it. It is what the last look at the store found, or what an earlier
+process left in the journal, so that types and signatures are checked while the store is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlane.broker.draft import PushRequest
+from fairlane.errors import CommandFailed, ExpressionFailed, InvalidRequest, PayloadInvalid
+from fairlane.hooks.hook import Hook, Secrets, check_command_secret
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.spec_version import SpecVersion
+from fairlane.outbound.addresses import Allowed, check_url
+from fairlane.spec import ir
+from fairlane.spec.compiled_queue import CompiledQueue, decoded
+from fairlane.store.contract.store import Store
+
+Step = TypeVar("Step")
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+_decode = msgspec.json.Decoder(ir.Spec).decode
+
+
+class CompiledSpec:
+    """A compiled spec. With `strict` InvalidRequest if a secret that it names is missing or too short, or a command
+    calls where it may not; otherwise the webhook is there and cannot be used, and the calls fail."""
+
+    def __init__(self, spec: ir.Spec, secrets: Secrets, allowed: Allowed, *, strict: bool) -> None:
+        self.spec = spec
+        self.queues = {name: CompiledQueue(spec, name) for name in spec.queues}
+        self.hooks: dict[str, Hook | None] = {}
+        for name in spec.webhooks:
+            try:
+                self.hooks[name] = Hook(spec, name, secrets)
+            except InvalidRequest as error:
+                if strict:
+                    raise
+                log.error("webhook %s is not available and answers 503: %s", name, error)
+                self.hooks[name] = None
+        if strict:
+            for name, command in spec.commands.items():
+                check_command_secret(name, command, secrets)
+                _check_url(name, command, allowed)
+
+
+class CompiledSpecs:
+    """The compiled specs of a tenant. By name: `queues`, `hooks` (None: its secret is missing here), `commands` and
+    `pollers` of all its apps."""
+
+    def __init__(self, store: Store, tenant: str, secrets: Secrets, allowed: Allowed) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._secrets = secrets
+        self._allowed = allowed
+        self._compiling = asyncio.Lock()
+        self._apps: dict[str, tuple[SpecVersion, CompiledSpec]] = {}
+        self.queues: dict[str, CompiledQueue] = {}
+        self.hooks: dict[str, Hook | None] = {}
+        self.commands: dict[str, ir.CommandSpec] = {}
+        self.pollers: dict[str, ir.PollerSpec] = {}
+        self._doors: dict[str, CompiledQueue] = {}
+        """Of the queues whose messages are looked at when they are pushed."""
+        self.loaded = False
+        self.idle = False
+        """Whether it is known that no queue has a type or a key: then a push need not ask any further."""
+
+    @property
+    def versions(self) -> list[SpecVersion]:
+        return [version for version, _ in self._apps.values()]
+
+    async def compile(self, spec: ir.Spec) -> CompiledSpec:
+        """A spec that is about to be applied. InvalidRequest if a secret that it names is missing or too short, or a
+        command calls where it may not."""
+        return await self.alone(lambda spec: CompiledSpec(spec, self._secrets, self._allowed, strict=True), spec)
+
+    async def alone(self, work: Callable[[ir.Spec], Result], spec: ir.Spec) -> Result:
+        """Work that parses, beside the loop and one at a time: the parser is one for all."""
+        async with self._compiling:
+            return await asyncio.to_thread(work, spec)
+
+    async def reload(self) -> None:
+        """Look at the store. Whoever asks after a spec was applied finds it in force afterwards."""
+        async with self._compiling:
+            await self._load(await self._store.specs.in_force(self._tenant))
+
+    async def load(self, versions: Sequence[SpecVersion]) -> None:
+        """Put these in force."""
+        async with self._compiling:
+            await self._load(versions)
+
+    async def _load(self, versions: Sequence[SpecVersion]) -> None:
+        """What was compiled before is kept."""
+        apps: dict[str, tuple[SpecVersion, CompiledSpec]] = {}
+        for version in versions:
+            known = self._apps.get(version.app)
+            if known is None or known[0] != version:
+                known = await asyncio.to_thread(self._compiled, version) or known
+            if known is not None:
+                apps[version.app] = known
+        self._apps = apps
+        specs = [compiled for _, compiled in apps.values()]
+        self.queues = {name: one for compiled in specs for name, one in compiled.queues.items()}
+        self.hooks = {name: hook for compiled in specs for name, hook in compiled.hooks.items()}
+        self.commands = {name: one for compiled in specs for name, one in compiled.spec.commands.items()}
+        self.pollers = {name: one for compiled in specs for name, one in compiled.spec.pollers.items()}
+        self._doors = {name: queue for name, queue in self.queues.items() if queue.looks}
+        self.loaded = True
+        self.idle = not self._doors
+
+    def _compiled(self, version: SpecVersion) -> tuple[SpecVersion, CompiledSpec] | None:
+        try:
+            return version, CompiledSpec(_decode(version.document), self._secrets, self._allowed, strict=False)
+        except (msgspec.MsgspecError, InvalidRequest) as error:
+            log.error("cannot compile version %d of the spec of app %s: %s", version.version, version.app, error)
+            return None
+
+    def admit(self, request: PushRequest) -> PushRequest:
+        """The request with the partitions that keys name. PayloadInvalid or ExpressionFailed, and nothing is stored,
+        if a message does not fit."""
+        if request.tenant != self._tenant:
+            return request
+        if len(request.items) == 1:  # as of every webhook
+            [item] = request.items
+            compiled = self._doors.get(item.queue)
+            if compiled is None:
+                return request
+            return PushRequest(request.tenant, [_admitted(item, compiled)], request.special, request.traced)
+        request.queues = {item.queue for item in request.items}
+        if self._doors.keys().isdisjoint(request.queues):
+            return request
+        return msgspec.structs.replace(request, items=self.admit_steps(request.tenant, request.items))
+
+    def admit_steps(self, tenant: str, steps: Sequence[Step]) -> Sequence[Step]:
+        """The same of pushes among the steps of a transaction."""
+        if not self._doors or tenant != self._tenant:
+            return steps
+        admitted: list[Any] = list(steps)
+        for index, step in enumerate(steps):
+            if not isinstance(step, PushItem) or (compiled := self._doors.get(step.queue)) is None:
+                continue
+            where = f"items[{index}]: " if len(steps) > 1 else ""
+            try:
+                admitted[index] = _admitted(step, compiled)
+            except PayloadInvalid as error:
+                raise PayloadInvalid(f"{where}{error}", path=error.path) from None
+            except ExpressionFailed as error:
+                raise ExpressionFailed(f"{where}{error}") from None
+        return admitted
+
+
+def _check_url(name: str, command: ir.CommandSpec, allowed: Allowed) -> None:
+    """InvalidRequest for a URL that this broker would not call. What a name resolves to is judged at each call."""
+    if isinstance(command.run, ir.HttpRun):
+        try:
+            check_url(command.run.url, allowed)
+        except CommandFailed as error:
+            raise InvalidRequest(f"command {name!r:.80}: {error}") from None
+
+
+def _admitted(item: PushItem, compiled: CompiledQueue) -> PushItem:
+    payload = bytes(item.payload)
+    compiled.check(payload)
+    # Who names the partition of those who name none is not told from who names none.
+    if not compiled.keyed or item.partition != DEFAULT_PARTITION:
+        return item
+    return msgspec.structs.replace(item, partition=compiled.partition(decoded(payload)))

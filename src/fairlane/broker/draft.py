@@ -1,0 +1,289 @@
+"""Drafts of a flush of pushes: a slice in the making for each partition, and whose messages it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, groupby, repeat
+from uuid import UUID
+
+import msgspec
+
+from fairlane.errors import LaneLocked
+from fairlane.model.ids import id_facts, id_key, ids_facts
+from fairlane.model.message import PushItem
+from fairlane.model.outcome import PushOutcome
+from fairlane.model.segment import pack, pack_minted
+from fairlane.store.contract.values import NO_ID_TIME, Slice
+
+PartitionName = tuple[str, str, str]
+"""Tenant, queue and partition by name."""
+UNDECIDED = PushOutcome(status="refused", transaction_id="")
+
+
+class PushRequest(msgspec.Struct):
+    tenant: str
+    items: Sequence[PushItem]
+    special: bool = False
+    """Some items have a time to deliver them, a priority, or a traceId."""
+    traced: bool = False
+    """Some items have a traceId, to be found by."""
+    queues: set[str] | None = None
+    """Those that the items name, if somebody has looked."""
+    operation_id: UUID | None = None
+    """Under which it was accepted before, and waits again if it must; then all its items are of one partition."""
+    patient: bool = False
+    """What meets operations in its partition is told so (`MetOperations`), and does not become one."""
+
+
+class MetOperations(Exception):  # no error: whoever pushes waits and goes on with the rest
+    """Some items of a patient request met operations in their partition, and are not stored: those at `indexes`."""
+
+    def __init__(self, outcomes: list[PushOutcome], indexes: list[int]) -> None:
+        super().__init__("the partition has open operations")
+        self.outcomes = outcomes
+        self.indexes = indexes
+
+
+class Draft:
+    """A slice in the making and whose messages it holds: the n-th is item `owners[n]` = (request, index)."""
+
+    __slots__ = ("keys", "message_ids", "owners", "partition", "repeats", "rows", "slice")
+
+    def __init__(self, partition: PartitionName, part: Slice) -> None:
+        self.partition = partition
+        self.slice = part
+        self.owners: list[tuple[int, int]] = []
+        self.message_ids: list[str] = []
+        self.keys: dict[int, str] = {}
+        """Given ids by their keys: each id needs its own."""
+        self.repeats: dict[str, list[tuple[int, int]]] = {}
+        """Given transactionId -> further items of this flush that carry it."""
+        self.rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
+        """What `seal` makes the columns of."""
+
+    def seal(self) -> None:
+        part = self.slice
+        columns = map(list, zip(*self.rows, strict=True))
+        (
+            part.fragments,
+            part.transaction_ids,
+            part.keys,
+            part.id_times,
+            part.given,
+            self.message_ids,
+            self.owners,
+        ) = columns
+        self.rows.clear()
+
+    def by_request(self) -> list[Draft]:
+        """What each request brought, as a draft of its own, in the order they came."""
+        if len({request for request, _ in self.owners}) < 2:
+            return [self]
+        indexes: dict[int, list[int]] = {}
+        for index, (request, _) in enumerate(self.owners):
+            indexes.setdefault(request, []).append(index)
+        return [self._part(some) for some in indexes.values()]
+
+    def _part(self, indexes: list[int]) -> Draft:
+        part = self.slice
+        names = ("fragments", "transaction_ids", "keys", "id_times", "given")
+        columns = {name: [getattr(part, name)[index] for index in indexes] for name in names}
+        draft = Draft(self.partition, msgspec.structs.replace(part, **columns))
+        draft.owners = [self.owners[index] for index in indexes]
+        draft.message_ids = [self.message_ids[index] for index in indexes]
+        draft.repeats = {id: self.repeats[id] for id in columns["transaction_ids"] if id in self.repeats}
+        return draft
+
+    def everybody(self) -> Iterable[tuple[int, int]]:
+        """Owners, also of repeats."""
+        return chain(self.owners, *self.repeats.values())
+
+    def drop(self, index: int) -> tuple[int, int]:
+        """Take one message out; its owner."""
+        part = self.slice
+        for column in (part.fragments, part.transaction_ids, part.keys, part.id_times, part.given, self.message_ids):
+            del column[index]
+        return self.owners.pop(index)
+
+
+class Flush:
+    """Requests on their way into the store. `outcomes` has a list for each request, or its error.
+
+    `in_order`: a part that does not fit holds back what follows it in its partition. `dedup_least` is how many
+    seconds ids are looked back for at least, in queues that do so at all."""
+
+    def __init__(self, requests: Sequence[PushRequest], *, in_order: bool = False, dedup_least: int = 0) -> None:
+        self.requests = requests
+        self.in_order = in_order
+        self.dedup_least = dedup_least
+        self.abandoned = False
+        """Set by whoever will not wait longer: nothing more is sent."""
+        self.doubtful = False
+        """Whether the store may have applied what it was last given."""
+        self.partial: dict[int, list[PushOutcome]] = {}
+        """What was decided of a request before it failed."""
+        self.failed: list[Draft] = []
+        """What was on its way when it did."""
+        self.outcomes: list[list[PushOutcome] | Exception] = [[UNDECIDED] * len(request.items) for request in requests]
+        self.drafts: dict[PartitionName, Draft] = {}
+        self.locked: dict[PartitionName, Draft] = {}
+        """Drafts whose partitions somebody else holds."""
+        self._left_out: dict[int, list[int]] = {}
+
+    def is_patient(self, draft: Draft) -> bool:
+        """Whether all whose messages these are would rather wait than have them made operations."""
+        return all(self.requests[request].patient for request, _ in draft.owners)
+
+    def leave_out(self, draft: Draft) -> None:
+        """Leave the messages of a draft out: their partition has open operations."""
+        del self.drafts[draft.partition]
+        for request, index in draft.everybody():
+            self._left_out.setdefault(request, []).append(index)
+
+    def tell_left_out(self) -> None:
+        """Tell the requests that have messages left out, except those of which others wait for a locked partition."""
+        locked = {request for draft in self.locked.values() for request, _ in draft.everybody()}
+        for request, indexes in self._left_out.items():
+            answers = self.outcomes[request]
+            if request not in locked and type(answers) is list:
+                self.outcomes[request] = MetOperations(answers, sorted(indexes))
+
+    def fail(self, error: Exception, some: Sequence[Draft] | None = None) -> None:
+        """The requests with messages still on their way get the error, or those of some drafts."""
+        failed = list(self.drafts.values()) if some is None else some
+        for draft in failed:
+            for request, _ in draft.everybody():
+                answers = self.outcomes[request]
+                if type(answers) is list:
+                    self.partial[request] = answers
+                self.outcomes[request] = error
+            self.drafts.pop(draft.partition, None)
+        self.failed += failed
+
+    def put_off(self, draft: Draft) -> None:
+        """Its partition is locked."""
+        self.locked[draft.partition] = self.drafts.pop(draft.partition)
+
+    def fail_locked(self) -> None:
+        """Give up on what is locked. Not before all else is decided: a request may be in several drafts."""
+        if self.locked:
+            locked, self.locked = list(self.locked.values()), {}
+            _, queue, partition = locked[0].partition
+            error = f"somebody else holds partition {partition!r} of queue {queue!r} for too long; try again"
+            self.fail(LaneLocked(error), locked)
+
+    def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
+        self.put(owner, outcome)
+        for again in draft.repeats.pop(outcome.transaction_id, ()):
+            self.put(again, outcome if outcome.status in ("refused", "buffered") else _as_duplicate(outcome))
+
+    def put(self, owner: tuple[int, int], outcome: PushOutcome) -> None:
+        request, index = owner
+        answers = self.outcomes[request]
+        if type(answers) is list:
+            answers[index] = outcome
+
+
+def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
+    return msgspec.structs.replace(outcome, status="duplicate")
+
+
+def pack_items(
+    numbered: Iterable[tuple[int, PushRequest]],
+    by_queue: dict[tuple[str, str], dict[str, Draft]],
+    mint: Callable[[int], tuple[list[str], list[int], int]],
+) -> None:
+    """Put each item of a flush's requests, which come with their numbers in it, into its lane's draft. `mint` makes
+    ids, with their facts: their keys, and their time. Neighbours are packed together, for many requests are small."""
+    for (tenant, minted), some in groupby(numbered, key=_kind):
+        requests = list(some)
+        items = [item for _, request in requests for item in request.items]
+        owners = [(number, index) for number, request in requests for index in range(len(request.items))]
+        if minted:
+            _pack_minted(tenant, items, owners, by_queue, mint(len(items)))
+        else:
+            _pack_given(tenant, items, owners, by_queue, mint(len(items)))
+
+
+def _kind(numbered: tuple[int, PushRequest]) -> tuple[str, bool]:
+    """Whose the request is, and whether none of its items brings an id."""
+    _, request = numbered
+    given_ids = [item.transaction_id for item in request.items]
+    return request.tenant, given_ids.count(None) == len(given_ids)
+
+
+def _pack_minted(
+    tenant: str,
+    items: Sequence[PushItem],
+    owners: Sequence[tuple[int, int]],
+    by_queue: dict[tuple[str, str], dict[str, Draft]],
+    made: tuple[list[str], list[int], int],
+) -> None:
+    """Items without ids of their own cannot be anybody's repeats."""
+    ids, keys, made_at = made
+    rows = zip(
+        pack_minted(ids, items),
+        ids,
+        keys,
+        repeat(made_at),
+        repeat(False),
+        ids,
+        owners,
+        strict=False,  # what repeats has no end
+    )
+    queue: str | None = None
+    drafts: dict[str, Draft] = {}
+    for item, row in zip(items, rows, strict=True):
+        if item.queue is not queue:  # neighbours are mostly of one queue
+            queue = item.queue
+            drafts = by_queue[tenant, queue]
+        drafts[item.partition].rows.append(row)
+
+
+def _pack_given(
+    tenant: str,
+    items: Sequence[PushItem],
+    owners: Sequence[tuple[int, int]],
+    by_queue: dict[tuple[str, str], dict[str, Draft]],
+    made: tuple[list[str], list[int], int],
+) -> None:
+    """Items of which some bring their ids: an id may come twice in one flush."""
+    given_ids = [item.transaction_id for item in items]
+    message_ids, keys, made_at = made
+    queue: str | None = None
+    drafts: dict[str, Draft] = {}
+    for item, given_id, message_id, made_key, (key, id_time), owner in zip(
+        items, given_ids, message_ids, keys, _facts(given_ids), owners, strict=True
+    ):
+        if item.queue is not queue:  # neighbours are mostly of one queue
+            queue = item.queue
+            drafts = by_queue[tenant, queue]
+        draft = drafts[item.partition]
+        if given_id is None:
+            fragment = pack(message_id, message_id, item)
+            draft.rows.append((fragment, message_id, made_key, made_at, False, message_id, owner))
+            continue
+        same = draft.keys.get(key)
+        if same is not None:
+            if same == given_id and draft.slice.options.dedup_seconds:
+                draft.repeats.setdefault(given_id, []).append(owner)
+                continue
+            if same != given_id:
+                key = id_key(given_id, salt=1)
+        draft.keys[key] = given_id
+        fragment = pack(message_id, given_id, item)
+        id_time = NO_ID_TIME if id_time is None else id_time
+        draft.rows.append((fragment, given_id, key, id_time, True, message_id, owner))
+
+
+def _facts(given_ids: list[str | None]) -> Sequence[tuple[int, int | None]]:
+    """`id_facts` of each id, of (0, None) where none was given."""
+    if None in given_ids:
+        return [(0, None) if given is None else id_facts(given) for given in given_ids]
+    return ids_facts(given_ids)  # type: ignore[arg-type]
+
+
+def doubt(drafts: Iterable[Draft]) -> None:
+    """After an unknown outcome any of these messages may be stored, so that each must be looked up."""
+    for draft in drafts:
+        draft.slice.given = [True] * len(draft.owners)

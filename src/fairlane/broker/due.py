@@ -1,0 +1,96 @@
+"""Due work: when their time comes, scheduled messages are appended, schedules tick, and messages that nobody reads
+expire.
+
+Every broker does it, and none leads: each step is small, atomic, and skips what another broker has in hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from fairlane.broker.schedules import Schedules
+from fairlane.errors import FairlaneError, ShuttingDown
+from fairlane.runtime.service import Service
+from fairlane.store.contract.store import Store
+
+_APPEND_STEP = 1000
+"""Messages appended in one transaction: it is short, and memory does not grow with what waits."""
+_FLOOR_SECONDS = 2.0
+"""Another broker may have scheduled something and died, so that each looks this often."""
+_BUSY_SECONDS = 0.05
+_TICK_SECONDS = 0.25
+_AWAY_SECONDS = 2.0
+_EXPIRY_SECONDS = 30.0
+_EXPIRY_STEPS_MAX = 1000
+
+log = logging.getLogger(__name__)
+
+
+class DueService(Service):
+    """The service that does what is due; `announce(queue_id, count)` is called for messages that were appended."""
+
+    def __init__(self, store: Store, announce: Callable[[int, int], None]) -> None:
+        super().__init__("due")
+        self._store = store
+        self._announce = announce
+        self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
+        self.appended = self.expired = 0
+        self.schedules: Schedules | None = None
+        """Set by the engine, which makes it after this service."""
+
+    async def _run(self) -> None:
+        away = False
+        while not self._stopping:
+            try:
+                pause = min(await self.append_scheduled(), await self.tick())
+                if time.monotonic() >= self._expire_at:
+                    await self.expire()
+                away = False
+            except ShuttingDown:
+                return
+            except FairlaneError as error:
+                if not away:
+                    log.warning("cannot deliver scheduled messages, the store does not answer: %s", error)
+                away, pause = True, _AWAY_SECONDS
+            await self._rest(pause)
+
+    async def append_scheduled(self) -> float:
+        """Append all that is due; how many seconds to wait until there is more."""
+        while not self._stopping:
+            due_in = await self._store.scheduled.next_in()
+            if due_in is None:
+                return _FLOOR_SECONDS
+            if due_in > 0:
+                return min(_FLOOR_SECONDS, max(0.001, due_in / 1e6))
+            appended = await self._store.scheduled.append_due(limit=_APPEND_STEP)
+            for queue_id, count in appended.queues.items():
+                self.appended += count
+                self._announce(queue_id, count)
+            if not appended.count:
+                return _BUSY_SECONDS  # another broker is at it
+        return _FLOOR_SECONDS
+
+    async def tick(self) -> float:
+        """Push the ticks of schedules that are due; how many seconds to wait until there is another."""
+        while not self._stopping and self.schedules is not None:
+            due_in = await self.schedules.next_in()
+            if due_in is None:
+                return _FLOOR_SECONDS
+            if due_in > 0:
+                return min(_FLOOR_SECONDS, max(0.001, due_in / 1e6))
+            if not await self.schedules.push_due():
+                return _TICK_SECONDS  # another broker is at it, or the queue of a schedule takes nothing now
+        return _FLOOR_SECONDS
+
+    async def expire(self) -> None:
+        """Let messages expire in lanes that nobody reads."""
+        self._expire_at = time.monotonic() + _EXPIRY_SECONDS
+        for queue_id, group_id in await self._store.messages.expiring():
+            for _ in range(_EXPIRY_STEPS_MAX):
+                gone = await self._store.messages.expire(queue_id, group_id)
+                self.expired += gone
+                if not gone or self._stopping:
+                    break

@@ -1,0 +1,103 @@
+"""The inbox of webhooks: each becomes one message under its idempotency key, or runs its command at once.
+
+The key is the transactionId of the message, so that what tells a redelivery is stored in the same commit as the
+message itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.draft import PushRequest
+from fairlane.errors import Unavailable
+from fairlane.hooks.hook import Hook, Received
+from fairlane.model.message import PushItem
+from fairlane.model.names import COMMANDS, QUEUE_MODE
+from fairlane.model.outcome import PushOutcome
+from fairlane.store.contract.store import Store
+
+
+class Runner(Protocol):
+    """The runner of commands."""
+
+    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        """The result, as JSON; of a repeat with the same key the first one's."""
+        ...
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a webhook."""
+
+    status: Literal["queued", "buffered", "duplicate", "processed", "ran", "ignored"]
+    key: str = ""
+    message_id: str | None = None
+    result: bytes = b"null"
+
+
+class Inbox:
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        tenant: str,
+        push: Callable[[PushRequest], Awaitable[list[PushOutcome]]],
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._tenant = tenant
+        self._push = push
+        self.runner: Runner | None = None
+
+    async def take(self, hook: Hook, received: Received) -> Taken:
+        """A webhook whose signature was found good. InvalidRequest if it cannot be taken as it is, QueueFull or
+        Unavailable if not now; then nothing was stored."""
+        message = hook.message(received)
+        if not hook.is_meant(message):
+            return Taken(status="ignored")
+        key = hook.key(received, message)
+        if hook.spec.queue is None:
+            return await self._run(hook, key, message)
+        item = PushItem(queue=hook.spec.queue, payload=message, transaction_id=hook.transaction_id(key))
+        [outcome] = await self._push(PushRequest(self._tenant, [item]))
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.status == "duplicate":
+            return await self._known(hook.spec.queue, key, outcome)
+        status: Literal["queued", "buffered"] = "buffered" if outcome.status == "buffered" else "queued"
+        return Taken(status=status, key=key, message_id=outcome.message_id)
+
+    async def _run(self, hook: Hook, key: str, message: bytes) -> Taken:
+        command = hook.command(message)
+        if self.runner is None:
+            raise Unavailable("this broker runs no commands")
+        given = msgspec.json.encode(command.input)
+        result = await self.runner.run(command.name, given, idempotency_key=hook.transaction_id(key))
+        return Taken(status="ran", key=key, result=result)
+
+    async def _known(self, name: str, key: str, outcome: PushOutcome) -> Taken:
+        """A redelivery: the result if the first was processed, and otherwise that it is queued."""
+        queued = Taken(status="duplicate", key=key, message_id=outcome.message_id)
+        if outcome.partition is None or outcome.position is None:
+            return queued
+        try:
+            queue = await self._catalogue.queue(self._tenant, name, make=False)
+            group_id = await self._reader(queue.id) if queue else None
+            if group_id is None:
+                return queued
+            # Whether it is over before what it came to: in the other order an ack between the two would look like none.
+            lanes = await self._store.groups.lanes(group_id, partition=outcome.partition)
+            result = await self._store.groups.result(group_id, outcome.partition, outcome.position)
+        except Unavailable:
+            return queued
+        if result is None and not any(lane.committed > outcome.position for lane in lanes):
+            return queued
+        return msgspec.structs.replace(queued, status="processed", result=result or b"null")
+
+    async def _reader(self, queue_id: int) -> int | None:
+        """The group whose result counts: that of the commands which messages become, or else the queue's own."""
+        commands = await self._catalogue.group_id(queue_id, COMMANDS)
+        return commands if commands is not None else await self._catalogue.group_id(queue_id, QUEUE_MODE)

@@ -1,0 +1,233 @@
+"""The drain of operations: applies them in the order of their backlogs, each once, whoever accepted them.
+
+A claim is a lease on a backlog. Whoever holds it may apply the oldest operations of the backlog, and applying them ends
+the claim in the same transaction; so a worker that was thought dead applies nothing twice, and an apply whose outcome
+is not known may simply be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Sequence
+from time import monotonic
+from uuid import UUID, uuid4
+
+from fairlane.broker.operation_work import Work
+from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDown, Unavailable
+from fairlane.model.ids import uuid7
+from fairlane.runtime.rate import Rate
+from fairlane.runtime.service import Service
+from fairlane.store.contract.operations import (
+    BACKLOGS_MAX,
+    Application,
+    ApplyResult,
+    BacklogClaim,
+    ClaimedBacklog,
+    Lost,
+)
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import Full
+
+FLOOR_SECONDS = 0.1
+"""Between two looks while there are operations that are not ready, or another broker's."""
+IDLE_SECONDS = 1.0
+"""Between two looks while there are none: those of another broker are found this late."""
+DEPTH_SECONDS = 0.25
+UNKNOWN_SECONDS = 1.0
+"""What an operation is said to wait while the drain rate is not known."""
+FULL_DELAY_MS = 200
+RETRY_DELAY_MS = 200
+BROKEN_OFF_DELAY_MS = 1_000
+AWAY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
+"""Pauses while the store does not answer; the last one for as long as it takes."""
+CLEAN_SECONDS = 600.0
+COMPLETED_SECONDS = 3600
+"""How long completed operations can be looked up."""
+FAILED_SECONDS = 30 * 86_400
+"""How long failed ones stay, unless told otherwise."""
+CLEAN_STEP = 10_000
+CLAIM_BACKLOGS_MAX = 400
+CLAIM_OPERATIONS_MAX = 5_000
+CLAIM_BYTES_MAX = 32 * 1024 * 1024
+_ROUNDS_MAX = 100
+_IDS_LOGGED = 10
+
+log = logging.getLogger(__name__)
+
+
+def room_beside(backlogs: int, operations: int, size: int) -> int:
+    """How many more backlogs may be claimed beside a first claim, which found so many backlogs with so many operations
+    of so many bytes in all. A flood leaves little in each of many backlogs, and while a backlog has some all that comes
+    for it must wait too; but what is claimed stays in memory and applied in one transaction."""
+    if backlogs < BACKLOGS_MAX:  # these were all
+        return 0
+    by_count = CLAIM_OPERATIONS_MAX * backlogs // max(1, operations)
+    by_size = CLAIM_BYTES_MAX * backlogs // max(1, size)
+    return max(0, min(CLAIM_BACKLOGS_MAX, by_count, by_size) - backlogs)
+
+
+class OperationDrain(Service):
+    """The operation processor of a broker. `begin` makes the work of a claimed backlog."""
+
+    def __init__(self, store: Store, begin: Callable[[ClaimedBacklog], Work]) -> None:
+        super().__init__("operations")
+        self._store = store
+        self._begin = begin
+        self._worker = f"{socket.gethostname()}/{os.getpid()}/{uuid7()[-12:]}"
+        self.rate = Rate()
+        self._looked_at = 0.0
+        self._clean_at = monotonic() + CLEAN_SECONDS * random.random()  # noqa: S311  # not all brokers at once
+        self.failed_seconds = FAILED_SECONDS
+        self._token: UUID | None = None
+        """Of the last claims, until they are known to have ended."""
+        self.depth = 0
+        """Open operations of all brokers, as of the last look and what happened here since."""
+        self.completed = self.failed = self.postponed = 0
+
+    def enqueued(self, count: int) -> None:
+        """Operations came."""
+        self.depth += count
+        self.wake()
+
+    def estimate(self, position: int) -> float:
+        """Seconds until an operation at this place of its backlog is applied: all that wait are served in turn."""
+        seconds = self.rate.seconds_for(max(position, self.depth))
+        return UNKNOWN_SECONDS if seconds is None else round(max(0.01, seconds), 2)
+
+    async def _run(self) -> None:
+        away = 0
+        while not self._stopping:
+            try:
+                worked = await self._turn()
+                if monotonic() >= self._clean_at:
+                    await self.clean()
+                away = 0
+            except ShuttingDown:
+                return
+            except FairlaneError as error:
+                pause = AWAY_SECONDS[min(away, len(AWAY_SECONDS) - 1)]
+                if away == 0:
+                    log.warning("operations are not applied, for the store does not answer: %s", error)
+                away += 1
+                await self._rest(pause)
+                continue
+            if not worked:
+                await self._rest(FLOOR_SECONDS if self.depth else IDLE_SECONDS)
+
+    async def clean(self) -> int:
+        """Remove operations that ended an hour ago, and those that failed long ago; how many."""
+        self._clean_at = monotonic() + CLEAN_SECONDS
+        cleaned = 0
+        ages = {"older_than_seconds": COMPLETED_SECONDS, "failed_seconds": self.failed_seconds}
+        while step := await self._store.operations.clean(**ages, limit=CLEAN_STEP):
+            cleaned += step
+        return cleaned
+
+    async def _turn(self) -> bool:
+        """Claim and apply once; whether there was anything."""
+        if monotonic() >= self._looked_at + DEPTH_SECONDS or not self.depth:
+            self.depth = await self._store.operations.depth()
+            self._looked_at = monotonic()
+        if not self.depth:
+            return False
+        await self._give_back()
+        self.rate.resume(monotonic())
+        self._token = uuid4()
+        claimed = await self._claim(self._token)
+        if claimed:
+            await self._apply([self._begin(backlog) for backlog in claimed])
+        self._token = None
+        return bool(claimed)
+
+    async def _claim(self, token: UUID) -> list[ClaimedBacklog]:
+        claimed = await self._store.operations.claim(self._worker, token=token)
+        operations = [one for backlog in claimed for one in backlog.operations]
+        more = room_beside(len(claimed), len(operations), sum(len(one.payload) for one in operations))
+        if more:
+            claimed += await self._store.operations.claim(self._worker, backlogs=more, token=token)
+        return claimed
+
+    async def _give_back(self) -> None:
+        """Backlogs that were claimed when the store fell silent need not wait for the claim to run out. Those that were
+        applied after all are not claimed any more."""
+        if self._token is not None:
+            await self._store.operations.give_back(self._token)
+            self._token = None
+
+    async def _apply(self, works: Sequence[Work]) -> None:
+        pending = list(works)
+        for _ in range(_ROUNDS_MAX):
+            if not pending:
+                return
+            ready: list[tuple[Work, Application]] = []
+            for work in pending:
+                prepared = await work.prepare()
+                if isinstance(prepared, str):
+                    await self._fail(work, prepared)
+                else:
+                    ready.append((work, prepared))
+            results = await self._try([application for _, application in ready])
+            pending = []
+            for (work, application), result in zip(ready, results, strict=True):
+                if application.applied_by(result):
+                    self._applied(work, application, result)
+                elif isinstance(result, Full):
+                    await self._postpone(
+                        work, f"the queue is full: {result.depth} of {result.capacity} places are taken"
+                    )
+                elif not isinstance(result, Lost) and work.met(result):
+                    pending.append(work)
+        for work in pending:
+            await self._postpone(work, "the store kept changing under this operation")
+
+    async def _try(self, applications: list[Application]) -> list[ApplyResult]:
+        """All together; when that fails each by itself, so that one which cannot be applied fails alone."""
+        if not applications:
+            return []
+        try:
+            return await self._store.operations.apply(applications)
+        except (Unavailable, BrokerFailed) as error:
+            if len(applications) == 1 and not isinstance(error, LaneLocked | BrokerFailed):
+                raise
+        results: list[ApplyResult] = []
+        broken_off: list[BacklogClaim] = []
+        failure: FairlaneError | None = None
+        for application in applications:
+            try:
+                results += await self._store.operations.apply([application])
+            except ShuttingDown:
+                raise
+            except (Unavailable, BrokerFailed) as error:
+                failure = error
+                broken_off.append(application.claim)
+                results.append(Lost())
+        away = isinstance(failure, Unavailable) and not isinstance(failure, LaneLocked)
+        if len(broken_off) == len(applications) and failure is not None and away:
+            raise failure
+        if broken_off:
+            await self._store.operations.postpone(broken_off, delay_ms=BROKEN_OFF_DELAY_MS, error=str(failure))
+        return results
+
+    def _applied(self, work: Work, application: Application, result: ApplyResult) -> None:
+        count = len(application.sequences)
+        self.depth = max(0, self.depth - count)
+        self.completed += count
+        self.rate.did(count, monotonic())
+        work.met(result)
+
+    async def _fail(self, work: Work, error: str) -> None:
+        retries = work.backlog.operations[0].retries
+        claim = work.backlog.claim
+        failed = await self._store.operations.fail(claim, work.sequences, error, delay_ms=RETRY_DELAY_MS << retries)
+        self.failed += failed
+        if failed:
+            ids = [str(one.id) for one in work.backlog.operations if one.sequence in work.sequences]
+            shown = ", ".join(ids[:_IDS_LOGGED]) + (" and others" if len(ids) > _IDS_LOGGED else "")
+            log.error("operations of queue %r failed: %s (%s)", work.backlog.operations[0].queue, error, shown)
+
+    async def _postpone(self, work: Work, error: str) -> None:
+        claims: list[BacklogClaim] = [work.backlog.claim]
+        self.postponed += await self._store.operations.postpone(claims, delay_ms=FULL_DELAY_MS, error=error)

@@ -1,0 +1,202 @@
+"""The work of a claimed backlog: its pushes, or its acks, when their turn is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from fairlane.broker.ack import Acker, AckRequest
+from fairlane.broker.ack_plan import Plan
+from fairlane.broker.catalogue import Catalogue
+from fairlane.errors import FairlaneError
+from fairlane.model.ids import id_key
+from fairlane.model.operation import Operation, PushColumns, ack_result, read_ack, read_push
+from fairlane.model.outcome import AckItem, Outcomes
+from fairlane.model.queue import Queue
+from fairlane.model.segment import encode
+from fairlane.store.contract.operations import Application, ApplyResult, ClaimedBacklog
+from fairlane.store.contract.values import NO_ID_TIME, AckResult, Duplicate, Duplicates, Gone, Slice, Stored
+
+
+class Work(Protocol):
+    """The work of a claimed backlog. It changes as the store says what it found."""
+
+    backlog: ClaimedBacklog
+    sequences: list[int]
+
+    async def prepare(self) -> Application | str:
+        """What to apply now, or why that cannot be (any more)."""
+        ...
+
+    def met(self, result: ApplyResult) -> bool:
+        """Take in what the store said; whether to prepare and apply again."""
+        ...
+
+
+class PushWork:
+    """The pushes at the front of a backlog, stored together. A run ends before a transactionId that comes a second
+    time: whether that is a duplicate shows only when the first is stored."""
+
+    def __init__(self, backlog: ClaimedBacklog, catalogue: Catalogue, ready: Callable[[int, int], None]) -> None:
+        """`ready(queue_id, count)` is called when so many of them are stored."""
+        self.backlog = backlog
+        self._catalogue = catalogue
+        self._ready = ready
+        self._messages: list[_Message] = []
+        self._broken: str | None = None
+        self.sequences: list[int] = []
+        self._take()
+
+    def _take(self) -> None:
+        keys: dict[int, str] = {}
+        for operation in self.backlog.operations:
+            try:
+                columns = read_push(operation.payload)
+            except (FairlaneError, ValueError) as error:
+                if not self.sequences:
+                    self.sequences, self._broken = [operation.sequence], f"its payload cannot be read: {error}"
+                return
+            if self.sequences and _meets(keys, columns):
+                return
+            for index in range(len(columns.fragments)):
+                self._messages.append(_Message(operation, columns, index, keys))
+            self.sequences.append(operation.sequence)
+
+    async def prepare(self) -> Application | str:
+        if self._broken is not None:
+            return self._broken
+        first = self.backlog.operations[0]
+        queue = await self._catalogue.queue(first.tenant, first.queue, make=False)
+        if queue is None or queue.id != self.backlog.queue_id:
+            return f"queue {first.queue!r} was deleted"
+        left = [message for message in self._messages if message.duplicate_of is None]
+        taken = [one for one in self.backlog.operations if one.sequence in set(self.sequences)]
+        return Application(
+            self.backlog.claim,
+            self.sequences,
+            sum(one.messages for one in taken),
+            self._results,
+            slice=self._slice(queue, left) if left else None,
+        )
+
+    def _slice(self, queue: Queue, left: list[_Message]) -> Slice:
+        return Slice(
+            self.backlog.claim.partition,
+            queue.id,
+            queue.options,
+            [message.fragment for message in left],
+            [message.transaction_id for message in left],
+            [message.key for message in left],
+            [message.id_time for message in left],
+            [message.given for message in left],
+        )
+
+    def met(self, result: ApplyResult) -> bool:
+        if isinstance(result, Stored):
+            self._ready(self.backlog.queue_id, sum(message.duplicate_of is None for message in self._messages))
+        elif isinstance(result, Duplicates):
+            left = [message for message in self._messages if message.duplicate_of is None]
+            for found in result.found:
+                left[found.index].met(found)
+            return True
+        elif isinstance(result, Gone):
+            self._catalogue.forget(self.backlog.queue_id)
+            return True
+        return False
+
+    def _results(self, result: Stored | AckResult | None) -> list[bytes]:
+        """What became of each message, by operation."""
+        position = result.first if isinstance(result, Stored) else 0
+        items: dict[int, list[dict[str, object]]] = {sequence: [] for sequence in self.sequences}
+        for message in self._messages:
+            items[message.sequence].append(message.outcome(position))
+            position += message.duplicate_of is None
+        return [encode({"items": items[sequence]}) for sequence in self.sequences]
+
+
+class _Message:
+    __slots__ = ("duplicate_of", "fragment", "given", "id_time", "key", "message_id", "sequence", "transaction_id")
+
+    def __init__(self, operation: Operation, columns: PushColumns, index: int, keys: dict[int, str]) -> None:
+        self.sequence = operation.sequence
+        self.fragment = columns.fragments[index]
+        self.message_id = columns.message_ids[index]
+        self.transaction_id = columns.transaction_ids[index]
+        self.key = columns.keys[index]
+        id_time = columns.id_times[index]
+        self.id_time = NO_ID_TIME if id_time is None else id_time
+        self.given = columns.given[index]
+        self.duplicate_of: Duplicate | None = None
+        if keys.setdefault(self.key, self.transaction_id) != self.transaction_id:
+            self._next_key()  # another text has the same key
+
+    def _next_key(self) -> None:
+        self.key = id_key(self.transaction_id, salt=1)
+
+    def met(self, found: Duplicate) -> None:
+        if found.transaction_id == self.transaction_id:
+            self.duplicate_of = found
+        elif self.duplicate_of is None:
+            self._next_key()
+
+    def outcome(self, position: int) -> dict[str, object]:
+        stored = self.duplicate_of
+        mine = stored is None or stored.message_id == self.message_id
+        return {
+            "transaction_id": self.transaction_id,
+            "status": "queued" if mine else "duplicate",
+            "message_id": self.message_id if stored is None else stored.message_id,
+            "position": position if stored is None else stored.position,
+        }
+
+
+def _meets(keys: dict[int, str], columns: PushColumns) -> bool:
+    given = (key for key, maybe in zip(columns.keys, columns.given, strict=True) if maybe)
+    return any(key in keys for key in given)
+
+
+class AckWork:
+    """The acks of one call for one lane, under one lease. A lease that ended meanwhile is told in the result."""
+
+    def __init__(self, backlog: ClaimedBacklog, acker: Acker) -> None:
+        self.backlog = backlog
+        self.sequences = [backlog.operations[0].sequence]
+        self._acker = acker
+        self._items: list[AckItem] = []
+        self._outcomes = Outcomes([])
+        self._plan: Plan | None = None
+        self._planned = False
+
+    async def prepare(self) -> Application | str:
+        if not self._planned:
+            operation = self.backlog.operations[0]
+            try:
+                payload = read_ack(operation.payload)
+            except msgspec.DecodeError as error:
+                return f"its payload cannot be read: {error}"
+            self._items, self._outcomes = payload.items, Outcomes(payload.items)
+            request = AckRequest(operation.tenant, payload.group, payload.items)
+            plans = await self._acker.plan(request, self._outcomes, in_transaction=False)
+            self._plan = plans[0] if plans else None
+            self._planned = True
+        ack = self._plan.ack if self._plan else None
+        return Application(self.backlog.claim, self.sequences, 0, self._results, ack=ack)
+
+    def met(self, result: ApplyResult) -> bool:
+        plan = self._plan
+        if not isinstance(result, AckResult) or plan is None:
+            return False
+        self._acker.count(plan, result)
+        if result.state == "lost" or result.released:
+            self._acker.released(plan)
+        # What is left is applied next, or nothing is left and the operation only ends.
+        self._plan = self._acker.resolve(plan, result, self._items, self._outcomes)
+        return True
+
+    def _results(self, result: Stored | AckResult | None) -> list[bytes]:
+        outcomes = self._outcomes.copy()
+        if isinstance(result, AckResult) and self._plan is not None:
+            self._acker.resolve(self._plan, result, self._items, outcomes)
+        return [ack_result(outcomes)]

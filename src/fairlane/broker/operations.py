@@ -1,0 +1,173 @@
+"""Operations as people see them: looked up, listed, and those that failed retried or discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from fairlane.broker.capacity import full
+from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.journal_operations import JournalOperations
+from fairlane.broker.operation_drain import OperationDrain
+from fairlane.errors import Conflict, FairlaneError, NotFound, QueueFull, Unavailable
+from fairlane.model.operation import Operation, OperationStatus
+from fairlane.model.queue import Partition, Queue
+from fairlane.store.contract.operations import Enqueued, NewOperation
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import Full
+
+Verb = Literal["retry", "discard"]
+
+
+class Page(NamedTuple):
+    operations: list[Operation]
+    end: UUID | None
+    """Where the next page begins; None if there is none."""
+    complete: bool
+    """Whether the store answered as well."""
+
+
+class Settled(NamedTuple):
+    done: list[UUID]
+    refused: list[tuple[UUID, FairlaneError]]
+    end: UUID | None
+    """Where to go on; None if there are no more."""
+
+
+class Operations:
+    def __init__(self, store: Store, catalogue: Catalogue, drain: OperationDrain) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._drain = drain
+        self.journal: JournalOperations | None = None
+        """Where operations of this broker wait while the store cannot take them."""
+
+    async def get(self, tenant: str, id: UUID) -> Operation:
+        """In the journal first: what is not there any more is in the store."""
+        found = await self.journal.find(tenant, id) if self.journal is not None else None
+        found = found or await self._store.operations.get(tenant, id)
+        if found is None:
+            raise NotFound(
+                f"there is no operation {id} here: completed ones are removed after an hour, and one that waits in the "
+                "journal of another broker is known to that broker alone until it is applied"
+            )
+        return found
+
+    async def page(
+        self, tenant: str, *, status: OperationStatus | None, queue: str | None, after: UUID, limit: int
+    ) -> Page:
+        """Operations in the store and in this broker's journal, in the order of their ids. While the store is away
+        those in the journal."""
+        operations: list[Operation] = []
+        complete = True
+        ends: list[UUID] = []
+        try:
+            stored = await self._store.operations.page(tenant, status=status, queue=queue, after=after, limit=limit)
+            operations += stored
+            ends += [stored[-1].id] if len(stored) == limit else []
+        except Unavailable:
+            if self.journal is None:
+                raise
+            complete = False
+        if self.journal is not None and status in (None, "pending", "failed"):
+            failed = None if status is None else status == "failed"
+            found = await self.journal.page(after, failed=failed, limit=limit)
+            operations += [one for one in found if one.tenant == tenant and queue in (None, one.queue)]
+            ends += [found[-1].id] if len(found) == limit else []
+        # After the end of a page that was full there may be more of its kind, so that the other waits there.
+        end = min(ends, default=None)
+        by_id = {one.id: one for one in operations if end is None or one.id <= end}
+        ordered = [by_id[id] for id in sorted(by_id)]
+        if len(ordered) > limit:
+            ordered = ordered[:limit]
+            end = ordered[-1].id
+        return Page(ordered, end, complete)
+
+    async def settle_failed(
+        self, tenant: str, verb: Verb, *, ids: Sequence[UUID] | None, queue: str | None, after: UUID, limit: int
+    ) -> Settled:
+        """Retry or discard some that failed, those named or the next of a queue or of all. Each by itself: one that
+        cannot be is told, and the others go on."""
+        end: UUID | None = None
+        if ids is None:
+            page = await self.page(tenant, status="failed", queue=queue, after=after, limit=limit)
+            # Retried, they keep the order of their backlogs.
+            some = sorted(page.operations, key=lambda one: (one.partition, one.group_id, one.sequence))
+            ids, end = [one.id for one in some], page.end
+        settled = Settled([], [], end)
+        for id in ids:
+            try:
+                await self._settle(tenant, verb, id)
+                settled.done.append(id)
+            except (NotFound, Conflict, QueueFull) as error:
+                settled.refused.append((id, error))
+        return settled
+
+    async def _settle(self, tenant: str, verb: Verb, id: UUID) -> None:
+        if verb == "retry":
+            await self.retry(tenant, id)
+            return
+        found = await self.get(tenant, id)
+        if found.status != "failed":
+            raise Conflict(f"only failed operations are discarded together; this one is {found.status}")
+        await self.discard(tenant, id)
+
+    async def retry(self, tenant: str, id: UUID) -> Operation:
+        """Let a failed operation wait again, at the end of its backlog; if its queue was made anew, in that one."""
+        found = await self.get(tenant, id)
+        if found.durability == "journal" and self.journal is not None:
+            if found.status != "failed":
+                raise Conflict(f"only a failed operation can be retried; this one is {found.status}")
+            await self.journal.retry(id)
+            return await self.get(tenant, id)
+        queue = await self._catalogue.queue(tenant, found.queue, make=False)
+        if queue is None:
+            raise Conflict(f"queue {found.queue!r} is not there: make it first, or discard the operation")
+        partition = (await self._catalogue.partitions(queue, [found.partition_name]))[found.partition_name]
+        result = await self._store.operations.retry(tenant, id, await self._anew(found, queue, partition))
+        if result is None:
+            raise Conflict(f"only a failed operation can be retried; this one is {found.status}")
+        if isinstance(result, Full):
+            raise full(result)
+        if not isinstance(result, Enqueued):
+            self._catalogue.forget(queue.id)
+            raise Conflict(f"queue {found.queue!r} is being changed; try again")
+        self._drain.enqueued(1)
+        return await self.get(tenant, id)
+
+    async def _anew(self, found: Operation, queue: Queue, partition: Partition) -> NewOperation:
+        group_id = found.group_id
+        if found.group:
+            known = await self._catalogue.group_id(queue.id, found.group)
+            if known is None:
+                raise Conflict(f"queue {found.queue!r} has no group {found.group!r} (any more); discard the operation")
+            group_id = known
+        return NewOperation(
+            id=found.id,
+            type=found.type,
+            partition=partition.id,
+            queue_id=queue.id,
+            options=queue.options,
+            tenant=found.tenant,
+            queue=found.queue,
+            partition_name=found.partition_name,
+            group=found.group,
+            group_id=group_id,
+            messages=found.messages,
+            payload=found.payload,
+        )
+
+    async def discard(self, tenant: str, id: UUID) -> Operation:
+        found = await self.get(tenant, id)
+        if found.durability == "journal" and self.journal is not None:
+            if found.status != "failed":
+                raise Conflict("this operation waits in the journal, where only a failed one can be discarded")
+            await self.journal.discard(id)
+            return msgspec.structs.replace(found, status="discarded")
+        if not await self._store.operations.discard(tenant, id):
+            found = await self.get(tenant, id)
+            raise Conflict(f"only a pending or failed operation can be discarded; this one is {found.status}")
+        return await self.get(tenant, id)

@@ -1,0 +1,356 @@
+"""Push: what many requests bring becomes one slice per partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain, groupby
+from operator import attrgetter
+from time import monotonic
+
+import msgspec
+
+from fairlane.broker.capacity import Capacity
+from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.draft import Draft, Flush, PartitionName, PushRequest, doubt, pack_items
+from fairlane.broker.partition_finder import PartitionFinder
+from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
+from fairlane.errors import (
+    BrokerFailed,
+    FairlaneError,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
+from fairlane.model.ids import Uuid7, id_key
+from fairlane.model.limits import NEW_NAMES_MAX
+from fairlane.model.outcome import OperationReason, PushOutcome
+from fairlane.model.queue import Queue, QueueOptions
+from fairlane.runtime.batcher import LateAnswer
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import (
+    Duplicate,
+    Duplicates,
+    Full,
+    Locked,
+    OperationsAhead,
+    PushResult,
+    Slice,
+    Stored,
+)
+
+_ROUNDS_MAX = 100
+"""A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
+settles some."""
+
+LOCKED_SECONDS = 10.0
+"""For how long a locked lane is waited for where there is no journal."""
+_LOCKED_PAUSE_SECONDS = 0.1
+
+Enqueue = Callable[[Flush, Sequence[Draft], OperationReason], Awaitable[list[Draft]]]
+
+
+class Pusher:
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        ready: Callable[[int, Sequence[tuple[int, int]]], None],
+        enqueue: Enqueue,
+        capacity: Capacity,
+    ) -> None:
+        """`ready(queue_id, owners)` is called for each lane that got messages, with whose they are. `enqueue` makes
+        drafts operations, and gives back those whose queue is not what it was."""
+        self._store = store
+        self._catalogue = catalogue
+        self._ready = ready
+        self._enqueue = enqueue
+        self._capacity = capacity
+        self._ids = Uuid7(store.id_time)
+        self._finder = PartitionFinder(store, catalogue)
+
+    async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception | LateAnswer]:
+        """A request that meets a locked lane is answered later, and no other waits for that."""
+        flush = Flush(requests)
+        await self.draft(flush)
+        await self._store_all(flush)
+        flush.tell_left_out()
+        answers: list[list[PushOutcome] | Exception | LateAnswer] = list(flush.outcomes)
+        if flush.locked:
+            owners = [list(draft.everybody()) for draft in flush.locked.values()]
+            decided = asyncio.ensure_future(self._wait_for_partitions(flush))
+            for number in {number for some in owners for number, _ in some}:
+                answers[number] = asyncio.ensure_future(_outcome(flush, number, decided))
+        return answers
+
+    async def _wait_for_partitions(self, flush: Flush) -> None:
+        give_up_at = monotonic() + LOCKED_SECONDS
+        while flush.locked and monotonic() < give_up_at:
+            await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
+            flush.drafts, flush.locked = flush.locked, {}
+            await self._store_all(flush)
+        flush.fail_locked()
+        flush.tell_left_out()
+
+    async def run(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
+        """What meets a locked lane gets LaneLocked, without waiting for it long."""
+        await self.draft(flush)
+        await self._store_all(flush)
+        flush.fail_locked()
+        flush.tell_left_out()
+        return flush.outcomes
+
+    async def _store_all(self, flush: Flush) -> None:
+        """Until every draft is decided or found locked."""
+        pauses = iter(UNKNOWN_PAUSES)
+        for _ in range(_ROUNDS_MAX):
+            drafts = list(flush.drafts.values())
+            if not drafts or flush.abandoned:
+                return
+            doubtful, flush.doubtful = flush.doubtful, True
+            try:
+                results = await self._store.messages.push([draft.slice for draft in drafts])
+                flush.doubtful = False
+                await self.apply(flush, drafts, results)
+            except OutcomeUnknown as error:
+                flush.doubtful = True
+                pause = next(pauses, None)
+                if pause is None or not all(draft.slice.options.dedup_seconds for draft in drafts):
+                    flush.fail(error)
+                    return
+                await asyncio.sleep(pause)
+                doubt(drafts)
+            except FairlaneError as error:
+                flush.doubtful = doubtful and flush.doubtful
+                parts = [part for draft in drafts for part in draft.by_request()]
+                if isinstance(error, BrokerFailed) and len(parts) > 1:
+                    await self._store_each(flush, parts)
+                    return
+                flush.fail(still_unknown(error) if flush.doubtful else error)
+        flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
+
+    async def _store_each(self, flush: Flush, parts: Sequence[Draft]) -> None:
+        """One by one, after a defect: whose messages it met fails alone. In a partition that is to keep its order
+        nothing overtakes what failed."""
+        failed: dict[PartitionName, Exception] = {}
+        for part in parts:
+            request = part.owners[0][0]
+            flush.drafts = {part.partition: part}
+            if part.partition in failed and flush.in_order:
+                flush.fail(failed[part.partition])
+                continue
+            await self._store_all(flush)
+            if isinstance(error := flush.outcomes[request], Exception):
+                failed[part.partition] = error
+
+    async def enqueue(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
+        return await self.run_enqueue(Flush(requests))
+
+    async def run_enqueue(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
+        """Make operations of all of it."""
+        await self.draft(flush)
+        try:
+            for _ in range(_ROUNDS_MAX):
+                drafts = list(flush.drafts.values())
+                if not drafts or flush.abandoned:
+                    return flush.outcomes
+                flush.doubtful = True
+                await self._defer(flush, drafts, "system_busy")
+                flush.doubtful = False
+            flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
+        except FairlaneError as error:
+            flush.fail(error)
+        finally:
+            flush.fail_locked()
+        return flush.outcomes
+
+    async def _defer(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> None:
+        for draft in await self._enqueue(flush, drafts, reason):
+            await self.move(draft)
+        flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
+
+    async def draft(self, flush: Flush) -> None:
+        """Find or make every partition, then pack every message. A request that names what cannot be had, or too much
+        that is new, fails alone."""
+        traced = any(request.traced for request in flush.requests)
+        refused: dict[PartitionName, FairlaneError] = {}
+        accepted = list(enumerate(flush.requests))
+        if any(len(request.items) > NEW_NAMES_MAX for request in flush.requests):
+            too_many = await self._finder.too_many(accepted)
+            accepted = [one for one in accepted if one[0] not in too_many]
+            for number, error in too_many.items():
+                flush.outcomes[number] = error
+        found = await self._finder.find(_wanted([request for _, request in accepted]), refused)
+        by_queue = {
+            (tenant, name): {
+                label: Draft(
+                    (tenant, name, label),
+                    Slice(partition.id, queue.id, _options(queue, flush.dedup_least), [], [], [], [], [], traced),
+                )
+                for label, (queue, partition) in partitions.items()
+            }
+            for (tenant, name), partitions in found.items()
+        }
+        if refused:
+            refusals = [(number, _first_refused(request, refused)) for number, request in accepted]
+            accepted = [one for one, (_, refusal) in zip(accepted, refusals, strict=True) if refusal is None]
+            for number, refusal in refusals:
+                if refusal is not None:
+                    flush.outcomes[number] = refusal
+        pack_items(accepted, by_queue, self._ids.many)
+        for draft in chain.from_iterable(drafts.values() for drafts in by_queue.values()):
+            if draft.rows:
+                draft.seal()
+                flush.drafts[draft.partition] = draft
+
+    async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
+        """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
+        full: dict[int, list[tuple[Draft, Full]]] = defaultdict(list)
+        deferred: list[Draft] = []
+        came: dict[int, int] = {}
+        depths: dict[int, int] = {}
+        for draft, result in zip(drafts, results, strict=True):
+            if isinstance(result, Stored):
+                if result.depth is not None:
+                    queue_id = draft.slice.queue_id
+                    came[queue_id] = came.get(queue_id, 0) + len(draft.owners)
+                    depths[queue_id] = result.depth
+                self._stored(flush, draft, result)
+            elif isinstance(result, Duplicates):
+                _duplicates(flush, draft, result)
+            elif isinstance(result, Full):
+                full[draft.slice.queue_id].append((draft, result))
+            elif isinstance(result, OperationsAhead):
+                if flush.is_patient(draft):
+                    flush.leave_out(draft)
+                else:
+                    deferred.append(draft)
+            elif isinstance(result, Locked):
+                flush.put_off(draft)
+            else:
+                await self.move(draft)
+        if deferred:
+            await self._defer(flush, deferred, "maintaining_order")
+        for queue_id, depth in depths.items():
+            self._capacity.saw(queue_id, depth, came[queue_id])
+        for refusals in full.values():
+            _make_room(flush, refusals, self._capacity)
+        flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
+
+    def _stored(self, flush: Flush, draft: Draft, result: Stored) -> None:
+        part, position = draft.slice, result.first
+        where, depth, capacity = part.partition, result.depth, result.capacity
+        ids = zip(draft.owners, part.transaction_ids, draft.message_ids, strict=True)
+        if draft.repeats:
+            for owner, transaction_id, message_id in ids:
+                outcome = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
+                flush.settle(draft, owner, outcome)
+                position += 1
+        else:
+            outcomes = flush.outcomes
+            for (request, index), transaction_id, message_id in ids:
+                answers = outcomes[request]
+                if type(answers) is list:
+                    answers[index] = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
+                position += 1
+        del flush.drafts[draft.partition]
+        self._ready(part.queue_id, draft.owners)
+
+    async def move(self, draft: Draft) -> None:
+        """The queue was deleted or changed: look where its messages belong now."""
+        part = draft.slice
+        self._catalogue.forget(part.queue_id)
+        tenant, name, label = draft.partition
+        refused: dict[PartitionName, FairlaneError] = {}
+        partitions = await self._finder.partitions(tenant, name, [label], refused)
+        if refused:
+            raise refused[draft.partition]
+        queue, partition = partitions[label]
+        part.partition, part.queue_id, part.options = partition.id, queue.id, queue.options
+
+
+async def _outcome(flush: Flush, number: int, decided: Awaitable[None]) -> list[PushOutcome]:
+    """What became of a request, once that is decided."""
+    await decided
+    outcome = flush.outcomes[number]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def _options(queue: Queue, dedup_least: int) -> QueueOptions:
+    """Of a queue, looking back for ids that long at least."""
+    options = queue.options
+    if 0 < options.dedup_seconds < dedup_least:
+        return msgspec.structs.replace(options, dedup_seconds=dedup_least)
+    return options
+
+
+def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, None]]:
+    """The partitions that requests name, by tenant and queue, in the order they come."""
+    wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for tenant, some in groupby(requests, key=attrgetter("tenant")):
+        items = [item for request in some for item in request.items]
+        queues = {item.queue for item in items}
+        if len(queues) == 1:  # as nearly always
+            wanted[tenant, queues.pop()] |= dict.fromkeys([item.partition for item in items])
+        else:
+            for item in items:
+                wanted[tenant, item.queue][item.partition] = None
+    return wanted
+
+
+def _first_refused(request: PushRequest, refused: dict[PartitionName, FairlaneError]) -> FairlaneError | None:
+    errors = (refused.get((request.tenant, item.queue, item.partition)) for item in request.items)
+    return next(filter(None, errors), None)
+
+
+def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:
+    """Answer and drop the messages that are stored already; a message whose key is another's gets its next key."""
+    part = draft.slice
+    by_index: dict[int, list[Duplicate]] = defaultdict(list)
+    for one in result.found:
+        by_index[one.index].append(one)
+    for index in sorted(by_index, reverse=True):  # from the end, so that dropping one leaves the others in their places
+        transaction_id = part.transaction_ids[index]
+        found = next((one for one in by_index[index] if one.transaction_id == transaction_id), None)
+        if found is None:
+            part.keys[index] = id_key(transaction_id, salt=1)
+            continue
+        # Our own message of an earlier try was queued by us, whatever became of the answer.
+        mine = draft.message_ids[index] == found.message_id
+        outcome = PushOutcome(
+            status="queued" if mine else "duplicate",
+            transaction_id=transaction_id,
+            message_id=found.message_id,
+            partition=part.partition,
+            position=found.position,
+        )
+        flush.settle(draft, draft.drop(index), outcome)
+
+
+def _make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacity) -> None:
+    """Leave in the requests' parts that fit, in the order they came; each part goes whole or not at all."""
+    depth = max(result.depth for _, result in refusals)
+    capacity = refusals[0][1].capacity
+    parts: dict[tuple[int, PartitionName], list[int]] = defaultdict(list)
+    by_partition = {draft.partition: draft for draft, _ in refusals}
+    for draft, _ in refusals:
+        for offset, (request, _) in enumerate(draft.owners):
+            parts[request, draft.partition].append(offset)
+    room = capacity - depth
+    out: dict[PartitionName, list[int]] = defaultdict(list)
+    for (_, partition), offsets in sorted(parts.items()):
+        if len(offsets) <= room and not (flush.in_order and partition in out):
+            room -= len(offsets)
+        else:
+            out[partition] += offsets
+    error = limits.refusal(refusals[0][0].slice.queue_id, Full(depth, capacity), sum(map(len, out.values())))
+    for partition, offsets in out.items():
+        draft = by_partition[partition]
+        for offset in sorted(offsets, reverse=True):
+            transaction_id = draft.slice.transaction_ids[offset]
+            outcome = PushOutcome(
+                status="refused", transaction_id=transaction_id, depth=depth, capacity=capacity, error=error
+            )
+            flush.settle(draft, draft.drop(offset), outcome)

@@ -1,0 +1,58 @@
+"""The reseed: a slow walk over all lanes, beneath the wakes: one that was missed costs seconds, not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from time import monotonic
+
+from fairlane.errors import FairlaneError
+from fairlane.model.ids import PartitionId
+from fairlane.store.contract.store import Store
+
+ROUND_SECONDS = 5.0
+"""Between two walks over all lanes."""
+STEP_SECONDS = 0.5
+STEP_PARTITIONS = 10_000
+SHARE = 50
+"""A step is followed by a rest of so many times what it took: the walk has at most a fiftieth of a connection."""
+
+log = logging.getLogger(__name__)
+
+
+class Reseed:
+    """The reseed: runs from its making until `stop`. `announce` is told of queues and how many of their lanes were
+    woken."""
+
+    def __init__(self, store: Store, announce: Callable[[int, int], None]) -> None:
+        self._store = store
+        self._announce = announce
+        self._task = asyncio.create_task(self._run(), name="fairlane reseed")
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        after: PartitionId | None = None
+        pause = ROUND_SECONDS
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311  # not all brokers at once
+            began = monotonic()
+            try:
+                after = await self._step(after)
+            except FairlaneError as error:
+                log.warning("reseed: cannot look for lanes to wake: %s", error)
+                after = None
+            pause = max(ROUND_SECONDS if after is None else STEP_SECONDS, SHARE * (monotonic() - began))
+
+    async def _step(self, after: PartitionId | None) -> PartitionId | None:
+        roused = await self._store.groups.rouse(after, limit=STEP_PARTITIONS)
+        for queue_id, lanes in roused.lanes.items():
+            log.warning("reseed: woke %d lanes of queue %d that had messages and were not ready", lanes, queue_id)
+            self._announce(queue_id, lanes)
+        return roused.after

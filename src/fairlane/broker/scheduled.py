@@ -1,0 +1,150 @@
+"""Scheduled messages: stored until they are due, cancelled and rescheduled by their transactionId."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.draft import Draft, Flush, PushRequest, doubt
+from fairlane.broker.push import Pusher
+from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
+from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, LaneLocked, OutcomeUnknown, StoreUnavailable
+from fairlane.model.ids import PartitionId, id_key
+from fairlane.model.message import PushItem
+from fairlane.model.names import check_name
+from fairlane.model.outcome import PushOutcome
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledMessage, ScheduledSlice
+
+_ROUNDS_MAX = 100
+
+
+class ScheduledMessages:
+    """Scheduled messages of all queues; `wake` says that there is something new to wait for."""
+
+    def __init__(self, store: Store, catalogue: Catalogue, pusher: Pusher, wake: Callable[[], None]) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._pusher = pusher
+        self._wake = wake
+
+    def is_scheduled(self, item: PushItem) -> bool:
+        """Whether the item has a time that is still to come; otherwise it is pushed like any other."""
+        if item.delay_ms is not None:
+            return item.delay_ms > 0
+        return item.deliver_at is not None and item.deliver_at > self._store.id_time() * 1000
+
+    async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
+        """Schedule the items of all requests, in one call of the store; one outcome per item."""
+        flush = Flush(requests)
+        await self._pusher.draft(flush)
+        await self._add_all(flush)
+        self._wake()
+        return flush.outcomes
+
+    async def _add_all(self, flush: Flush) -> None:
+        pauses = iter(UNKNOWN_PAUSES)
+        try:
+            for _ in range(_ROUNDS_MAX):
+                if not (drafts := list(flush.drafts.values())):
+                    break
+                try:
+                    results = await self._store.scheduled.add([_scheduled(draft, flush) for draft in drafts])
+                except OutcomeUnknown:
+                    flush.doubtful = True
+                    pause = next(pauses, None)
+                    if pause is None or not all(draft.slice.options.dedup_seconds for draft in drafts):
+                        raise
+                    await asyncio.sleep(pause)
+                    doubt(drafts)
+                    continue
+                flush.doubtful = False
+                for draft, result in zip(drafts, results, strict=True):
+                    await self._settle(flush, draft, result)
+            else:
+                raise StoreUnavailable("the store kept changing under this push; try again")
+        except FairlaneError as error:
+            drafts = list(flush.drafts.values())
+            if isinstance(error, LaneLocked | BrokerFailed) and len(drafts) > 1:
+                for draft in drafts:  # one by one, so that the one it is about fails alone
+                    flush.drafts = {draft.partition: draft}
+                    await self._add_all(flush)
+                return
+            flush.fail(still_unknown(error) if flush.doubtful else error)
+
+    async def _settle(self, flush: Flush, draft: Draft, result: Added | Duplicates | Gone) -> None:
+        """Answer and drop what is decided; what is left goes to the store again."""
+        if isinstance(result, Added):
+            where = draft.slice.partition
+            for owner, transaction_id, message_id, due_at in zip(
+                draft.owners, draft.slice.transaction_ids, draft.message_ids, result.due_at, strict=True
+            ):
+                outcome = PushOutcome("scheduled", transaction_id, message_id, where, deliver_at=due_at)
+                if draft.repeats:
+                    flush.settle(draft, owner, outcome)
+                else:
+                    flush.put(owner, outcome)
+            del flush.drafts[draft.partition]
+        elif isinstance(result, Gone):
+            await self._pusher.move(draft)
+        else:
+            for one in sorted(
+                result.found, key=lambda one: one.index, reverse=True
+            ):  # so that the others stay in place
+                _known(flush, draft, one)
+            if not draft.owners:
+                del flush.drafts[draft.partition]
+
+    async def cancel(self, tenant: str, queue: str, partition: str, transaction_id: str) -> bool:
+        """False if it does not wait (any more)."""
+        found = await self._partition(tenant, queue, partition)
+        check_name("transactionId", transaction_id)
+        return found is not None and await self._store.scheduled.cancel(found, transaction_id)
+
+    async def reschedule(
+        self, tenant: str, queue: str, partition: str, transaction_id: str, item: PushItem
+    ) -> int | None:
+        """The new time, which `item` names as a push would; None if the message does not wait (any more)."""
+        item.check_time()
+        if item.deliver_at is None and item.delay_ms is None:
+            raise InvalidRequest("say when: deliverAt is a time, delayMs counts from now")
+        found = await self._partition(tenant, queue, partition)
+        check_name("transactionId", transaction_id)
+        if found is None:
+            return None
+        due_at = await self._store.scheduled.reschedule(
+            found, transaction_id, due_at=item.deliver_at, delay_ms=item.delay_ms or 0
+        )
+        self._wake()
+        return due_at
+
+    async def list(
+        self, tenant: str, queue: str, *, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> list[ScheduledMessage]:
+        found = await self._catalogue.existing(tenant, check_name("queue", queue))
+        return await self._store.scheduled.list(found.id, after=after, limit=limit)
+
+    async def _partition(self, tenant: str, queue: str, partition: str) -> PartitionId | None:
+        found = await self._catalogue.existing(tenant, check_name("queue", queue))
+        named = await self._store.queues.named(found.id, check_name("partition", partition))
+        return named.id if named else None
+
+
+def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:
+    index, transaction_id = found.index, draft.slice.transaction_ids[found.index]
+    if found.transaction_id != transaction_id:
+        draft.slice.keys[index] = id_key(transaction_id, salt=1)
+        return
+    outcome = PushOutcome("duplicate", transaction_id, found.message_id, draft.slice.partition)
+    if found.message_id == draft.message_ids[index]:
+        # Our own message of an earlier try; it may have become due meanwhile.
+        outcome.status = "scheduled" if found.position == NOT_DUE else "queued"
+        outcome.deliver_at = found.due_at
+    flush.settle(draft, draft.drop(index), outcome)
+
+
+def _scheduled(draft: Draft, flush: Flush) -> ScheduledSlice:
+    some = [flush.requests[request].items[index] for request, index in draft.owners]
+    times, delays = [item.deliver_at for item in some], [item.delay_ms or 0 for item in some]
+    return ScheduledSlice(draft.slice, draft.partition[2], times, delays, repeated=flush.doubtful)

@@ -1,0 +1,241 @@
+"""Specs: planned against what there is, and applied in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, OutcomeUnknown
+from fairlane.model.ids import uuid7
+from fairlane.model.names import check_name
+from fairlane.model.queue import QueueOptions
+from fairlane.model.schedule import Schedule
+from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
+from fairlane.runtime.ticks import next_tick
+from fairlane.spec import ir
+from fairlane.spec.check import check
+from fairlane.spec.check_schedule import options_of, schedule_of
+from fairlane.spec.plan import Change, plan
+from fairlane.store.contract.store import Store
+
+SPEC_BYTES_MAX = 1024 * 1024
+"""Of a document, and of the text that it was compiled from."""
+_ROUNDS_MAX = 5
+
+_decode = msgspec.json.Decoder(ir.Spec).decode
+
+
+class SpecPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a spec: what applying it would change now."""
+
+    app: str
+    hash: str
+    version: int
+    """The last that was applied, of whatever app; 0 before the first."""
+    changes: list[Change]
+    """Against what is there, also by other hands."""
+    drift: list[Change]
+    """What others changed since the app was last applied."""
+
+    @property
+    def dangers(self) -> list[str]:
+        return [f"{one.kind} {one.name}: {danger}" for one in self.changes for danger in one.dangers]
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    spec: SpecVersion
+    changes: list[Change]
+    """Empty if nothing had to be done: then the version is the one that was there."""
+
+
+class There(NamedTuple):
+    """The tenant's queues, groups and schedules, by name."""
+
+    queues: dict[str, QueueOptions]
+    schedules: dict[str, ir.ScheduleSpec]
+
+
+class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+    plan: SpecPlan
+    in_force: SpecVersion | None
+    recorded: ir.Spec | None
+    there: There
+
+
+class Specs:
+    """The specs of a broker: `changed` is called when another one is in force."""
+
+    def __init__(self, store: Store, compiled_specs: CompiledSpecs, tenant: str, changed: Callable[[], None]) -> None:
+        self._store = store
+        self._compiled_specs = compiled_specs
+        self._tenant = tenant
+        self._changed = changed
+
+    async def in_force(self) -> list[SpecVersion]:
+        """The latest version of each app, by name."""
+        return await self._store.specs.in_force(self._tenant)
+
+    async def versions(self, *, app: str | None, before: int | None, limit: int) -> list[SpecVersion]:
+        """Newest first, without their texts."""
+        return await self._store.specs.versions(self._tenant, app=app, before=before, limit=limit)
+
+    async def get(self, version: int) -> SpecVersion:
+        found = await self._store.specs.get(self._tenant, version)
+        if found is None:
+            raise NotFound(f"there is no version {version} of a spec")
+        return found
+
+    async def export(self, app: str) -> ir.Spec:
+        """The spec of an app as it is now, with what others changed of its queues. NotFound if there is none."""
+        in_force = {version.app: version for version in await self.in_force()}
+        if app not in in_force:
+            raise NotFound(f"there is no app {app!r:.80}")
+        recorded = _decode(in_force[app].document)
+        return _actual(recorded, recorded, await self._there())
+
+    async def plan(self, document: bytes) -> SpecPlan:
+        return (await self._plan(await self._checked(document))).plan
+
+    async def apply(
+        self, document: bytes, *, source: str = "", by: str = "", consent: bool = False, version: int | None = None
+    ) -> Applied:
+        """Make the document what is in force: its queues, its schedules and the version of it in one transaction.
+
+        With nothing to change nothing is written. ConsentNeeded if messages may be lost or refused by it, unless
+        `consent` says that this is known. `version`: Conflict if another one is the last by now.
+        """
+        spec = await self._checked(document)
+        source, by = _storable("source", source, SPEC_BYTES_MAX), _storable("appliedBy", by, 255)
+        await self._compiled_specs.compile(spec)
+        for round in range(1, _ROUNDS_MAX + 1):
+            planned = await self._plan(spec)
+            in_force = planned.in_force
+            if in_force is not None and in_force.hash == planned.plan.hash and not planned.plan.changes:
+                return Applied(spec=in_force, changes=[])  # also of a call whose answer was lost
+            if version is not None and planned.plan.version != version:
+                raise Conflict(f"version {planned.plan.version} was applied since the plan was made; plan again")
+            if planned.plan.dangers and not consent:
+                raise ConsentNeeded("messages may be lost or refused: " + "; ".join(planned.plan.dangers[:20]))
+            try:
+                applied = await self._store.specs.apply(
+                    self._change(spec, planned, source, by, await self._store.now())
+                )
+            except (Conflict, OutcomeUnknown):
+                # Somebody was quicker, or the answer was lost: what is there now decides.
+                if round == _ROUNDS_MAX or version is not None:
+                    raise
+                continue
+            await self._compiled_specs.reload()
+            self._changed()
+            return Applied(spec=applied, changes=planned.plan.changes)
+        raise AssertionError("unreachable")
+
+    async def _checked(self, document: bytes) -> ir.Spec:
+        if len(document) > SPEC_BYTES_MAX:
+            raise InvalidRequest(f"a spec may have {SPEC_BYTES_MAX} bytes, not {len(document)}")
+        try:
+            spec = _decode(document)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequest(f"this is no document of a spec: {error}") from None
+        check_name("app", spec.app)
+        findings = await self._compiled_specs.alone(check, spec)
+        if findings:
+            raise InvalidRequest("; ".join(finding.render() for finding in findings[:10]))
+        now = await self._store.now()
+        for name, schedule in spec.schedules.items():
+            try:
+                next_tick(options_of(schedule), now)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"schedules.{name}: {error}") from None
+        return spec
+
+    async def _there(self) -> There:
+        queues = await self._store.queues.list(self._tenant)
+        schedules = await self._store.schedules.list(self._tenant)
+        return There(
+            {queue.name: queue.options for queue in queues},
+            {schedule.name: schedule_of(schedule.options) for schedule in schedules},
+        )
+
+    async def _plan(self, spec: ir.Spec) -> _Planned:
+        # The last version first: what is read behind it is not older, and an apply after it is found out.
+        last = await self._store.specs.versions(self._tenant, limit=1)
+        in_force, there = await self.in_force(), await self._there()
+        documents = {version.app: _decode(version.document) for version in in_force}
+        recorded = documents.pop(spec.app, None)
+        _check_owners(spec, list(documents.values()))
+        actual = _actual(recorded or ir.Spec(app=spec.app), spec, there)
+        drift = plan(recorded, _actual(recorded, recorded, there)) if recorded else []
+        made = SpecPlan(
+            app=spec.app,
+            hash=hash_of(spec),
+            version=last[0].version if last else 0,
+            changes=plan(actual, spec),
+            drift=drift,
+        )
+        mine = next((version for version in in_force if version.app == spec.app), None)
+        return _Planned(plan=made, in_force=mine, recorded=recorded, there=there)
+
+    def _change(self, spec: ir.Spec, planned: _Planned, source: str, by: str, now: int) -> SpecChange:
+        there = planned.there
+        recorded = planned.recorded or ir.Spec(app=spec.app)
+        version = SpecVersion(
+            tenant=self._tenant,
+            version=planned.plan.version + 1,
+            app=spec.app,
+            hash=planned.plan.hash,
+            applied_by=by,
+            applied_at=0,
+            source=source,
+            document=msgspec.json.encode(spec).decode(),
+        )
+        return SpecChange(
+            spec=version,
+            queues=tuple(
+                QueueChange(name=name, before=there.queues.get(name), after=queue.options)
+                for name, queue in spec.queues.items()
+                if there.queues.get(name) != queue.options
+            ),
+            queues_gone=tuple(name for name in recorded.queues if name not in spec.queues and name in there.queues),
+            schedules=tuple(
+                Schedule(tenant=self._tenant, name=name, options=options_of(one), revision=uuid7(), next_at=at)
+                for name, one in spec.schedules.items()
+                if there.schedules.get(name) != one and (at := next_tick(options_of(one), now))
+            ),
+            schedules_gone=tuple(name for name in recorded.schedules if name not in spec.schedules),
+        )
+
+
+def hash_of(spec: ir.Spec) -> str:
+    """What says the same has the same, in whatever order it was written."""
+    return hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
+
+
+def _actual(recorded: ir.Spec, wanted: ir.Spec, there: There) -> ir.Spec:
+    """What is there of two specs: queues with the options that they have, schedules as they are, and the rest as it
+    was applied."""
+    queues: dict[str, ir.QueueSpec] = {}
+    for name in [*recorded.queues, *wanted.queues]:
+        if (options := there.queues.get(name)) is not None:
+            declared = recorded.queues.get(name) or ir.QueueSpec(options=options)
+            queues[name] = msgspec.structs.replace(declared, options=options)
+    named = [*recorded.schedules, *wanted.schedules]
+    schedules = {name: there.schedules[name] for name in named if name in there.schedules}
+    return msgspec.structs.replace(recorded, queues=queues, schedules=schedules)
+
+
+def _check_owners(spec: ir.Spec, others: Sequence[ir.Spec]) -> None:
+    """Conflict if another app has declared something of the same name: each is one app's to say."""
+    for other in others:
+        for kind in ("queues", "commands", "webhooks", "schedules", "pollers"):
+            for name in getattr(spec, kind):
+                if name in getattr(other, kind):
+                    raise Conflict(f"{kind[:-1]} {name!r:.80} is declared by app {other.app!r:.80} already")
+
+
+def _storable(what: str, text: str, chars_max: int) -> str:
+    return check_name(what, text, chars_max=chars_max) if text else ""

@@ -1,0 +1,92 @@
+"""Steps of a transaction as checked values: messages to push, acks, and transactions of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fairlane.broker.delivery import Delivery
+from fairlane.broker.transact import AckStep, Outcome, Step
+from fairlane.errors import InvalidRequest
+from fairlane.model.message import PushItem, check_payload
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.outcome import AckItem, AckStatus
+
+
+class Transaction:
+    """Steps in the making; `outcomes` after the commit."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.outcomes: list[Outcome] = []
+
+    def push(
+        self,
+        queue: str,
+        data: Any,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.steps.append(item_of(queue, data, partition, transaction_id, trace_id, type, headers))
+
+    def ack(
+        self,
+        deliveries: Delivery | Sequence[Delivery],
+        status: AckStatus = "completed",
+        *,
+        error: str | None = None,
+        result: Any = msgspec.UNSET,
+    ) -> None:
+        for delivery in [deliveries] if isinstance(deliveries, Delivery) else deliveries:
+            self.steps.append(AckStep(ack_item(delivery, status, error, None, result), delivery.group))
+
+
+def item_of(
+    queue: str,
+    data: Any,
+    partition: str,
+    transaction_id: str | None,
+    trace_id: str | None,
+    type: str | None,
+    headers: dict[str, str] | None,
+) -> PushItem:
+    payload = encoded("the data", data)
+    return PushItem(
+        queue=queue,
+        payload=payload,
+        partition=partition,
+        transaction_id=transaction_id,
+        trace_id=trace_id,
+        type=type,
+        headers=headers,
+    )
+
+
+def encoded(what: str, value: Any) -> bytes:
+    """`value` as JSON. Raw parts of it are bytes that nobody has looked at yet, and objects may be nested without
+    end."""
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidRequest(f"{what} cannot be written as JSON: {error}") from None
+    check_payload(encoded)
+    return encoded
+
+
+def ack_item(delivery: Delivery, status: AckStatus, error: str | None, delay_ms: int | None, result: Any) -> AckItem:
+    return AckItem(
+        transaction_id=delivery.transaction_id,
+        partition=delivery.partition_id,
+        status=status,
+        lease=delivery.lease or None,
+        error=error,
+        delay_ms=delay_ms,
+        result=None if result is msgspec.UNSET else encoded("the result", result),
+        position=delivery.position,
+    )

@@ -1,1 +1,0 @@
-"""The engine: every operation goes through a batcher, which merges what waits into one call of the store."""

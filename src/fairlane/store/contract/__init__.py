@@ -1,0 +1,1 @@
+"""The contract of a store: what both stores promise, one module per family."""

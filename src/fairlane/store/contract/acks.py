@@ -1,0 +1,41 @@
+"""Acks of lanes beside their results: which took effect, and which only repeat what was done before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.store.contract.values import AckResult, LaneAck, UnorderedAck
+
+
+def in_force(ack: LaneAck, acked: AckResult) -> bool:
+    """Whether all of the ack took effect, now or, of what was finished, in an earlier try."""
+    late = {dead.position for dead in ack.dead_letters}
+    if isinstance(ack, UnorderedAck):
+        late |= {nack.position for nack in ack.nacks}
+        return acked.state == "ok" and not acked.lost and late.isdisjoint(acked.finished)
+    if acked.state != "ok":
+        return acked.repeated
+    if ack.nack is not None:
+        late.add(ack.nack.position)
+        if ack.token is None and ack.nack.position >= acked.limit:
+            return False
+    if any(position < acked.before or position in acked.finished for position in late):
+        return False
+    return max(upto for _, upto in ack.done) <= acked.limit
+
+
+def only_repeats(acks: Sequence[LaneAck], acked: Sequence[AckResult]) -> bool:
+    """Whether there are acks, and all of them had been done before."""
+    return bool(acks) and all(map(_is_repeat, acks, acked))
+
+
+def _is_repeat(ack: LaneAck, acked: AckResult) -> bool:
+    if isinstance(ack, UnorderedAck):
+        done = sum(upto - first for first, upto in ack.done)
+        return not (ack.nacks or ack.dead_letters or ack.release) and len(acked.finished) == done
+    if acked.state != "ok":
+        return acked.repeated
+    if ack.nack is not None or ack.dead_letters:
+        return False
+    finished = set(acked.finished)
+    return all(finished.issuperset(range(max(first, acked.before), upto)) for first, upto in ack.done)

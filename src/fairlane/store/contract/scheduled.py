@@ -1,0 +1,318 @@
+"""The contract of scheduled messages, and what both dialects make of it. What `contract.store` says of all verbs holds.
+
+Those of one partition that one call schedules are a scheduled segment: they travel and are stored together, in the
+order in which they are due.
+"""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from fairlane.model.ids import PartitionId, id_facts, id_key
+from fairlane.model.limits import SEGMENT_BYTES_MAX
+from fairlane.model.queue import QueueOptions
+from fairlane.model.segment import ids_of
+from fairlane.store.contract.values import (
+    NO_ID_TIME,
+    NOT_DUE,
+    Added,
+    Appended,
+    Duplicate,
+    Duplicates,
+    Full,
+    Gone,
+    Locked,
+    OperationsAhead,
+    PushResult,
+    ScheduledMessage,
+    ScheduledSlice,
+    Slice,
+    Stored,
+)
+
+MESSAGES_MAX: Final = 100
+"""Of one segment: each time some of it are due, its times are read."""
+APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Appended in one step, whatever its limit: memory does not grow with what is due."""
+ROUNDS_MAX: Final = 100
+"""Each round settles some of the slices; the queue of those that are left kept changing."""
+Id = TypeVar("Id")
+
+
+class ScheduledMessages(Protocol):
+    """Scheduled messages have no position before they are due, block nobody, and are no part of the queue's depth;
+    `created_at` is the time when they are appended."""
+
+    async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
+        """Store each part, all of it or nothing, and say which, in order; at most one part a partition and call. A
+        given id that waits in the partition already makes its part `Duplicates`, and so does one that is stored there
+        and younger than `dedup_seconds`. `Gone`: look again."""
+        ...
+
+    async def append_due(self, *, limit: int = 1000) -> Appended:
+        """Append up to `limit` messages that are due, oldest first, in steps that are atomic: each comes once, whoever
+        else does it at the same time. One whose id was stored meanwhile is dropped. What does not fit into a full
+        queue waits a second; what has no queue any more is dropped."""
+        ...
+
+    async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
+        """Forget the message; False if it does not wait (any more)."""
+        ...
+
+    async def reschedule(
+        self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
+    ) -> int | None:
+        """Let the message be due at another time, or after a delay from now; that time, None if it does not wait
+        (any more)."""
+        ...
+
+    async def list(
+        self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> List[ScheduledMessage]:
+        """What waits, next due first; `after` is (due_at, message_id) of the last one seen."""
+        ...
+
+    async def next_in(self) -> int | None:
+        """Microseconds until the next message of any queue is due, below 0 if it is late; None if none waits."""
+        ...
+
+
+class ScheduledSegment(msgspec.Struct):
+    """A scheduled segment: messages of a slice that are stored together; `items` are their indexes there."""
+
+    relative: bool
+    """`due` counts from now."""
+    items: list[int]
+    due: list[int]
+
+
+def segments_of(part: ScheduledSlice) -> Iterator[ScheduledSegment]:
+    """The messages of a part, in the order they are due. Those of one time keep their order; what has a time and what
+    has a delay is put together apart, for only the store knows how they compare."""
+    due_at = part.due_at
+    at_time = [index for index, at in enumerate(due_at) if at is not None]
+    yield from _cut(part, False, at_time, [at for at in due_at if at is not None])
+    if len(at_time) < len(due_at):
+        delayed = [index for index, at in enumerate(due_at) if at is None]
+        yield from _cut(part, True, delayed, [part.delay_ms[index] * 1000 for index in delayed])
+
+
+def twins(part: Slice) -> list[Duplicate]:
+    """Messages whose given id another one before them has."""
+    if True not in part.given or len(set(part.keys)) == len(part.keys):
+        return []
+    seen: dict[int, int] = {}
+    found = []
+    for index, key in enumerate(part.keys):
+        if (twin := seen.setdefault(key, index)) != index:
+            found.append(Duplicate(index, NOT_DUE, *ids_of(part.fragments[twin])))
+    return found
+
+
+def _cut(part: ScheduledSlice, relative: bool, items: list[int], due: list[int]) -> Iterator[ScheduledSegment]:
+    order = sorted(range(len(items)), key=due.__getitem__)
+    fragments = part.slice.fragments
+    if 0 < len(items) <= MESSAGES_MAX and sum(map(len, fragments)) <= SEGMENT_BYTES_MAX:  # mostly
+        yield ScheduledSegment(relative, [items[one] for one in order], [due[one] for one in order])
+        return
+    some: list[int] = []
+    size = 0
+    for number in order:
+        length = len(fragments[items[number]])
+        if some and (len(some) == MESSAGES_MAX or size + length > SEGMENT_BYTES_MAX):
+            yield ScheduledSegment(relative, [items[one] for one in some], [due[one] for one in some])
+            some, size = [], 0
+        some.append(number)
+        size += length
+    if some:
+        yield ScheduledSegment(relative, [items[one] for one in some], [due[one] for one in some])
+
+
+class Opened(msgspec.Struct, Generic[Id]):
+    """A segment of which some messages are due."""
+
+    id: Id
+    partition_id: int
+    queue_id: int
+    partition_name: str
+    n: int
+    taken: int
+    due: list[int]
+    """Of those that are due, after the ones that were taken."""
+    next_due: int | None
+    """Of the one behind them."""
+    keys: list[int]
+    ends: list[int]
+    body: bytes
+
+    def messages(self) -> Iterator[Due]:
+        low = 0
+        for offset, high in enumerate(self.ends):
+            fragment = self.body[low:high]
+            message_id, transaction_id = ids_of(fragment)
+            id_ms = id_facts(transaction_id)[1]
+            yield Due(
+                self.due[offset],
+                message_id,
+                self.id,
+                self.taken + offset,
+                self.partition_id,
+                self.queue_id,
+                self.partition_name,
+                self.keys[offset],
+                NO_ID_TIME if id_ms is None else id_ms,
+                transaction_id != message_id,
+                transaction_id,
+                fragment,
+            )
+            low = high
+
+
+def oldest(opened: Sequence[Opened[Id]], cut: int | None) -> list[Due]:
+    """Messages that are due, in that order. Nothing behind `cut`, where a segment that was not opened begins."""
+    messages = [message for segment in opened for message in segment.messages() if cut is None or message.due_at <= cut]
+    return sorted(messages, key=lambda one: (one.due_at, one.message_id))
+
+
+class Progress(msgspec.Struct, Generic[Id]):
+    """Progress of a segment some of whose messages were appended: `gone` messages, from the first that was not taken;
+    the segment is over, or `next_at` is when to look at it again, None after a pause."""
+
+    segment: Opened[Id]
+    gone: int
+    next_at: int | None
+    holes: list[int]
+    """Indexes of further messages that are gone, behind some that are not."""
+    keys: list[int]
+    """Of all that are gone."""
+
+    @property
+    def over(self) -> bool:
+        return self.segment.taken + self.gone + len(self.holes) == self.segment.n
+
+
+def progress_of(opened: Sequence[Opened[Id]], done: Sequence[Due], postponed: Sequence[Due]) -> list[Progress[Id]]:
+    gone: dict[object, set[int]] = {}
+    for message in done:
+        gone.setdefault(message.segment, set()).add(message.index)
+    paused = {message.segment for message in postponed}
+    found = []
+    for segment in opened:
+        indexes = gone.get(segment.id, set())
+        many = 0
+        while segment.taken + many in indexes:
+            many += 1
+        holes = sorted(index for index in indexes if index >= segment.taken + many)
+        next_at = None if segment.id in paused else ([*segment.due, segment.next_due])[many]
+        keys = [segment.keys[index - segment.taken] for index in sorted(indexes)]
+        found.append(Progress(segment, many, next_at, holes, keys))
+    return found
+
+
+def ends_of(fragments: Sequence[bytes]) -> list[int]:
+    return list(accumulate(map(len, fragments)))
+
+
+class Due(msgspec.Struct):
+    """A message that is due; it is the one at `index` of its segment."""
+
+    due_at: int
+    message_id: str
+    segment: object
+    index: int
+    partition_id: int
+    queue_id: int
+    partition_name: str
+    key: int
+    id_ms: int
+    given: bool
+    transaction_id: str
+    message: bytes
+
+
+class Appending:
+    """Due messages on their way into the log, in the order they are due: which become which slices, and what to do with
+    those that a push refused."""
+
+    def __init__(self, shard: int, rows: Sequence[Due]) -> None:
+        self._shard = shard
+        self.left: dict[int, list[Due]] = defaultdict(list)
+        """By partition."""
+        for row in rows:
+            self.left[row.partition_id].append(row)
+        self.done: list[Due] = []
+        """Appended, known already, or without a queue."""
+        self.postponed: list[Due] = []
+        """Their queue is full, their partition locked, or operations of it wait before them."""
+        self.appended: dict[int, int] = defaultdict(int)
+        """How many were appended, by queue."""
+
+    def slices(self, options: Mapping[int, QueueOptions]) -> list[Slice]:
+        """What is left, by partition; what has no queue any more is done."""
+        for partition_id, rows in list(self.left.items()):
+            if rows[0].queue_id not in options:
+                self.done += self.left.pop(partition_id)
+        return [
+            Slice(
+                partition=PartitionId(self._shard, partition_id),
+                queue_id=rows[0].queue_id,
+                options=options[rows[0].queue_id],
+                fragments=[row.message for row in rows],
+                transaction_ids=[row.transaction_id for row in rows],
+                keys=[row.key for row in rows],
+                id_times=[row.id_ms for row in rows],
+                given=[bool(row.given) for row in rows],
+            )
+            for partition_id, rows in sorted(self.left.items())
+        ]
+
+    def apply(self, slices: Sequence[Slice], results: Sequence[PushResult]) -> list[tuple[int, str]]:
+        """Settle what the push decided; (queue, partition name) of those whose partition is gone."""
+        gone: list[tuple[int, str]] = []
+        full: dict[int, tuple[Full, list[int]]] = {}
+        for part, result in zip(slices, results, strict=True):
+            id = part.partition.id
+            if isinstance(result, Stored):
+                self.appended[part.queue_id] += len(part.fragments)
+                self.done += self.left.pop(id)
+            elif isinstance(result, Duplicates):
+                self._known(id, result)
+            elif isinstance(result, Full):
+                full.setdefault(part.queue_id, (result, []))[1].append(id)
+            elif isinstance(result, OperationsAhead | Locked):
+                self.postponed += self.left.pop(id)
+            else:
+                gone.append((part.queue_id, self.left[id][0].partition_name))
+        for refusal, ids in full.values():
+            self._make_room(refusal, ids)
+        return gone
+
+    def move(self, name: str, queue_id: int, partition_id: int) -> None:
+        """A partition that was made anew has another id."""
+        for id, rows in list(self.left.items()):
+            if id != partition_id and (rows[0].queue_id, rows[0].partition_name) == (queue_id, name):
+                self.left[partition_id] += self.left.pop(id)
+
+    def _known(self, partition_id: int, result: Duplicates) -> None:
+        rows = self.left.pop(partition_id)
+        same = {one.index for one in result.found if one.transaction_id == rows[one.index].transaction_id}
+        for one in result.found:
+            if one.index not in same:
+                rows[one.index].key = id_key(rows[one.index].transaction_id, salt=1)
+        self.done += [rows[index] for index in same]
+        if left := [row for index, row in enumerate(rows) if index not in same]:
+            self.left[partition_id] = left
+
+    def _make_room(self, refusal: Full, ids: list[int]) -> None:
+        """The first of a full queue's messages that fit go on, the others wait."""
+        rows = sorted((row for id in ids for row in self.left.pop(id)), key=lambda row: (row.due_at, row.message_id))
+        room = max(0, refusal.capacity - refusal.depth)
+        self.postponed += rows[room:]
+        for row in rows[:room]:
+            self.left[row.partition_id].append(row)

@@ -1,0 +1,398 @@
+"""The store contract. The docstrings are the specification; `tests/conformance` holds both stores to them.
+
+Common to all: times are microseconds since 1970 by the store's clock, never the caller's. Every verb is
+one atomic step and durable when it returns. A driver's exception never leaves: what the store cannot do now
+is StoreUnavailable, a commit whose fate is not known is OutcomeUnknown, and every verb may be repeated after it.
+Locks are taken in one order (queue row, partitions by id, cursors), so calls never deadlock each other.
+"""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, Self
+
+from fairlane.model.group import Group, LaneState, Seek, Subscription
+from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import DeadLetter, RenewOutcome
+from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
+from fairlane.model.segment import Segment
+from fairlane.store.contract.browse import Browse
+from fairlane.store.contract.operations import Operations
+from fairlane.store.contract.scheduled import ScheduledMessages
+from fairlane.store.contract.statistics import Statistics
+from fairlane.store.contract.streams import Streams
+from fairlane.store.contract.upkeep import Pauses, Retention
+from fairlane.store.contract.values import (
+    AckResult,
+    Appended,
+    DeadFilter,
+    LaneAck,
+    Leased,
+    PopCall,
+    PopResult,
+    PushResult,
+    Renewal,
+    Roused,
+    Slice,
+)
+from fairlane.store.families.effects import Effects
+from fairlane.store.families.flags import Flags
+from fairlane.store.families.keys import Keys
+from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.schedules import Schedules
+from fairlane.store.families.sources import Sources
+from fairlane.store.families.specs import Specs
+from fairlane.store.families.traces import Traces
+from fairlane.store.families.workers import Workers
+
+
+class Queues(Protocol):
+    """Queues belong to a tenant, partitions to a queue. Both are made once and keep their id until deleted."""
+
+    async def get(self, tenant: str, name: str) -> Queue | None: ...
+
+    async def ensure(self, tenant: str, name: str) -> Queue:
+        """The queue, made with default options and labels from its name if it is not there."""
+        ...
+
+    async def ensure_all(self, tenant: str, names: Sequence[str], *, make: bool = True) -> List[Queue]:
+        """The queues of these names, each once, in one step; those that are not there made, or left out."""
+        ...
+
+    async def configure(
+        self,
+        tenant: str,
+        name: str,
+        options: QueueOptions,
+        *,
+        namespace: str,
+        task: str,
+        before: QueueOptions | None = None,
+    ) -> Queue:
+        """Make the queue or replace all its options and labels; messages, cursors and leases stay.
+
+        Given the options `before` that the new ones were made from, OptionsChanged if the queue has others by now.
+
+        A `max_size` set on a queue that has messages counts those that are there, exactly, also while others push.
+        """
+        ...
+
+    async def list(self, tenant: str) -> List[Queue]:
+        """All queues of the tenant, newest first."""
+        ...
+
+    async def delete(self, tenant: str, name: str) -> bool:
+        """Remove the queue with its partitions, messages, groups and dead letters; False if it was not there.
+
+        At once nothing of it can be pushed, claimed or acked; its rows go in bounded steps. A queue of the
+        same name made later is another one, and empty.
+        """
+        ...
+
+    async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
+        """The named partitions in the order asked, made empty where missing, each with a cursor for every group.
+
+        NotFound if the queue is gone.
+        """
+        ...
+
+    async def born_all(self, wanted: Mapping[int, Collection[str]], *, make: bool = True) -> List[Partition]:
+        """Partitions by the ids of their queues, in one step for each shard; those that are missing made, or left out.
+        Of a queue that is gone there is none."""
+        ...
+
+    async def set_priority(self, partition: PartitionId, priority: int) -> bool:
+        """From now on serve the lanes of a partition as if they had waited PRIORITY_SECONDS longer for each level of
+        priority (0 to 9), those that are ready now too; False if it is not there. So the higher priority comes first,
+        among equals who is ready longest, and nobody waits for ever."""
+        ...
+
+    async def partition(self, id: PartitionId) -> Partition | None: ...
+
+    async def named(self, queue_id: int, name: str) -> Partition | None:
+        """The partition of this name, not made if it is missing."""
+        ...
+
+    async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionState]:
+        """Partitions whose name is greater than `after`, by name."""
+        ...
+
+    async def changes(self, since: int) -> tuple[int, List[int] | None]:
+        """The version of the catalogue, which rises when a queue is configured or deleted, and the queues that changed
+        after version `since`; None when that is too long ago to know."""
+        ...
+
+    async def depth(self, queue_id: int) -> int:
+        """Messages not yet finished by every group; all retained ones while there is no group."""
+        ...
+
+
+class Messages(Protocol):
+    """The log, and the leases on it."""
+
+    async def push(self, slices: Sequence[Slice]) -> List[PushResult]:
+        """Append each slice to its partition, all of it or nothing, and say which, in order.
+
+        Position order in a partition is commit order, without gaps; `created_at` never falls. Slices of different
+        partitions do not depend on each other, except that the slices of one call for one queue fit below
+        its `max_size` together or none of them is stored. A given id that was stored in the partition less than
+        `dedup_seconds` ago (also by a concurrent call, and though retention deleted its message) makes its slice
+        `Duplicates`. With open operations it is `OperationsAhead`. Lanes that were empty become ready."""
+        ...
+
+    async def pop(self, call: PopCall) -> PopResult:
+        """Lease ready lanes, longest-ready first, each to the first claim that still wants one.
+
+        A claim gets messages up to its batch over all its lanes, in position order from the lane's cursor, and at
+        most about `bytes_max` of them. A lane whose last lease ran out is charged one failed attempt of its first
+        message with the error `Partition lease expired`; then it is delivered one message at a time until the
+        cursor has passed the lost batch. A forgiving call charges nothing. A message whose attempts are used up is
+        dead-lettered instead of delivered, and one that was deleted is stepped over. What the queue's options keep
+        back is not delivered: messages younger than `delay_seconds`, and lanes whose newest is younger than
+        `window_seconds`. A message that expired (`ttl_seconds`, `max_wait_seconds`) is dead-lettered with the error
+        `expired`, or dropped and counted, instead of delivered."""
+        ...
+
+    async def expire(self, queue_id: int, group_id: int) -> int:
+        """Do what a pop would do with expired messages, in a bounded number of lanes that nobody has asked for
+        for so long that their first message is expired for sure; how many there were, 0 when all is done."""
+        ...
+
+    async def expiring(self) -> List[tuple[int, int]]:
+        """(queue, group) of all groups of queues whose messages expire, of all tenants."""
+        ...
+
+    async def ack(self, acks: Sequence[LaneAck]) -> List[AckResult]:
+        """Apply each ack by itself, in order; a stale token applies nothing.
+
+        What is said to be finished is, and nothing else: from the cursor on it moves the cursor, never back, and over
+        what was finished ahead of it; behind it, it is finished ahead and comes no more. At the end of the leased batch
+        the lease is released, before it the rest stays leased. With a token: it must be the lane's live lease. Without
+        one only what the last lease of the lane was given is finished (`limit`); a lease whose batch is finished by it
+        is released. A nack of a message that is open ends the lease, also of another holder when it comes without a
+        token; of one that is finished it is ignored (`before` and `finished` tell). `dead_letters` gives up positions
+        that are open, in the same transaction."""
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal]) -> List[RenewOutcome]:
+        """Let every live lane of each lease end no earlier than now + its seconds."""
+        ...
+
+    async def release(self, lease: LeaseId, *, partition: PartitionId | None = None) -> int:
+        """Give live lanes of the lease (or the one named) back at once, without charge; how many."""
+        ...
+
+    async def leased(self, lease: LeaseId) -> List[Leased]:
+        """What the lease covers now; empty when it ended."""
+        ...
+
+    async def read(self, partition: PartitionId, first: int, upto: int) -> List[Segment]:
+        """The segments that hold positions `first` to `upto` - 1 as far as they are stored, in order."""
+        ...
+
+    async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
+        """The position of the newest stored message with this id, None if it is not known (any more) or deleted."""
+        ...
+
+    async def transact(
+        self, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
+        """All acks, then all slices, in one transaction: every one applied, or none.
+
+        Nothing is applied when an ack is not `ok` (or `repeated`), an ack's nack or dead letter lies below
+        the cursor, or a slice is not `Stored`; the results then say which, and are those of the attempt. Nor is a slice
+        stored beside acks that are `only_repeats`: an earlier try was applied, and stored its own."""
+        ...
+
+
+class Groups(Protocol):
+    """Consumer groups of a queue, each with a cursor in every partition."""
+
+    async def get(self, queue_id: int, name: str) -> Group | None: ...
+
+    async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
+        """The group; if it is new, begun as the subscription says, as of now: `new` starts at the heads of this moment.
+
+        An existing group keeps its first decision, but one that a look made is a consumer's from the first
+        subscription on that is none. What a look's group has not finished is no part of the queue's depth while
+        another group is, and neither is that of the nameless one where messages become commands. NotFound if the
+        queue is gone.
+        """
+        ...
+
+    async def seed(self, group_id: int) -> bool:
+        """Make the next bounded number of missing cursors of a new group; False when none is missing."""
+        ...
+
+    async def list(self, queue_id: int) -> List[Group]: ...
+
+    async def lanes(
+        self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000
+    ) -> List[LaneState]:
+        """The group's view of its partitions, by name after `after`, or of one."""
+        ...
+
+    async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
+        """Move the cursor of every partition, or of one, and end its lease; how many moved.
+
+        To a time: the first message created at or after it. A position is clamped to what is retained. Attempts are
+        forgotten."""
+        ...
+
+    async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
+        """Forget the group, its cursors and its dead letters; how many cursors there were.
+
+        With `keep_subscription` the group stays, and begins anew where its subscription says: `new` at the time of
+        its first pop."""
+        ...
+
+    async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
+        """Change where the group begins in partitions that still lack its cursor; False if the group is gone."""
+        ...
+
+    async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
+        """What the ack of this message carried as its result."""
+        ...
+
+    async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
+        """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold
+        messages to read, or are stopped though nobody paused or parked them and their message has attempts left. There
+        are none while every push wakes what it fills and every resume what it frees; beneath a wake that was missed
+        this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop."""
+        ...
+
+    async def next_ready_at(self, group_id: int) -> int | None:
+        """When the earliest lane of the group is ready (the past if one is now); None while none has anything to
+        read."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """Dead letters: messages given up on. One per (partition, group, position); failing again after a seek replaces
+    it."""
+
+    async def list(
+        self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
+    ) -> List[DeadLetter]:
+        """Newest failure first; `before` is (failed_at, id) of the last one seen."""
+        ...
+
+    async def get(self, queue_id: int, id: str) -> DeadLetter | None: ...
+
+    async def count(self, queue_id: int, where: DeadFilter) -> int: ...
+
+    async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
+        """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
+        new messages whose `replay-of` header names the first transactionId; (dead letter id, new message id) of each.
+        Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
+        fit. Where a partition has open operations, its messages become one; LaneWaiting if the queue is
+        encrypted."""
+        ...
+
+    async def forward(self, *, limit: int = 100) -> Appended:
+        """Append up to `limit` dead letters that wait for it to the queue that their queue names (`dead_letter_queue`),
+        of all tenants, longest waiting first: each once, whoever else forwards at the same time, and beyond that
+        queue's `max_size`. A letter waits from the transaction on that gave its message up."""
+        ...
+
+    async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
+        """Delete up to `limit` that match; how many."""
+        ...
+
+
+class Store(Protocol):
+    """A store, open. `queues`, `messages`, `groups`, `dead_letters` are its families, and those that the modules
+    beside this one describe, and those in `families`, which are written once."""
+
+    kind: str
+    """`sqlite` or `postgresql`."""
+
+    @property
+    def queues(self) -> Queues: ...
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def groups(self) -> Groups: ...
+    @property
+    def dead_letters(self) -> DeadLetters: ...
+    @property
+    def browse(self) -> Browse: ...
+    @property
+    def statistics(self) -> Statistics: ...
+    @property
+    def traces(self) -> Traces: ...
+    @property
+    def streams(self) -> Streams: ...
+    @property
+    def flags(self) -> Flags: ...
+    @property
+    def operations(self) -> Operations: ...
+    @property
+    def pauses(self) -> Pauses: ...
+    @property
+    def scheduled(self) -> ScheduledMessages: ...
+    @property
+    def leadership(self) -> Leadership: ...
+    @property
+    def retention(self) -> Retention: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def schedules(self) -> Schedules: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def sources(self) -> Sources: ...
+    @property
+    def effects(self) -> Effects: ...
+    @property
+    def specs(self) -> Specs[Any]: ...
+
+    @property
+    def seals(self) -> bool:
+        """Whether messages of encrypted queues can be stored; see `store.sealed`."""
+        ...
+
+    async def now(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def answer(self) -> None:
+        """Say that the store is there and can be written to, waiting for no lane and for no other call where calls do
+        not wait for each other anyway. StoreUnavailable if not."""
+        ...
+
+    def id_time(self) -> int:
+        """Milliseconds for new ids, known without asking: at or a little before the store's clock."""
+        ...
+
+    def flushes(self) -> int:
+        """How many pushes (or acks, or pops) may usefully run at once."""
+        ...
+
+    def connections(self) -> tuple[int, int]:
+        """How many connections to the database there are, and how many of them are at work."""
+        ...
+
+    async def report(self) -> dict[str, Any]:
+        """What the database says of itself: sizes, caches, upkeep. For people; the keys differ between stores."""
+        ...
+
+    def listen(self, wake: Callable[[int], None]) -> None:
+        """Call `wake(queue_id)` soon after another broker stored messages or made lanes ready. A hint: it may be
+        late or lost."""
+        ...
+
+    def hint(self, queue_id: int) -> None:
+        """Tell other brokers that this one did. Never blocks, never fails."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was handed over, then let go of everything. Idempotent."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...

@@ -1,0 +1,82 @@
+"""Opening of a broker's parts: the store that a URL names, and the journal of a directory."""
+
+from __future__ import annotations
+
+import logging
+from os import PathLike, fspath
+from typing import Any, cast
+
+from fairlane.errors import InvalidRequest, StoreRefused, StoreUnavailable
+from fairlane.runtime.clock import Clock
+from fairlane.store.contract.journal import Journal
+from fairlane.store.contract.store import Store
+from fairlane.store.late import LateStore
+
+_POSTGRES = ("postgresql://", "postgres://")
+_FILES = (".db", ".sqlite", ".sqlite3")
+
+log = logging.getLogger(__name__)
+
+
+def store_url(store: str | PathLike[str]) -> str:
+    """The URL of a store that is named by one, or by the file it is in: a path, or a name that ends like one."""
+    if isinstance(store, PathLike):
+        return f"sqlite:///{fspath(store)}"
+    if not isinstance(store, str):
+        raise InvalidRequest(f"a store is named by a URL or a file, not {type(store).__name__}")
+    return f"sqlite:///{store}" if "://" not in store and store.endswith(_FILES) else store
+
+
+async def open_journal(directory: str, bytes_max: int, url: str, encryption_key: str = "") -> Journal:
+    """For what is to go to the store of this URL; sealed if there is a key."""
+    from fairlane.store.sealed.keyring import Keyring
+    from fairlane.store.sqlite.journal_directory import DirectoryJournal
+
+    keyring = Keyring.parse(encryption_key) if encryption_key else None
+    return await DirectoryJournal.open(directory, bytes_max=bytes_max, store=str(url), keyring=keyring)
+
+
+async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], journal: Journal | None) -> Store:
+    """The store; with a `journal` one that is opened later if PostgreSQL does not answer now. StoreRefused if it never
+    will, unless the journal holds something that must not be lost sight of."""
+    try:
+        return await open_store(url, clock=clock, **options)
+    except StoreUnavailable as error:
+        if journal is None or not url.startswith(_POSTGRES):
+            raise
+        if isinstance(error, StoreRefused) and not journal.state().bytes:
+            raise
+        log.error("store unavailable, starting without it: %s", error)
+        why = str(error)
+    return cast(Store, LateStore("postgresql", lambda: open_store(url, clock=clock, **options), why))
+
+
+async def open_store(url: str, *, clock: Clock | None = None, encryption_key: str = "", **options: Any) -> Store:
+    """The store a URL names. `encryption_key` seals the messages of encrypted queues; see `Keyring`."""
+    from fairlane.store.sealed.install import install
+    from fairlane.store.sealed.keyring import Keyring
+
+    keyring = Keyring.parse(encryption_key) if encryption_key else None
+    store = await _open_store(url, clock=clock, **options)
+    try:
+        await install(store, keyring)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store:
+    if url.startswith("sqlite:///"):
+        from fairlane.store.sqlite.store import SqliteStore
+
+        return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
+    if url.startswith(_POSTGRES):
+        from fairlane.store.postgres.store import PostgresStore
+
+        return await PostgresStore.open(url, clock=clock, **options)
+    scheme, separator, _ = url.partition("://")
+    shown = f"{scheme:.40}://..." if separator else f"{url:.80}"  # the rest may hold a password
+    raise InvalidRequest(
+        f"{shown!r} names no store; use queue.db, sqlite:///path, sqlite:///:memory: or postgresql://..."
+    )
