@@ -9,7 +9,7 @@ Locks are taken in one order (queue row, partitions by id, cursors), so calls ne
 from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from fairlane.model.group import Group, LaneState, Seek, Subscription
@@ -132,7 +132,7 @@ class Queues(Protocol):
 class Messages(Protocol):
     """The log, and the leases on it."""
 
-    async def push(self, slices: Sequence[Slice]) -> List[PushResult]:
+    def push(self, slices: Sequence[Slice]) -> Awaitable[List[PushResult]]:
         """Append each slice to its partition, all of it or nothing, and say which, in order.
 
         Position order in a partition is commit order, without gaps; `created_at` never falls. Slices of different
@@ -142,7 +142,7 @@ class Messages(Protocol):
         `Duplicates`. With open operations it is `OperationsAhead`. Lanes that were empty become ready."""
         ...
 
-    async def pop(self, call: PopCall) -> PopResult:
+    def pop(self, call: PopCall) -> Awaitable[PopResult]:
         """Lease ready lanes, longest-ready first, each to the first claim that still wants one.
 
         A claim gets messages up to its batch over all its lanes, in position order from the lane's cursor, and at
@@ -164,7 +164,7 @@ class Messages(Protocol):
         """(queue, group) of all groups of queues whose messages expire, of all tenants."""
         ...
 
-    async def ack(self, acks: Sequence[LaneAck]) -> List[AckResult]:
+    def ack(self, acks: Sequence[LaneAck]) -> Awaitable[List[AckResult]]:
         """Apply each ack by itself, in order; a stale token applies nothing.
 
         What is said to be finished is, and nothing else: from the cursor on it moves the cursor, never back, and over

@@ -27,6 +27,7 @@ READERS: Final = 2
 class Database:
     def __init__(self, writer: Writer, readers: Readers | None, lock: LockFile | None, clock: Clock) -> None:
         self._writer = writer
+        self.write = writer.run
         self._readers = readers
         self._lock = lock
         self.clock = clock
@@ -37,10 +38,6 @@ class Database:
         db, readers, lock, last_at = await asyncio.to_thread(_open, path)
         clock = clock or SteadyClock(least=last_at)
         return cls(Writer(db, clock), readers, lock, clock)
-
-    def write(self, work: Work[T]) -> asyncio.Future[T]:
-        """Run `work` in the writer's next transaction."""
-        return self._writer.run(work)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot that holds every commit reported so far."""

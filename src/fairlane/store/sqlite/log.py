@@ -73,10 +73,6 @@ def unpack_keys(packed: bytes) -> tuple[int, ...]:
     return struct.unpack(f">{len(packed) // 8}q", packed)
 
 
-def pack_keys(keys: list[int]) -> bytes:
-    return struct.pack(f">{len(keys)}q", *keys)
-
-
 def first_at_or_after(db: apsw.Connection, partition_id: int, start: int, head: int, at: int) -> int:
     """The position of the first message created at or after `at`, `head` if there is none.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import apsw
 
@@ -36,11 +36,11 @@ class Messages:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
-        return await self._database.write(lambda db, now: push(db, now, slices))
+    def push(self, slices: Sequence[Slice]) -> Awaitable[list[PushResult]]:
+        return self._database.write(lambda db, now: push(db, now, slices))
 
-    async def pop(self, call: PopCall) -> PopResult:
-        return await self._database.write(lambda db, now: pop(db, now, call))
+    def pop(self, call: PopCall) -> Awaitable[PopResult]:
+        return self._database.write(lambda db, now: pop(db, now, call))
 
     async def expire(self, queue_id: int, group_id: int) -> int:
         return await self._database.write(lambda db, now: expire(db, now, queue_id, group_id))
@@ -48,8 +48,8 @@ class Messages:
     async def expiring(self) -> list[tuple[int, int]]:
         return await self._database.read(lambda db, now: rows(db, SQL["expiring"]))
 
-    async def ack(self, acks: Sequence[LaneAck]) -> list[AckResult]:
-        return await self._database.write(lambda db, now: ack_all(db, now, acks))
+    def ack(self, acks: Sequence[LaneAck]) -> Awaitable[list[AckResult]]:
+        return self._database.write(lambda db, now: ack_all(db, now, acks))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])

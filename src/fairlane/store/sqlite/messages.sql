@@ -1,18 +1,25 @@
 -- name: partition_log (in add_scheduled)
 select queue_id, head, last_at, newest_id_at, keyed_until, doubted_until from partitions where id = ?
 
--- name: partition_logs (in push)
+-- name: logs_and_queues (in push)
 -- One row for all, so that reading them is one step.
-select json_group_array(
-    json_array(id, queue_id, head, last_at, newest_id_at, keyed_until, open_operations, start, doubted_until)
-)
-from partitions
-where id in (select value from json_each(?))
-
--- name: queue_of_push (in push)
-select options, depth, exists (select 1 from groups where queue_id = ?1 and seeding > 0)
-from queues
-where id = ?1
+select
+    (
+        select json_group_array(
+            json_array(id, queue_id, head, last_at, newest_id_at, keyed_until, open_operations, start, doubted_until)
+        )
+        from partitions
+        where id in (select value from json_each(?1))
+    ),
+    (
+        select json_group_array(
+            json_array(
+                q.id, q.options, q.depth, exists (select 1 from groups g where g.queue_id = q.id and g.seeding > 0)
+            )
+        )
+        from queues q
+        where q.id in (select value from json_each(?2))
+    )
 
 -- name: expires_at (in push)
 insert or replace into expiries (partition_id, due_at) values (?, ?)

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar, cast
 
 import apsw
 
-from fairlane.errors import ShuttingDown, StoreUnavailable
+from fairlane.errors import FairlaneError, ShuttingDown, StoreUnavailable
 from fairlane.runtime.clock import Clock
 from fairlane.store.sqlite.faults import translate
 
@@ -47,10 +47,14 @@ class Writer:
 
     def run(self, work: Work[T]) -> asyncio.Future[T]:
         """The result of `work`, durable. Cancelling the caller does not undo it."""
-        if self._closing or self._lost is not None:
-            self.check()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put((work, future))
+        if self._closing or self._lost is not None:
+            try:
+                self.check()
+            except FairlaneError as error:
+                future.set_exception(error)
+        else:
+            self._jobs.put((work, future))
         return future
 
     def check(self) -> None:
@@ -70,39 +74,24 @@ class Writer:
     def _run(self) -> None:
         stop = False
         while not stop:
-            jobs, stop = self._take()
+            jobs = [self._jobs.get()]
             self.busy = True
+            jobs += [self._jobs.get() for _ in range(self._jobs.qsize())]
+            if stop := jobs[-1] is None:
+                jobs.pop()
             if jobs:
-                self._call(_deliver, self._turn(jobs))
+                self._call(_deliver, self._turn(cast(list[_Job], jobs)))
+            del jobs  # nothing of theirs is held until the next comes
             self.busy = False
         try:
             self._shut()
         finally:
             self._call(self._stop)
 
-    def _take(self) -> tuple[list[_Job], bool]:
-        jobs = []
-        job = self._jobs.get()
-        try:
-            while job is not None:
-                jobs.append(job)
-                job = self._jobs.get_nowait()
-        except Empty:
-            return jobs, False
-        return jobs, True
-
     def _turn(self, jobs: list[_Job]) -> list[_Done]:
-        """All jobs in one transaction; when one of them fails, each in its own, so that it fails alone."""
-        try:
-            return self._commit(jobs)
-        except Exception as error:
-            if len(jobs) == 1:
-                return [(jobs[0][1], None, error)]
-        return [done for job in jobs for done in self._turn([job])]
-
-    def _commit(self, jobs: list[_Job]) -> list[_Done]:
-        """Raises what a job raised, after a rollback. A failed commit is every job's own failure."""
-        db, clock = self._db, self._clock
+        """All jobs in one transaction and at one time; when one of them fails, each in its own, so that it fails alone.
+        A failed commit is every job's own failure."""
+        db = self._db
         if self._lost is not None:
             return _all_failed(jobs, StoreUnavailable(self._lost))
         try:
@@ -110,17 +99,18 @@ class Writer:
         except apsw.Error as error:
             return _all_failed(jobs, error)
         try:
-            before = db.total_changes()
-            done: list[_Done] = [(future, work(db, clock()), None) for work, future in jobs]
-            if db.total_changes() != before and (now := clock()) - self._clock_saved_at >= CLOCK_EVERY_US:
+            now, before = self._clock(), db.total_changes()
+            done: list[_Done] = [(future, work(db, now), None) for work, future in jobs]
+            if now - self._clock_saved_at >= CLOCK_EVERY_US and db.total_changes() != before:
                 db.execute(SAVE_CLOCK, (now,))
                 self._clock_saved_at = now
-        except apsw.Error as error:
+        except BaseException as error:
             self._roll_back()
-            raise translate(error) from error
-        except BaseException:
-            self._roll_back()
-            raise
+            if not isinstance(error, Exception):
+                raise
+            if len(jobs) == 1:
+                return [(jobs[0][1], None, translate(error) if isinstance(error, apsw.Error) else error)]
+            return [done for job in jobs for done in self._turn([job])]
         try:
             db.execute("commit")
         except apsw.Error as error:
