@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -41,6 +41,12 @@ from tests.clock import ManualClock
 from tests.conformance.backends import Arrived, Backend, Row
 
 _numbers = itertools.count(1)
+T = TypeVar("T")
+
+
+async def answer(call: Awaitable[T]) -> T:
+    """A call as a coroutine, for a task: a store may give a future."""
+    return await call
 
 
 @dataclass

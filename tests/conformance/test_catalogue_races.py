@@ -11,7 +11,7 @@ from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.contract.values import Full, Gone, Stored
 from tests.conformance.backends import Row, until
-from tests.conformance.harness import Harness
+from tests.conformance.harness import Harness, answer
 from tests.conformance.test_scheduled import append_due, schedule
 
 
@@ -80,7 +80,7 @@ async def test_a_push_behind_a_deletion_is_refused_and_leaves_nothing(harness: H
         deletion = tasks.create_task(harness.store.queues.delete(DEFAULT_TENANT, queue.name))
         await arrived(deletion)
         pushes = [
-            tasks.create_task(harness.store.messages.push([harness.slice(queue, lane, ["late"])]))
+            tasks.create_task(answer(harness.store.messages.push([harness.slice(queue, lane, ["late"])])))
             for lane in (held, free)
         ]
         await arrived(deletion, *pushes)
@@ -95,7 +95,7 @@ async def test_a_push_in_flight_when_its_queue_is_deleted_goes_with_it(harness: 
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, group.id)) as arrived:
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, ["early"])]))
+        push = tasks.create_task(answer(harness.store.messages.push([harness.slice(queue, partition, ["early"])])))
         await arrived(push)
         deletion = tasks.create_task(harness.store.queues.delete(DEFAULT_TENANT, queue.name))
         await arrived(push, deletion)
@@ -111,7 +111,7 @@ async def test_a_limit_set_while_a_push_is_in_flight_counts_it(harness: Harness)
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, group.id)) as arrived:
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, [0, 1])]))
+        push = tasks.create_task(answer(harness.store.messages.push([harness.slice(queue, partition, [0, 1])])))
         await arrived(push)
         limit = tasks.create_task(harness.configure(queue, max_size=3))
         await arrived(push, limit)
@@ -126,7 +126,7 @@ async def test_a_push_behind_a_limit_being_set_is_held_to_it(harness: Harness) -
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         limit = tasks.create_task(harness.configure(queue, max_size=1))
         await arrived(limit)
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, [0, 1])]))
+        push = tasks.create_task(answer(harness.store.messages.push([harness.slice(queue, partition, [0, 1])])))
         await arrived(limit, push)
     assert push.result() == [Gone()], "its caller did not know of the limit and must look again"
     assert await harness.store.queues.depth(queue.id) == 0

@@ -12,7 +12,7 @@ from fairlane.model.operation import TIMEOUT_SECONDS, read_push
 from fairlane.store.contract.operations import Enqueued, Lost
 from fairlane.store.contract.values import Duplicates, Gone, OperationsAhead, Stored
 from tests.conformance.backends import Row
-from tests.conformance.harness import Harness
+from tests.conformance.harness import Harness, answer
 from tests.conformance.operation_driver import (
     application,
     apply,
@@ -86,7 +86,7 @@ async def test_a_push_that_waited_for_the_lane_while_an_operation_was_enqueued_m
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         enqueuing = tasks.create_task(harness.store.operations.enqueue([y]))
         await arrived(enqueuing)
-        pushing = tasks.create_task(second.messages.push([z]))
+        pushing = tasks.create_task(answer(second.messages.push([z])))
         await arrived(enqueuing, pushing)
     assert isinstance(enqueuing.result()[0], Enqueued)
     assert pushing.result() == [OperationsAhead()]
@@ -108,7 +108,7 @@ async def test_a_push_that_waited_for_the_lane_while_its_last_operation_ended_is
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
         applying = tasks.create_task(apply(harness, queue, claimed))
         await arrived(applying)
-        pushing = tasks.create_task(second.messages.push([harness.slice(queue, partition, ["z"])]))
+        pushing = tasks.create_task(answer(second.messages.push([harness.slice(queue, partition, ["z"])])))
         await arrived(applying, pushing)
     assert isinstance(applying.result()[0], Stored)
     assert isinstance(pushing.result()[0], Stored)

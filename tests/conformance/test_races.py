@@ -15,7 +15,7 @@ from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.segment import ids_of
 from fairlane.store.contract.values import DeadFilter, Duplicates, Full, Stored
 from tests.conformance.backends import Row
-from tests.conformance.harness import Harness, Taken
+from tests.conformance.harness import Harness, Taken, answer
 
 
 async def test_a_push_that_waits_to_commit_keeps_later_ones_behind_it(harness: Harness) -> None:
@@ -25,9 +25,9 @@ async def test_a_push_that_waits_to_commit_keeps_later_ones_behind_it(harness: H
     partition = await harness.partition(queue)
     push = harness.store.messages.push
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, group.id)) as arrived:
-        first = tasks.create_task(push([harness.slice(queue, partition, ["first"])]))
+        first = tasks.create_task(answer(push([harness.slice(queue, partition, ["first"])])))
         await arrived(first)
-        second = tasks.create_task(push([harness.slice(queue, partition, ["second"])]))
+        second = tasks.create_task(answer(push([harness.slice(queue, partition, ["second"])])))
         await arrived(first, second)
         assert await harness.store.messages.read(partition.id, 0, 10) == []
     assert [result.first for [result] in (first.result(), second.result()) if isinstance(result, Stored)] == [0, 1]
@@ -41,10 +41,10 @@ async def test_a_push_that_began_first_and_commits_last_is_not_skipped(harness: 
     push = harness.store.messages.push
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(gate.id)) as arrived:
         slow = [harness.slice(queue, gate, ["gate"]), harness.slice(queue, partition, ["slow"])]
-        began_first = tasks.create_task(push(slow))
+        began_first = tasks.create_task(answer(push(slow)))
         await arrived(began_first)
         harness.clock.advance(1)
-        quick = tasks.create_task(push([harness.slice(queue, partition, ["quick"])]))
+        quick = tasks.create_task(answer(push([harness.slice(queue, partition, ["quick"])])))
         await arrived(began_first, quick)
         if quick.done():
             taken = await harness.pop(queue, group, partition=partition.id)
@@ -69,7 +69,7 @@ async def test_of_eight_pushes_of_one_id_one_is_stored_and_seven_name_it(harness
     transaction_id = "the id" if kind == "text" else harness.mint()
     slices = [harness.slice(queue, partition, [n], ids=[transaction_id]) for n in range(8)]
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(partition.id)) as arrived:
-        pushes = [tasks.create_task(stores[n % 2].messages.push([slices[n]])) for n in range(8)]
+        pushes = [tasks.create_task(answer(stores[n % 2].messages.push([slices[n]]))) for n in range(8)]
         await arrived(*pushes)
     results = [push.result()[0] for push in pushes]
     assert Counter(type(result) for result in results) == {Stored: 1, Duplicates: 7}
@@ -86,7 +86,7 @@ async def test_capacity_is_exact_under_32_pushers(harness: Harness) -> None:
     stores = [harness.store, await harness.open_second()]
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(queue.id)) as arrived:
         pushes = [
-            tasks.create_task(stores[n % 2].messages.push([harness.slice(queue, partitions[n % 16], [n])]))
+            tasks.create_task(answer(stores[n % 2].messages.push([harness.slice(queue, partitions[n % 16], [n])])))
             for n in range(32)
         ]
         await arrived(*pushes[:8])
@@ -114,7 +114,7 @@ async def test_depth_is_exact_when_two_groups_finish_one_lane_at_once(harness: H
     ]
     assert await harness.store.queues.depth(queue.id) == 15
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(queue.id)) as arrived:
-        running = [tasks.create_task(harness.store.messages.ack(each)) for each in acks]
+        running = [tasks.create_task(answer(harness.store.messages.ack(each))) for each in acks]
         await arrived(*running)
     assert all(acked.released for ack in running for acked in ack.result())
     assert await harness.store.queues.depth(queue.id) == 0

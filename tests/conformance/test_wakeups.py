@@ -13,7 +13,7 @@ from fairlane.model.group import Seek
 from fairlane.model.queue import Partition
 from fairlane.store.contract.values import OrderedAck, Stored
 from tests.conformance.backends import Row
-from tests.conformance.harness import Harness, Taken
+from tests.conformance.harness import Harness, Taken, answer
 
 Drain = Callable[[Harness, Taken], Awaitable[object]]
 
@@ -53,7 +53,7 @@ async def test_a_lane_drained_while_a_push_is_in_flight_is_woken(harness: Harnes
     await harness.drain(queue, other)
     taken = await harness.pop(queue, group)
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, other.id)) as arrived:
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, ["second"])]))
+        push = tasks.create_task(answer(harness.store.messages.push([harness.slice(queue, partition, ["second"])])))
         await arrived(push)
         drained = tasks.create_task(_run(drain, harness, taken))
         await arrived(push, drained)
@@ -81,7 +81,7 @@ async def test_a_pop_does_not_park_a_lane_on_a_stale_head(harness: Harness, how:
         await harness.pop(queue, group)
         harness.clock.advance(5)
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, other.id)) as arrived:
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, ["second"])]))
+        push = tasks.create_task(answer(harness.store.messages.push([harness.slice(queue, partition, ["second"])])))
         await arrived(push)
         pop = tasks.create_task(harness.pop(queue, group, auto_ack=how == "auto_ack"))
         await arrived(push, pop)
@@ -104,9 +104,9 @@ async def test_a_push_that_waited_for_the_drain_sees_the_drained_lane(harness: H
     ]
     last = max(group.id, other.id)
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor(partition.id, last)) as arrived:
-        drain = tasks.create_task(harness.store.messages.ack(acks))
+        drain = tasks.create_task(answer(harness.store.messages.ack(acks)))
         await arrived(drain)
-        push = tasks.create_task(harness.store.messages.push([harness.slice(queue, partition, ["second"])]))
+        push = tasks.create_task(answer(harness.store.messages.push([harness.slice(queue, partition, ["second"])])))
         await arrived(drain, push)
     assert [one.released for one in drain.result()] == [True, True]
     assert isinstance(push.result()[0], Stored)
