@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.load import BATCH, PAYLOAD
+from fairlane.http.decode import decode
 from fairlane.http.routes.pops import pop_request
 from fairlane.http.server import Request, Response, Server
-from fairlane.http.wire import AckBatchBody, PushBody, decode
+from fairlane.http.wire import AckBatchBody, PushBody
 from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
 

@@ -269,7 +269,7 @@ class Client:
     spec_versions = _blocking(asynchronous.Client.spec_versions)
     export_spec = _blocking(asynchronous.Client.export_spec)
     workers = _blocking(asynchronous.Client.workers)
-    beat = _blocking(asynchronous.Client.beat)
+    report = _blocking(asynchronous.Client.report)
     leave = _blocking(asynchronous.Client.leave)
     effect = _blocking(asynchronous.Client.effect)
     keep_effect = _blocking(asynchronous.Client.keep_effect)

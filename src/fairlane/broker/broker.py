@@ -22,6 +22,7 @@ from fairlane.broker.patience import PATIENCE_SECONDS
 from fairlane.broker.pop import PopRequest
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.broker.transaction import Transaction, ack_item, item_of
+from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES, named_variables
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
@@ -69,6 +70,7 @@ class Broker(Administration):
             allowed=allowed,
         )
         self.tenant = tenant
+        self.workers = Workers(store, tenant)
 
     @classmethod
     @asynccontextmanager

@@ -10,10 +10,11 @@ import msgspec
 
 from fairlane.client.family import Family
 from fairlane.client.transport import Transport, path_of
-from fairlane.client.wire import Micros, decode, encode
+from fairlane.client.wire import decode, encode
 from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
 from fairlane.model.ids import is_uuid, uuid7
 from fairlane.model.limits import COUNT_MAX
+from fairlane.model.moment import Moment
 from fairlane.model.names import check_count, check_name
 from fairlane.model.outcome import PushOutcome
 
@@ -54,11 +55,11 @@ class OperationState(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = ""
     partition: str = ""
     consumer_group: str | None = None
-    created_at: Micros
-    processed_at: Micros | None = None
+    created_at: Moment
+    processed_at: Moment | None = None
     retry_count: int = 0
     error_message: str | None = None
-    failed_at: Micros | None = None
+    failed_at: Moment | None = None
     latency_seconds: float | None = None
     messages: int = 0
     durability: Literal["store", "journal"] = "store"

@@ -9,9 +9,10 @@ import msgspec
 from fairlane.client.family import Family
 from fairlane.client.transport import path_of
 from fairlane.client.views import ScheduledPage
-from fairlane.client.wire import Micros, decode, encode, timestamp
+from fairlane.client.wire import decode, encode, timestamp
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX
+from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 
 
@@ -20,7 +21,7 @@ class _Cancelled(msgspec.Struct):
 
 
 class _Rescheduled(msgspec.Struct, rename="camel"):
-    deliver_at: Micros | None = None
+    deliver_at: Moment | None = None
 
 
 class ScheduledMessages(Family):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.client.wire import Micros
+from fairlane.model.moment import Moment
 
 
 class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -30,7 +30,7 @@ class QueueSummary(_View, frozen=True, kw_only=True, rename="camel"):
     name: str
     namespace: str = ""
     task: str = ""
-    created_at: Micros
+    created_at: Moment
     partitions: int = 0
     messages: Counts = Counts()
 
@@ -38,17 +38,17 @@ class QueueSummary(_View, frozen=True, kw_only=True, rename="camel"):
 class PartitionDetail(_View, frozen=True, kw_only=True, rename="camel"):
     id: str
     name: str
-    created_at: Micros | None = None
+    created_at: Moment | None = None
     stats: Counts = Counts()
-    oldest_message: Micros | None = None
-    newest_message: Micros | None = None
+    oldest_message: Moment | None = None
+    newest_message: Moment | None = None
 
 
 class QueueDetail(_View, frozen=True, kw_only=True, rename="camel"):
     name: str
     namespace: str = ""
     task: str = ""
-    created_at: Micros
+    created_at: Moment
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """By their names on the wire."""
     totals: Counts = Counts()
@@ -79,9 +79,9 @@ class GroupSummary(_View, frozen=True, kw_only=True, rename="camel"):
 class Pauses(_View, frozen=True, kw_only=True, rename="camel"):
     """Pauses of a queue, each since when."""
 
-    paused_at: Micros | None = None
-    groups: dict[str, Micros] = msgspec.field(default_factory=dict)
-    partitions: dict[str, Micros] = msgspec.field(default_factory=dict)
+    paused_at: Moment | None = None
+    groups: dict[str, Moment] = msgspec.field(default_factory=dict)
+    partitions: dict[str, Moment] = msgspec.field(default_factory=dict)
 
 
 class Explained(_View, frozen=True, kw_only=True, rename="camel"):
@@ -90,7 +90,7 @@ class Explained(_View, frozen=True, kw_only=True, rename="camel"):
     reason: str
     """paused, leased, empty, parked, blocked, windowed, delayed, backing_off, asleep, sealed or ready."""
     sentence: str
-    until: Micros | None = None
+    until: Moment | None = None
     """When the reason ends by itself."""
     waiting: int = 0
     position: int = 0
@@ -107,7 +107,7 @@ class ScheduledMessage(_View, frozen=True, kw_only=True, rename="camel"):
     transaction_id: str
     queue: str
     partition: str
-    deliver_at: Micros
+    deliver_at: Moment
 
 
 class ScheduledPage(_View, frozen=True, kw_only=True, rename="camel"):
@@ -118,7 +118,7 @@ class ScheduledPage(_View, frozen=True, kw_only=True, rename="camel"):
 
 
 class FailedAttempt(_View, frozen=True, kw_only=True, rename="camel"):
-    at: Micros
+    at: Moment
     error: str
 
 
@@ -137,12 +137,12 @@ class DeadLetter(_View, frozen=True, kw_only=True, rename="camel"):
     attempts: int = msgspec.field(name="retryCount", default=0)
     raw: msgspec.Raw = msgspec.field(name="data")
     """The producer's bytes: JSON."""
-    created_at: Micros | None = None
-    first_failed_at: Micros | None = None
-    failed_at: Micros | None = None
+    created_at: Moment | None = None
+    first_failed_at: Moment | None = None
+    failed_at: Moment | None = None
     errors: list[FailedAttempt] = []
     """Of the last ten failed attempts, oldest first."""
-    replayed_at: Micros | None = None
+    replayed_at: Moment | None = None
     replayed_as: str | None = None
     """The id of the message that it was pushed as."""
 
@@ -161,7 +161,7 @@ class MessageHead(_View, frozen=True, kw_only=True, rename="camel"):
     partition: str
     position: int = 0
     status: str = ""
-    created_at: Micros
+    created_at: Moment
 
 
 class MessagePage(_View, frozen=True, kw_only=True, rename="camel"):
@@ -197,7 +197,7 @@ class FailedEntry(_View, frozen=True, kw_only=True, rename="camel"):
     partition: str
     messages: int = 0
     error: str = ""
-    accepted_at: Micros
+    accepted_at: Moment
 
 
 class Deleted(_View, frozen=True, kw_only=True, rename="camel"):
@@ -213,7 +213,7 @@ class Deleted(_View, frozen=True, kw_only=True, rename="camel"):
 class WentAt(Deleted, frozen=True, kw_only=True, rename="camel"):
     """The same, in one minute."""
 
-    at: Micros
+    at: Moment
 
 
 class LeaseDetail(_View, frozen=True, kw_only=True, rename="camel"):
@@ -224,8 +224,8 @@ class LeaseDetail(_View, frozen=True, kw_only=True, rename="camel"):
     partition: str
     partition_id: str
     consumer_group: str
-    leased_at: Micros
-    expires_at: Micros
+    leased_at: Moment
+    expires_at: Moment
     seconds_held: float = 0.0
     seconds_remaining: float = 0.0
     messages: int = 0
@@ -265,34 +265,10 @@ class Schedule(_View, frozen=True, kw_only=True, rename="camel"):
     cron: str | None = None
     timezone: str = "UTC"
     missed: str = ""
-    paused_at: Micros | None = None
-    next_at: Micros | None = None
+    paused_at: Moment | None = None
+    next_at: Moment | None = None
     """None while it is paused."""
-    next_runs: list[Micros] = msgspec.field(default_factory=list)
-
-
-class WorkerQueue(_View, frozen=True, kw_only=True, rename="camel"):
-    queue: str
-    group: str = ""
-    concurrency: int = 0
-    in_hand: int = 0
-    handled: int = 0
-    failed: int = 0
-    mean_ms: float = 0.0
-    """How long a message takes, lately."""
-
-
-class WorkerView(_View, frozen=True, kw_only=True, rename="camel"):
-    """A worker that is alive."""
-
-    id: str
-    app: str = ""
-    hostname: str = ""
-    pid: int = 0
-    seen_at: Micros
-    queues: list[WorkerQueue] = msgspec.field(default_factory=list)
-    current: list[str] = msgspec.field(default_factory=list)
-    """TransactionIds of messages that it works on."""
+    next_runs: list[Moment] = msgspec.field(default_factory=list)
 
 
 class SourceView(_View, frozen=True, kw_only=True, rename="camel"):
@@ -303,13 +279,13 @@ class SourceView(_View, frozen=True, kw_only=True, rename="camel"):
     cursor: str | None = None
     """Where reading new records goes on; None: at the beginning."""
     token: int = 0
-    created_at: Micros
-    leased_until: Micros | None = None
+    created_at: Moment
+    leased_until: Moment | None = None
     sweep: int = 0
     sweeping: bool = False
     sweep_cursor: str | None = None
-    swept_at: Micros | None = None
-    committed_at: Micros | None = None
+    swept_at: Moment | None = None
+    committed_at: Moment | None = None
     records: int = 0
 
 
@@ -346,7 +322,7 @@ class AppliedSpec(_View, frozen=True, kw_only=True, rename="camel"):
     app: str
     hash: str = ""
     applied_by: str = ""
-    applied_at: Micros
+    applied_at: Moment
     changes: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Of an apply: what it changed."""
     source: str = ""

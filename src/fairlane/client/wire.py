@@ -12,9 +12,11 @@ from fairlane.client.problems import Problem
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.limits import RENEW_SECONDS
 from fairlane.model.message import PushItem
+from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import AckItem
 from fairlane.model.queue import queue_options
+from fairlane.wire.base import decoder
 
 T = TypeVar("T")
 
@@ -49,7 +51,7 @@ class PushElement(Problem, kw_only=True):
     reason: str | None = None
     estimated_wait: float | None = msgspec.field(name="estimatedWait", default=None)
     durability: str | None = None
-    deliver_at: Micros | None = msgspec.field(name="deliverAt", default=None)
+    deliver_at: Moment | None = msgspec.field(name="deliverAt", default=None)
 
 
 class PushRefusal(msgspec.Struct):
@@ -217,33 +219,10 @@ def ack_of(item: AckItem) -> Ack:
     )
 
 
-class Micros(int):
-    """A point in time: microseconds since 1970, as every `_at`."""
-
-    def isoformat(self) -> str:
-        return timestamp(self)
-
-
-def _hook(type: Any, value: Any) -> Any:
-    """Times are text on the wire."""
-    if type is not Micros or not isinstance(value, str):
-        raise NotImplementedError
-    try:
-        return Micros(micros(datetime.fromisoformat(value)))
-    except (ValueError, TypeError):
-        raise msgspec.ValidationError(f"{value!r:.40} is not a time") from None
-
-
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-
-
 def decode(body: bytes, type: type[T]) -> T:
-    """A successful answer as `type`, which is one of this module's."""
-    decoder = _decoders.get(type)
-    if decoder is None:
-        decoder = _decoders[type] = msgspec.json.Decoder(type, dec_hook=_hook)
+    """A successful answer as `type`."""
     try:
-        answer: T = decoder.decode(body)
+        answer: T = decoder(type).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FairlaneError(f"the server's answer is not what a Fairlane broker says: {error}") from None
     return answer
@@ -254,7 +233,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def micros(at: datetime) -> int:
-    """Microseconds since 1970, as every `_at`."""
+    """Momenteconds since 1970, as every `_at`."""
     return (at - _EPOCH) // _MICROSECOND
 
 

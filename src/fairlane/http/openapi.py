@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlane.http.router import JSON, Route
+from fairlane.model.moment import Moment
 
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -69,7 +70,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     ]
     if route.query is None:
         return path
-    [_], components = msgspec.json.schema_components([route.query], ref_template=_REF)
+    [_], components = msgspec.json.schema_components([route.query], schema_hook=_opaque, ref_template=_REF)
     fields = components[route.query.__name__]
     return path + [
         {"name": name, "in": "query", "required": name in fields.get("required", ()), "schema": schema}
@@ -98,7 +99,9 @@ def _problem(schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _opaque(kind: type) -> dict[str, Any]:
-    """Payloads are any JSON."""
+    """Payloads are any JSON, moments are text."""
     if kind is msgspec.Raw:
         return {}
+    if kind is Moment:
+        return {"type": "string", "format": "date-time"}
     raise NotImplementedError(kind)

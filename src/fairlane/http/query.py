@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
+from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
-MICROS_MAX = 2**53 - 1
 _NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
@@ -37,14 +36,6 @@ def number(query: dict[str, str], name: str, default: int, *, least: int, most: 
     return value
 
 
-def read(query: dict[str, str], type: Any) -> Any:
-    """The parameters as the struct that a route declares; an empty value counts as not given."""
-    try:
-        return msgspec.convert({name: value for name, value in query.items() if value}, type, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"a query parameter does not fit: {error}") from None
-
-
 def name_or_none(what: str, name: str | None) -> str | None:
     return None if name is None else check_name(what, name)
 
@@ -56,11 +47,7 @@ def after(name: str) -> str:
 
 def moment(name: str, text: str) -> int:
     """A time like 2026-01-31T12:00:00Z in microseconds; without a zone it is UTC."""
-    # In a query a `+` is a blank, also the one of a zone.
-    given = text.replace(" ", "+") if "T" in text else text
     try:
-        at = datetime.fromisoformat(given)
-        micros = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+        return int(Moment.parse(text))
     except (ValueError, OverflowError):
         raise InvalidRequest(f"{name} is {text!r:.80}; it must be a time like 2026-01-31T12:00:00Z") from None
-    return max(0, min(micros, MICROS_MAX))

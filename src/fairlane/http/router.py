@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from inspect import Parameter, signature
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
+from fairlane.http.decode import decode, read
 from fairlane.http.server import Request, Response, error_response
+from fairlane.wire.base import encode
 
 JSON = "application/json"
 _OURS = ("/api/", "/admin/", "/streams/")
 _PATHS_MAX = 1000
 _PATH_BYTES_MAX = 200
 Endpoint = Callable[[Any, Request], Awaitable[Response]]
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +54,90 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def _parameters(query: Any) -> frozenset[str]:
     return frozenset() if query is None else frozenset(query.__struct_encode_fields__)
+
+
+class Routes(list[Route]):
+    """The routes of one family, each a decorated handler, as in
+
+        @routes.post("/api/v1/schedules/{name}")
+        async def define(broker: Broker, name: str, body: ScheduleOptions) -> Schedule: ...
+
+    A handler takes what it names: `app`, `broker` or `request`, the parts of its path, its `body` and its `query` by
+    their annotations; a body with a default may be left out. It returns its answer, or a Response where that is not
+    enough, and `answer` says what is in it. Its docstring is what the API's description says of it."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self._tag = tag
+
+    def get(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "GET", path, more)
+
+    def post(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "POST", path, more)
+
+    def put(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "PUT", path, more)
+
+    def delete(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "DELETE", path, more)
+
+    def _add(self, method: str, path: str, more: dict[str, Any], handler: Handler) -> Handler:
+        takes = signature(handler).parameters
+        kinds = {
+            name: eval(kind, handler.__globals__)  # noqa: S307  # the annotation, as this tree wrote it
+            for name, kind in handler.__annotations__.items()
+            if name in ("body", "query", "return")
+        }
+        if kinds["return"] not in (Response, None):
+            more = {"answer": kinds["return"], **more}
+        body = takes.get("body")
+        needed = body is None or body.default is Parameter.empty
+        route = Route(
+            method=method,
+            path=path,
+            endpoint=_endpoint(handler, kinds, list(takes), msgspec.UNSET if needed else body and body.default),
+            summary=" ".join((handler.__doc__ or "").split()),
+            tag=self._tag,
+            body=kinds.get("body"),
+            body_required=needed,
+            query=kinds.get("query"),
+            **more,
+        )
+        self.append(route)
+        return handler
+
+
+def _endpoint(
+    handler: Callable[..., Awaitable[Any]], kinds: dict[str, Any], names: list[str], default: Any
+) -> Endpoint:
+    """The handler as the application calls it."""
+
+    def value(name: str, app: Any, request: Request) -> Any:
+        match name:
+            case "app":
+                return app
+            case "broker":
+                return app.broker
+            case "request":
+                return request
+            case "body":
+                return decode(request.body, kinds["body"], default=default)
+            case "query":
+                return read(request.query, kinds["query"])
+        return request.params[name]
+
+    async def endpoint(app: Any, request: Request) -> Response:
+        return respond(await handler(*[value(name, app, request) for name in names]))
+
+    return endpoint
+
+
+def respond(answer: Any, status: int = 200) -> Response:
+    """An answer as JSON, unless it is a Response already; nothing is 204."""
+    if isinstance(answer, Response):
+        return answer
+    return Response(204) if answer is None else Response(status, encode(answer))
 
 
 class _Node:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Final
 from fairlane.broker.census import serves_until
 from fairlane.errors import FairlaneError
 from fairlane.http.families import Families
-from fairlane.http.routes.workers import ALIVE_SECONDS
 from fairlane.http.wire_queues import counts_out
-from fairlane.http.wire_workers import worker_out
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats
 
@@ -126,8 +124,7 @@ def _groups(out: Families, counted: Sequence[tuple[Queue, GroupStats]], now: int
 
 async def _workers(out: Families, app: App) -> None:
     """As the workers that are alive told it last."""
-    seen = await app.engine.store.workers.list(app.tenant, seconds=ALIVE_SECONDS)
-    workers = [worker_out(one) for one in seen][:LINES_MAX]
+    workers = (await app.broker.workers.list())[:LINES_MAX]
     parts = [
         ({"app": one.app, "host": one.hostname, "pid": str(one.pid), "queue": part.queue, "group": part.group}, part)
         for one in workers

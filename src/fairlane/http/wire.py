@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.nulls import without_nulls
-from fairlane.http.unknown import explained, hint
+from fairlane.http.unknown import hint
 from fairlane.model.message import PushItem
 from fairlane.model.queue import QueueOptions, queue_options
 
@@ -190,56 +188,3 @@ class ConfigureBody(msgspec.Struct, forbid_unknown_fields=True):
 class OptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     options: dict[str, Any]
     """Those that change, by any of their names."""
-
-
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-
-
-def decode(body: bytes, type: Any, *, default: Any = msgspec.UNSET) -> Any:
-    """The body as `type`. An empty body is `default` where there is one. InvalidRequest says what does not fit."""
-    if not body:
-        if default is msgspec.UNSET:
-            raise InvalidRequest("the request needs a JSON body")
-        return default
-    decoder = _decoders.get(type)
-    if decoder is None:
-        decoder = _decoders[type] = msgspec.json.Decoder(type)
-    try:
-        if not body.isascii():
-            body.decode()
-        return _decoded(body, type, decoder)
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"the body is not valid UTF-8 at byte {error.start}") from None
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the body does not fit: {explained(error, type)}") from None
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the body is not JSON: {error}") from None
-    except RecursionError:
-        raise InvalidRequest("the body is nested too deeply") from None
-
-
-def _decoded(body: bytes, type: Any, decoder: msgspec.json.Decoder[Any]) -> Any:
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        try:
-            thinned = without_nulls(body, type)
-        except msgspec.DecodeError:
-            raise error from None
-        return decoder.decode(thinned)
-
-
-_second: tuple[int, str] = (0, "1970-01-01T00:00:00")
-
-
-def timestamp(micros: int) -> str:
-    """`YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
-    global _second  # consecutive messages share their second
-    whole, fraction = divmod(micros, 1_000_000)
-    if whole != _second[0]:
-        _second = (whole, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)))
-    return f"{_second[1]}.{fraction:06d}Z"
-
-
-def timestamp_or_none(micros: int | None) -> str | None:
-    return None if micros is None else timestamp(micros)

@@ -6,8 +6,9 @@ import msgspec
 
 from fairlane.errors import StoreCorrupt
 from fairlane.http.query import Limit, Offset
-from fairlane.http.wire import NULL, timestamp, timestamp_or_none
+from fairlane.http.wire import NULL
 from fairlane.http.wire_queues import Wire
+from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import unpack
 

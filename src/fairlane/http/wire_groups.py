@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire
 from fairlane.model.group import LaneState
+from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats, LaggingLane
 

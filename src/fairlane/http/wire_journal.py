@@ -6,8 +6,8 @@ import msgspec
 
 from fairlane.broker.failed_operations import FailedOperations
 from fairlane.http.query import Limit
-from fairlane.http.wire import timestamp
 from fairlane.http.wire_queues import Wire
+from fairlane.model.moment import timestamp
 from fairlane.store.contract.journal import Entry
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 
 from fairlane.http.query import Limit
-from fairlane.http.wire import timestamp
 from fairlane.http.wire_queues import Wire
 from fairlane.model.limits import LEASE_SECONDS_MAX
+from fairlane.model.moment import timestamp
 from fairlane.model.stats import ActiveLease
 
 

@@ -9,8 +9,8 @@ import msgspec
 from fairlane.broker.admission import Admission
 from fairlane.broker.operations import Settled
 from fairlane.http.problems import public_text
-from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.http.wire_queues import Wire
+from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.operation import Operation, OperationBacklog, OperationCount, OperationStatus
 
 

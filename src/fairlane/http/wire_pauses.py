@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.http.wire import timestamp, timestamp_or_none
 from fairlane.model.explanation import Explanation
+from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.queue import Paused
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from fairlane.http.query import Limit, Offset
-from fairlane.http.wire import options_out, timestamp, timestamp_or_none
+from fairlane.http.wire import options_out
 from fairlane.model import stats
+from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.queue import Queue
 
 

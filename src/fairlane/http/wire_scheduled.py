@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.http.query import Limit
-from fairlane.http.wire import timestamp
+from fairlane.model.moment import timestamp
 from fairlane.store.contract import values
 
 

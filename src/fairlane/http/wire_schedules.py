@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from fairlane.http.wire import timestamp, timestamp_or_none
+from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.schedule import Schedule, ScheduleOptions
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlane.http.wire import timestamp, timestamp_or_none
+from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.source import RECORDS_MAX, Commit, Record, Source
 
 Token = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]

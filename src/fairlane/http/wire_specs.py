@@ -8,7 +8,7 @@ import msgspec
 
 from fairlane.broker.specs import Applied, SpecPlan
 from fairlane.http.query import Limit
-from fairlane.http.wire import timestamp
+from fairlane.model.moment import timestamp
 from fairlane.model.spec_version import SpecVersion
 from fairlane.spec.plan import Change
 

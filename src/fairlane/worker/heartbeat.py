@@ -9,11 +9,11 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from typing import Any
 
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import uuid7
+from fairlane.wire.workers import WorkerQueue, WorkerReport
 from fairlane.worker.feed import Feed
 
 BEAT_SECONDS = 10.0
@@ -33,7 +33,7 @@ class Heartbeat:
         """Until the worker stops. A beat that does not get through is one beat less."""
         while not stopping.is_set():
             try:
-                await self._client.beat(self.id, self._facts())
+                await self._client.report(self.id, self._report())
             except FairlaneError as error:
                 log.debug("cannot send the heartbeat: %s", error)
             with contextlib.suppress(TimeoutError):
@@ -41,23 +41,24 @@ class Heartbeat:
         with contextlib.suppress(FairlaneError):
             await self._client.leave(self.id)
 
-    def _facts(self) -> dict[str, Any]:
+    def _report(self) -> WorkerReport:
         current = (message.transaction_id for feed in self._feeds for claim in feed.claims for message in claim.batch)
-        return {
-            "app": self._app,
-            "hostname": socket.gethostname(),
-            "pid": os.getpid(),
-            "queues": [
-                {
-                    "queue": feed.queue,
-                    "group": feed.subscription.group,
-                    "concurrency": feed.concurrency,
-                    "inHand": feed.in_hand,
-                    "handled": max(0, feed.verdict_sender.handled),
-                    "failed": feed.verdict_sender.failed,
-                    "meanMs": round(feed.mean_seconds * 1000, 3),
-                }
-                for feed in self._feeds
-            ],
-            "current": list(itertools.islice(current, _CURRENT_MAX)),
-        }
+        queues = [
+            WorkerQueue(
+                queue=feed.queue,
+                group=feed.subscription.group,
+                concurrency=feed.concurrency,
+                in_hand=feed.in_hand,
+                handled=max(0, feed.verdict_sender.handled),
+                failed=feed.verdict_sender.failed,
+                mean_ms=round(feed.mean_seconds * 1000, 3),
+            )
+            for feed in self._feeds
+        ]
+        return WorkerReport(
+            app=self._app,
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            queues=queues,
+            current=list(itertools.islice(current, _CURRENT_MAX)),
+        )

@@ -47,7 +47,7 @@ ROUTES: list[Route] = [
     *scheduled.ROUTES,
     *schedules.ROUTES,
     *specs.ROUTES,
-    *workers.ROUTES,
+    *workers.routes,
     *sources.ROUTES,
     *effects.ROUTES,
     *namespaces.ROUTES,

@@ -9,10 +9,11 @@ import msgspec
 
 from fairlane.broker.ack import AckRequest
 from fairlane.errors import InvalidRequest
+from fairlane.http.decode import decode
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import name_json
 from fairlane.http.server import Request, Response
-from fairlane.http.wire import AckBatchBody, AckBody, decode
+from fairlane.http.wire import AckBatchBody, AckBody
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from fairlane.errors import InvalidRequest, NotFound
-from fairlane.http.query import MICROS_MAX, name_or_none, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import name_or_none
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_admin import (
     AdminDone,
     AdminFilter,
@@ -30,6 +30,7 @@ from fairlane.http.wire_admin import (
     read_cursor,
 )
 from fairlane.model.limits import MESSAGE_BYTES_MAX
+from fairlane.model.moment import MICROS_MAX
 from fairlane.model.names import check_name
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue

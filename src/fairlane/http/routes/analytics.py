@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairlane.http.query import read
+from fairlane.http.decode import read
 from fairlane.http.router import Route
 from fairlane.http.routes.status import chosen, range_out, span_of, worker
 from fairlane.http.series import Bucket, add_counts, buckets, mean_lag_ms
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import timestamp
 from fairlane.http.wire_analytics import (
     ParkedPoint,
     ParkedReplicas,
@@ -28,6 +27,7 @@ from fairlane.http.wire_analytics import (
     WorkerSummary,
 )
 from fairlane.http.wire_status import SpanQuery
+from fairlane.model.moment import timestamp
 from fairlane.model.retention import Retained
 from fairlane.telemetry import QueueCounts
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from fairlane.broker.browse import Detail, ListPosition, MessageFilter, Page
 from fairlane.broker.draft import PushRequest
 from fairlane.errors import Conflict, InvalidRequest, NotFound
-from fairlane.http.query import moment, name_or_none, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import moment, name_or_none
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_browse import (
     DeadLetterBody,
     DeadLetteredMessage,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.http.query import moment, name_or_none, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import moment, name_or_none
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_dead_letters import (
     DeadLetterList,
     DlqQuery,

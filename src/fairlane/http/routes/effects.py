@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from fairlane.errors import NotFound
-from fairlane.http.query import read
+from fairlane.http.decode import decode, read
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import RESULT_BYTES_MAX, SECONDS_MAX
 from fairlane.model.message import check_json

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.errors import InvalidRequest, NotFound
-from fairlane.http.query import moment, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode, timestamp, timestamp_or_none
 from fairlane.http.wire_groups import (
     DeletedGroup,
     DeleteGroupQuery,
@@ -27,6 +27,7 @@ from fairlane.http.wire_groups import (
     lane_out,
 )
 from fairlane.model.group import Group, Seek, Subscription
+from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.names import check_name
 from fairlane.model.queue import Queue
 

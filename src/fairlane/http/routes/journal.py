@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fairlane.broker.failed_operations import FailedOperations
 from fairlane.errors import Conflict
-from fairlane.http.query import read
+from fairlane.http.decode import read
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire_journal import EntryDone, FailedEntries, FailedQuery, failed_out

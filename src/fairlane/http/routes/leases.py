@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.errors import NotFound
-from fairlane.http.query import name_or_none, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import name_or_none
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import ExtendBody, decode, timestamp_or_none
+from fairlane.http.wire import ExtendBody
 from fairlane.http.wire_leases import GroupUse, LeaseList, LeaseQuery, QueueUse, lease_out
 from fairlane.model.limits import LEASE_SECONDS_MAX, NEVER_AT
+from fairlane.model.moment import timestamp_or_none
 from fairlane.model.names import check_count
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE
+from fairlane.http.decode import decode
 from fairlane.http.router import Route
 from fairlane.http.routes.status import journal_status
 from fairlane.http.server import Request, Response, error_response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_health import (
     BufferStats,
     Maintenance,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import timestamp
 from fairlane.http.wire_queues import (
     Lag,
     NamespaceCounts,
@@ -22,6 +21,7 @@ from fairlane.http.wire_queues import (
     counts_out,
     summed,
 )
+from fairlane.model.moment import timestamp
 from fairlane.model.queue import Queue
 from fairlane.model.stats import QueueStats
 

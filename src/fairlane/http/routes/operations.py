@@ -7,10 +7,10 @@ from uuid import UUID
 
 from fairlane.broker.operations import Verb
 from fairlane.errors import InvalidRequest
-from fairlane.http.query import name_or_none, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import name_or_none
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_operations import (
     OperationOut,
     OperationPage,

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from fairlane.broker.pauses import PauseScope
 from fairlane.errors import InvalidRequest
-from fairlane.http.query import read
+from fairlane.http.decode import decode, read
 from fairlane.http.router import Route
 from fairlane.http.routes.queues import existing
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_pauses import (
     Explained,
     ExplainQuery,

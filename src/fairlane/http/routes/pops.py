@@ -15,9 +15,9 @@ from fairlane.http.query import flag, number, text
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import name_json
 from fairlane.http.server import Request, Response
-from fairlane.http.wire import timestamp
 from fairlane.model.group import Subscription
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
+from fairlane.model.moment import timestamp
 from fairlane.model.names import QUEUE_MODE
 
 if TYPE_CHECKING:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from fairlane.broker.draft import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
+from fairlane.http.decode import decode
 from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths
 from fairlane.http.problems import problem, public_text
 from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response
-from fairlane.http.wire import PushBody, WireItem, decode, timestamp
+from fairlane.http.wire import PushBody, WireItem
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
+from fairlane.model.moment import timestamp
 from fairlane.model.names import DEFAULT_PARTITION, is_plain, known_names
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.errors import NotFound
-from fairlane.http.query import after, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import after
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import ConfigureBody, OptionsBody, decode, options_given, options_in, options_out
+from fairlane.http.wire import ConfigureBody, OptionsBody, options_given, options_in, options_out
 from fairlane.http.wire_queues import (
     ClearedQueue,
     ClearQuery,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.http.query import read
+from fairlane.http.decode import read
 from fairlane.http.router import Route
 from fairlane.http.routes.status import range_out, span_of
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import timestamp
 from fairlane.http.wire_retention import RetentionHistory, RetentionRun, RetentionRunEntry, Went
 from fairlane.http.wire_status import SpanQuery
+from fairlane.model.moment import timestamp
 from fairlane.model.queue import Queue
 
 if TYPE_CHECKING:

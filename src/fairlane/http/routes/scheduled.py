@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.query import moment, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode, timestamp_or_none
 from fairlane.http.wire_scheduled import (
     Cancelled,
     RescheduleBody,
@@ -19,6 +19,7 @@ from fairlane.http.wire_scheduled import (
     scheduled_out,
 )
 from fairlane.model.message import PushItem
+from fairlane.model.moment import timestamp_or_none
 
 if TYPE_CHECKING:
     from fairlane.http.app import App

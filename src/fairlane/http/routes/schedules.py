@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlane.http.decode import decode
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_schedules import (
     ScheduleAnswer,
     ScheduleBody,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlane.http.decode import decode
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_sources import (
     SourceAnswer,
     SourceCommitBody,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.query import name_or_none, read
+from fairlane.http.decode import decode, read
+from fairlane.http.query import name_or_none
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_specs import (
     SpecApplied,
     SpecApplyBody,

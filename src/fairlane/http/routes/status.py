@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.query import moment, read
+from fairlane.http.decode import read
+from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.series import Bucket, Span, buckets, mean_lag_ms
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import timestamp
 from fairlane.http.wire_journal import failed_out
 from fairlane.http.wire_operations import admission_out
 from fairlane.http.wire_queues import Counts, counts_out, summed
@@ -35,6 +35,7 @@ from fairlane.http.wire_status import (
     VerbStatus,
     WorkerEntry,
 )
+from fairlane.model.moment import timestamp
 from fairlane.model.queue import Queue
 from fairlane.model.stats import QueueStats
 from fairlane.runtime.clock import wall_clock

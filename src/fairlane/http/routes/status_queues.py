@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from fairlane.broker.browse import MessageFilter
 from fairlane.errors import NotFound
-from fairlane.http.query import after, read
+from fairlane.http.decode import read
+from fairlane.http.query import after
 from fairlane.http.router import Route
 from fairlane.http.routes.browse import page_of
 from fairlane.http.routes.queues import existing
 from fairlane.http.routes.status import chosen
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import options_out, timestamp
+from fairlane.http.wire import options_out
 from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_queues import Counts, counts_out, next_page, partition_out, queue_out
 from fairlane.http.wire_status import (
@@ -27,6 +28,7 @@ from fairlane.http.wire_status import (
     StatusQueuesQuery,
     StatusTotals,
 )
+from fairlane.model.moment import timestamp
 from fairlane.model.stats import PartitionStats
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import msgspec
 
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound, TransactionRefused
+from fairlane.http.decode import decode
 from fairlane.http.nesting import Nested, check_depths
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import check_wire_items, push_element
 from fairlane.http.server import Request, Response, error_response, json_response
-from fairlane.http.wire import decode, timestamp
 from fairlane.http.wire_streams import (
     CycleAckResult,
     CycleBody,
@@ -27,6 +27,7 @@ from fairlane.http.wire_streams import (
 )
 from fairlane.model.ids import PartitionId, parse_uuid, uuid7
 from fairlane.model.limits import BATCH_ITEMS_MAX, POP_BYTES_MAX, REQUEST_BYTES_MAX, STATE_KEY_CHARS_MAX
+from fairlane.model.moment import timestamp
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
 from fairlane.model.stream import STREAM_GROUPS, StateChange, StateFilter, StateRow, StreamQuery

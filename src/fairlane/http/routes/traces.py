@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.errors import InvalidRequest, NotFound
-from fairlane.http.query import read
+from fairlane.http.decode import decode, read
 from fairlane.http.router import Route
 from fairlane.http.routes.browse import message_of
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
 from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_traces import (
     NamedTraceEntry,

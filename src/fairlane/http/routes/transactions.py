@@ -8,12 +8,13 @@ import msgspec
 
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
+from fairlane.http.decode import decode
 from fairlane.http.nesting import Nested, check_depths
 from fairlane.http.router import Route
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import NULL, AckBody, Operation, TransactionBody, WireItem, decode
+from fairlane.http.wire import NULL, AckBody, Operation, TransactionBody, WireItem
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name

@@ -1,66 +1,27 @@
-"""Workers: they tell of themselves, and are listed while they do."""
+"""Workers: they report, and are listed while they do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from fairlane.broker.broker import Broker
+from fairlane.http.router import Routes
+from fairlane.wire.workers import WorkerLeft, WorkerReport, Workers
 
-import msgspec
-
-from fairlane.http.router import Route
-from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import decode
-from fairlane.http.wire_workers import WorkerBody, WorkerGone, WorkerList, worker_out
-from fairlane.model.names import check_name
-
-if TYPE_CHECKING:
-    from fairlane.http.app import App
-
-ALIVE_SECONDS = 35
-"""Three times what a worker waits between two beats, and a little more."""
-KEEP_SECONDS = 24 * 3600
+routes = Routes("workers")
 
 
-async def beat(app: App, request: Request) -> Response:
-    id = check_name("id", request.params["id"])
-    facts = msgspec.json.encode(decode(request.body, WorkerBody)).decode()
-    await app.engine.store.workers.beat(app.tenant, id, facts, keep_seconds=KEEP_SECONDS)
-    return Response(204)
+@routes.get("/api/v1/workers")
+async def list_workers(broker: Broker) -> Workers:
+    """Workers that are alive, their queues and their work."""
+    return Workers(workers=await broker.workers.list())
 
 
-async def list_workers(app: App, request: Request) -> Response:
-    seen = await app.engine.store.workers.list(app.tenant, seconds=ALIVE_SECONDS)
-    return json_response(WorkerList(workers=[worker_out(one) for one in seen]))
+@routes.post("/api/v1/workers/{id}", statuses=(204,))
+async def report(broker: Broker, id: str, body: WorkerReport) -> None:
+    """A worker tells what it does; it is alive for some 30 seconds more."""
+    await broker.workers.report(id, body)
 
 
-async def leave(app: App, request: Request) -> Response:
-    id = check_name("id", request.params["id"])
-    return json_response(WorkerGone(id=id, left=await app.engine.store.workers.leave(app.tenant, id)))
-
-
-ROUTES = [
-    Route(
-        method="GET",
-        path="/api/v1/workers",
-        endpoint=list_workers,
-        summary="Workers that are alive, their queues and their work.",
-        tag="workers",
-        answer=WorkerList,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/workers/{id}",
-        endpoint=beat,
-        summary="A worker tells what it does; it is alive for some 30 seconds more.",
-        tag="workers",
-        body=WorkerBody,
-        statuses=(204,),
-    ),
-    Route(
-        method="DELETE",
-        path="/api/v1/workers/{id}",
-        endpoint=leave,
-        summary="A worker ends.",
-        tag="workers",
-        answer=WorkerGone,
-    ),
-]
+@routes.delete("/api/v1/workers/{id}")
+async def leave(broker: Broker, id: str) -> WorkerLeft:
+    """A worker ends."""
+    return WorkerLeft(id=id, left=await broker.workers.leave(id))

@@ -70,5 +70,8 @@ def struct(type: Callable[..., T], row: Row) -> T:
     return type(**dict(zip(names, row, strict=True)))
 
 
+_encode = msgspec.json.Encoder(enc_hook=int).encode  # moments are numbers here
+
+
 def as_json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return _encode(value).decode()

@@ -1,0 +1,41 @@
+"""Moments: points in time, a number inside and text on the wire."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+MICROS_MAX = 2**53 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Moment(int):
+    """A point in time: microseconds since 1970. On the wire it is text like 2026-01-31T12:00:00.000000Z."""
+
+    def isoformat(self) -> str:
+        return timestamp(self)
+
+    @classmethod
+    def parse(cls, text: str) -> Moment:
+        """From text with or without a zone; without one it is UTC. ValueError if it is no time."""
+        # In a query a `+` is a blank, also the one of a zone.
+        at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+        micros = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+        return cls(max(0, min(micros, MICROS_MAX)))
+
+
+_second: tuple[int, str] = (0, "1970-01-01T00:00:00")
+
+
+def timestamp(micros: int) -> str:
+    """`YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
+    global _second  # consecutive messages share their second
+    whole, fraction = divmod(micros, 1_000_000)
+    if whole != _second[0]:
+        _second = (whole, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)))
+    return f"{_second[1]}.{fraction:06d}Z"
+
+
+def timestamp_or_none(micros: int | None) -> str | None:
+    return None if micros is None else timestamp(micros)

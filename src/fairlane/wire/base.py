@@ -1,0 +1,59 @@
+"""Bases of the shapes on the wire, and how they are read and written. camelCase is inherited from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, dataclass_transform
+
+import msgspec
+
+from fairlane.model.moment import Moment
+
+
+class _ByName(msgspec.StructMeta):
+    """Fields are given by their names, in subclasses too."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], fields: dict[str, Any], **config: Any) -> Any:
+        return super().__new__(cls, name, bases, fields, **{"kw_only": True, **config})
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
+class Body(msgspec.Struct, metaclass=_ByName, rename="camel", forbid_unknown_fields=True):
+    """A shape that is sent to a broker. A field that it does not know is refused."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class Answer(msgspec.Struct, metaclass=_ByName, frozen=True, rename="camel"):
+    """A shape that a broker sends. A client passes over fields that it does not know: the broker may be newer."""
+
+
+def _write(value: Any) -> Any:
+    if isinstance(value, Moment):
+        return value.isoformat()
+    raise NotImplementedError(f"{type(value).__name__} is not on the wire")
+
+
+def _read(kind: Any, value: Any) -> Any:
+    if kind is not Moment or not isinstance(value, str):
+        raise NotImplementedError
+    try:
+        return Moment.parse(value)
+    except (ValueError, OverflowError):
+        raise msgspec.ValidationError(f"{value!r:.80} is not a time like 2026-01-31T12:00:00Z") from None
+
+
+encode = msgspec.json.Encoder(enc_hook=_write).encode
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=_read)
+
+
+decoder: Callable[[Any], msgspec.json.Decoder[Any]] = _decoder
+
+
+def convert(fields: dict[str, str], kind: Any) -> Any:
+    """The fields of a query as a struct; msgspec.ValidationError says what does not fit."""
+    return msgspec.convert(fields, kind, strict=False, dec_hook=_read)
