@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import gc
 
-_SMALL_BYTES_MAX = 64 * 1024
+SMALL_BYTES_MAX = 64 * 1024
 _MMAP_THRESHOLD = -3  # of glibc's mallopt
 _MMAP_BYTES_MIN = 1024 * 1024
 
@@ -39,7 +39,7 @@ class Budget:
 
     def takes(self, more: int, size: int) -> bool:
         """Whether `more` bytes of a body that has `size` in all, as far as is known, fit in."""
-        most = self.bytes_max if size <= _SMALL_BYTES_MAX else self.bytes_max * 7 // 8
+        most = self.bytes_max if size <= SMALL_BYTES_MAX else self.bytes_max * 7 // 8
         return self.used + more <= most
 
     @property

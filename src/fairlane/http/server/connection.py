@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from fairlane.http.server.limits import Refused, overloaded, too_many_connections
 from fairlane.http.server.message import Request, Response, error_response, serialise
 from fairlane.http.server.parser import Parser, Refusal
+from fairlane.runtime.memory import SMALL_BYTES_MAX
 
 if TYPE_CHECKING:
     from fairlane.http.server.server import Server
@@ -37,6 +38,7 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._working = False
         self._body_bytes_max = 0
+        self._small_bytes_max = min(SMALL_BYTES_MAX, server.limits.pipelined_bytes_max)
         self._body_began = 0.0
         self._used_bytes = 0
         self._unread_bytes = 0
@@ -118,10 +120,12 @@ class Connection(asyncio.Protocol):
             return
         if isinstance(admitted, Response):
             raise Refused(admitted, linger=True)
-        self._body_bytes_max = min(admitted, self._limits.body_bytes_max)
-        self._check_room(request, length or 0, length or 0)
+        self._body_bytes_max = most = min(admitted, self._limits.body_bytes_max)
+        budget, size = self._budget, length or 0
+        if size > most or size > self._small_bytes_max or budget.used + size > budget.bytes_max:
+            self._check_room(request, size, size)
         self._used_bytes += came
-        self._budget.used += came
+        budget.used += came
 
     def grow(self, request: Request, size: int, more: int) -> None:
         self._check_room(request, size, more)

@@ -18,36 +18,21 @@ _QUERY_FIELDS_MAX = 100
 _KNOWN_BYTES_MAX = 256
 
 
-class Request:
+class Request(msgspec.Struct):
     """One request, whole. `path` is raw, as it was sent. `headers` may be those of other requests too, and are not
     changed. `found` and `params` are the application's own: its route, and the decoded parts that the route names."""
 
-    __slots__ = (
-        "body",
-        "found",
-        "headers",
-        "keep_alive",
-        "method",
-        "params",
-        "path",
-        "peer",
-        "query_string",
-        "refusal",
-    )
-
-    def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes], body: bytes, peer: str) -> None:
-        path, _, query = target.partition(b"?")
-        self.method = method
-        self.path = path
-        self.query_string = query
-        self.headers = headers
-        self.body = body
-        self.peer = peer
-        self.keep_alive = True
-        self.found: Any = None
-        self.refusal: Response | None = None
-        """The answer, if the header alone decided it."""
-        self.params: dict[str, str] = {}
+    method: str
+    path: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+    peer: str
+    query_string: bytes = b""
+    keep_alive: bool = True
+    found: Any = None
+    refusal: Response | None = None
+    """The answer, if the header alone decided it."""
+    params: dict[str, str] = {}
 
     @property
     def query(self) -> dict[str, str]:
@@ -68,43 +53,22 @@ _known_query = lru_cache(maxsize=1000)(_query)
 """Clients ask the same few questions again and again, and decoding one takes longer than all else of its request."""
 
 
-class Response:
+class Response(msgspec.Struct):
     """The answer to a request."""
 
-    __slots__ = ("body", "close", "content_type", "headers", "parts", "status", "unsent")
-
-    def __init__(
-        self,
-        status: int,
-        body: bytes = b"",
-        *,
-        content_type: bytes = JSON,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-        close: bool = False,
-        parts: Sequence[bytes] = (),
-        unsent: Callable[[], None] | None = None,
-    ) -> None:
-        """`parts` follow the body: what is long already is not copied to be one piece. `unsent` is called if the client
-        went away before the first byte: what the answer gives out can be taken back."""
-        self.status = status
-        self.body = body
-        self.content_type = content_type
-        self.headers = headers
-        self.close = close
-        self.parts = parts
-        self.unsent = unsent
+    status: int
+    body: bytes = b""
+    content_type: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    close: bool = False
+    parts: Sequence[bytes] = ()
+    """They follow the body: what is long already is not copied to be one piece."""
+    unsent: Callable[[], None] | None = None
+    """Called if the client went away before the first byte: what the answer gives out can be taken back."""
 
     def plus(self, *headers: tuple[bytes, bytes]) -> Response:
         """The same with more headers."""
-        return Response(
-            self.status,
-            self.body,
-            content_type=self.content_type,
-            headers=(*self.headers, *headers),
-            close=self.close,
-            parts=self.parts,
-            unsent=self.unsent,
-        )
+        return msgspec.structs.replace(self, headers=(*self.headers, *headers))
 
 
 _encode = msgspec.json.Encoder().encode

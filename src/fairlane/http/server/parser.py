@@ -28,8 +28,9 @@ class Known(NamedTuple):
     """A header that llhttp read, with a body of `length` bytes behind it."""
 
     method: str
-    target: bytes
+    path: bytes
     headers: dict[bytes, bytes]
+    query_string: bytes
     length: int
     keep_alive: bool
 
@@ -90,9 +91,9 @@ class Parser:
         head = data[: data.find(_END, 0, _KNOWN_BYTES_MAX) + 4] if between else b""
         known = self._known.get(head)
         if known is not None and len(data) == len(head) + known.length:
-            request = Request(known.method, known.target, known.headers, data[len(head) :], self._peer)
-            request.keep_alive = known.keep_alive
-            self.ended = not known.keep_alive
+            method, path, headers, query, _, keep_alive = known
+            request = Request(method, path, headers, data[len(head) :], self._peer, query, keep_alive)
+            self.ended = not keep_alive
             try:
                 self._sink.begin(request, known.length, known.length)
             except Refused as refused:
@@ -190,7 +191,8 @@ class Parser:
         method = self._llhttp.get_method().decode("ascii")
         if method == "CONNECT" or (length != 0 and b"upgrade" in headers and self._llhttp.should_upgrade()):
             raise Refused(bad_request("this server does not upgrade connections"))
-        self._request = Request(method, self._target, headers, b"", self._peer)
+        path, _, query = self._target.partition(b"?")
+        self._request = Request(method, path, headers, b"", self._peer, query)
         self._sink.begin(self._request, length)
         if b"expect" in headers and length != 0 and version == "1.1" and headers[b"expect"].lower() == b"100-continue":
             self._sink.may_continue()
@@ -218,7 +220,8 @@ class Parser:
         self.ended = not request.keep_alive
         self._ends += 1
         if self._ends == 1 and self._length is not None and b"expect" not in request.headers:
-            self._found = Known(request.method, self._target, request.headers, self._length, request.keep_alive)
+            start = request.method, request.path, request.headers, request.query_string
+            self._found = Known(*start, self._length, request.keep_alive)
         self._sink.complete(request)
 
 
