@@ -40,7 +40,7 @@ from fairlane.runtime.loop import new_event_loop
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
-from fairlane.spec.source import Source
+from fairlane.spec.text.source import Source
 from tests.broker_process import FAIRLANE, broker_process
 
 SPEC = """

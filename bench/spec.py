@@ -29,7 +29,7 @@ from fairlane.hooks.signatures import sign, verify
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
 from fairlane.spec.compiled_queue import CompiledQueue
-from fairlane.spec.source import Source
+from fairlane.spec.text.source import Source
 
 SPEC = """
 app IncidentManagement {

@@ -145,7 +145,7 @@ class AppTest:
 def _compiled(file: str) -> bytes:
     from fairlane.spec.check import problems
     from fairlane.spec.compile import compile_spec
-    from fairlane.spec.source import Source
+    from fairlane.spec.text.source import Source
 
     def read(name: str) -> str:
         return Path(name).read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from fairlane.spec import ir
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
 from fairlane.spec.compiled_queue import CompiledQueue
-from fairlane.spec.source import Source
+from fairlane.spec.text.source import Source
 from fairlane.telemetry import CommandCounts
 from fairlane.testing import FrozenClock
 from tests.lost_answers import APPLIED, AWAY, fails

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlane.spec import tree
 from fairlane.spec.compile import Compiled, compile_spec
-from fairlane.spec.source import Source
+from fairlane.spec.text import tree
+from fairlane.spec.text.source import Source
 
 INCIDENTS = """\
 app IncidentManagement {

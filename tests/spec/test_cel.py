@@ -13,10 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import ExpressionFailed
-from fairlane.spec.evaluate import compile_expression
-from fairlane.spec.functions import FUNCTIONS, METHODS
-from fairlane.spec.macros import MACROS
-from fairlane.spec.operators import BINARY
+from fairlane.spec.expression.evaluate import MACROS, compile_expression
+from fairlane.spec.expression.operators import BINARY, FUNCTIONS, METHODS
 from tests.spec.test_expressions import MESSAGE, REFUSED, VALUES
 
 ENVIRONMENT = cel.NewEnv(

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.spec import ir
 from fairlane.spec.check import check, problems, warnings
-from fairlane.spec.settings import DECLARED
+from fairlane.spec.nouns.queue import DECLARED
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 

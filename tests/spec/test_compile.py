@@ -13,7 +13,7 @@ from fairlane.errors import SpecError
 from fairlane.model.queue import QueueOptions
 from fairlane.spec import ir
 from fairlane.spec.check import problems
-from fairlane.spec.settings import IMPLIED, QUEUE_SETTINGS
+from fairlane.spec.nouns.queue import IMPLIED, sections
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 
@@ -67,7 +67,7 @@ def test_the_spec_that_the_documentation_shows_is_well() -> None:
 
 
 def test_every_option_of_a_queue_can_be_said() -> None:
-    said = {setting.option for section in QUEUE_SETTINGS.values() for setting in section.values()}
+    said = {option for section in sections().values() for option in section.values()}
     assert said | set(IMPLIED) == set(QueueOptions.__struct_fields__)
     assert not said & set(IMPLIED)
 

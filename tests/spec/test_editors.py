@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairlane.spec import compile, compile_poller, compile_queue, compile_schedule, compile_types, compile_webhook
-from fairlane.spec.settings import QUEUE_SETTINGS
+from fairlane.spec.nouns import NOUNS
+from fairlane.spec.nouns.noun import Setting, Settings
+from fairlane.spec.nouns.webhook import HMAC
+from fairlane.spec.reader import SCALARS, SHAPES
 
 GRAMMAR: dict[str, Any] = json.loads((Path(__file__).parents[2] / "editors/fairlane.tmLanguage.json").read_text())
 
@@ -27,19 +30,25 @@ def named(word: str, following: str) -> set[str]:
     return {rule["name"] for rule in rules if re.match(rule["match"], word + following)}
 
 
+def forms(settings: Settings) -> Iterator[tuple[str, str]]:
+    for word, setting in settings.items():
+        if isinstance(setting, Setting):
+            yield word, setting.form
+        else:
+            yield word, "section"
+            yield from forms(setting)
+
+
 def test_its_patterns_are_regular_expressions() -> None:
     assert all(re.compile(pattern) for pattern in patterns(GRAMMAR))
 
 
 def test_it_knows_every_declaration_section_setting_and_type() -> None:
     declaration = GRAMMAR["repository"]["declaration"]["match"]
-    for kind in ("app", *compile.KINDS):
+    for kind in ("app", *(noun.word for noun in NOUNS)):
         assert re.match(declaration, f"{kind} Name {{")
-    forms = compile_queue.QUEUE | compile_webhook.COMMAND | compile_webhook.WEBHOOK | compile_webhook.HMAC
-    forms |= compile_schedule.SCHEDULE | compile_poller.POLLER
-    for section in QUEUE_SETTINGS.values():
-        forms |= dict.fromkeys(section, "setting")
-    for word, form in forms.items():
-        assert named(word, ": 1" if form == "setting" else " {"), word
-    for word in (*compile_types.SCALARS, *compile_types.OTHERS):
+    for settings in (HMAC, *(noun.settings for noun in NOUNS)):
+        for word, form in forms(settings):
+            assert named(word, ": 1" if form == "setting" else " {"), word
+    for word in (*SCALARS, *SHAPES):
         assert "support.type.fairlane" in named(word, " ")

@@ -6,8 +6,8 @@ import pytest
 
 from fairlane.spec.check import problems
 from fairlane.spec.export import export_text
-from fairlane.spec.format import format_spec
-from fairlane.spec.source import Source
+from fairlane.spec.text.format import format_spec
+from fairlane.spec.text.source import Source
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 EVERYTHING = """\

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fairlane.errors import ExpressionFailed, ExpressionTooCostly
 from fairlane.spec import ir
 from fairlane.spec.check import check
-from fairlane.spec.evaluate import compile_expression, compile_mapping
-from fairlane.spec.infer import infer
-from fairlane.spec.parser import parse_expression
-from fairlane.spec.source import Source
+from fairlane.spec.expression.evaluate import compile_expression, compile_mapping
+from fairlane.spec.expression.infer import infer
+from fairlane.spec.text.parser import parse_expression
+from fairlane.spec.text.source import Source
 from tests.spec.samples import INCIDENTS, compiled
 from tests.spec.test_format import EXPRESSIONS
 

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import SpecError
-from fairlane.spec.format import format_spec
-from fairlane.spec.parser import parse, parse_expression
-from fairlane.spec.print import print_expression
-from fairlane.spec.source import Source
+from fairlane.spec.text.format import format_spec, print_expression
+from fairlane.spec.text.parser import parse, parse_expression
+from fairlane.spec.text.source import Source
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, shape
 
 ODD = """# head

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import SpecError
-from fairlane.spec import tree
-from fairlane.spec.parser import SOURCE_CHARS_MAX, parse, parse_expression
-from fairlane.spec.source import Source
+from fairlane.spec.text import tree
+from fairlane.spec.text.parser import SOURCE_CHARS_MAX, parse, parse_expression
+from fairlane.spec.text.source import Source
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, shape
 
 PIECES = re.findall(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fairlane.model.queue import QueueOptions
 from fairlane.spec import ir
+from fairlane.spec.nouns.queue import DECLARED
 from fairlane.spec.plan import Change, plan, render
-from fairlane.spec.settings import DECLARED
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 

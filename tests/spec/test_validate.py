@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairlane.errors import ExpressionFailed, InvalidRequest, PayloadInvalid
 from fairlane.spec.compiled_queue import Command, CompiledQueue, preview
-from fairlane.spec.validate import compile_input_validator, compile_validator
+from fairlane.spec.types import compile_input_validator, compile_validator
 from tests.spec.samples import INCIDENTS, compiled
 
 TYPED = """app A { queue Q { message_type {

@@ -18,7 +18,7 @@ from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
 from fairlane.runtime.ticks import next_tick
 from fairlane.spec import ir
 from fairlane.spec.check import check
-from fairlane.spec.check_schedule import options_of, schedule_of
+from fairlane.spec.nouns.schedule import options_of, schedule_of
 from fairlane.spec.plan import Change, plan
 from fairlane.store.contract.store import Store
 

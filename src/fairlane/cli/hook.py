@@ -38,7 +38,7 @@ def sign(
     from fairlane.hooks.schemes import scheme_of
     from fairlane.hooks.secrets import keys_of
     from fairlane.hooks.signatures import sign as signed
-    from fairlane.spec.source import suggestion
+    from fairlane.spec.text.source import suggestion
 
     spec = compiled(file)
     if webhook not in spec.webhooks:
@@ -75,7 +75,7 @@ def try_webhook(
     """
     from fairlane.cli import hook_test
     from fairlane.hooks.samples import SAMPLES
-    from fairlane.spec.source import suggestion
+    from fairlane.spec.text.source import suggestion
 
     if preset is not None and preset not in SAMPLES:
         raise InvalidRequest(f"there is no preset `{preset}`; {suggestion(preset, SAMPLES)}")

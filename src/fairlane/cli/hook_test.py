@@ -21,7 +21,7 @@ from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.spec.sample import added_to, sample_body
-from fairlane.spec.source import suggestion
+from fairlane.spec.text.source import suggestion
 
 if TYPE_CHECKING:
     from fairlane.blocking import Client

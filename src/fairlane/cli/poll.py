@@ -116,7 +116,7 @@ def declared(file: str, name: str, *, allow_private: bool) -> Source:
     """A poller of a spec. Its token is read from the environment variable that the spec names."""
     from fairlane.cli.spec import compiled
     from fairlane.config import own_variables
-    from fairlane.spec.source import suggestion
+    from fairlane.spec.text.source import suggestion
 
     pollers = compiled(file).pollers
     if name not in pollers:

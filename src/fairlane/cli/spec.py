@@ -152,7 +152,7 @@ def try_message(
 ) -> None:
     """Show what a message would become: its partition, and its command with the input."""
     from fairlane.spec.compiled_queue import preview
-    from fairlane.spec.source import suggestion
+    from fairlane.spec.text.source import suggestion
 
     spec = compiled(file)
     if queue not in spec.queues:
@@ -237,7 +237,7 @@ def compiled(file: str) -> Spec:
     """The document of a file that nothing is wrong with; else it says what is, and the command ends."""
     from fairlane.spec.check import problems, warnings
     from fairlane.spec.compile import compile_spec
-    from fairlane.spec.source import Source
+    from fairlane.spec.text.source import Source
 
     try:
         read = compile_spec(Source(file, _text(file)), _read)
@@ -252,8 +252,8 @@ def compiled(file: str) -> Spec:
 
 
 def _formatted(file: str, text: str) -> str:
-    from fairlane.spec.format import format_spec
-    from fairlane.spec.source import Source
+    from fairlane.spec.text.format import format_spec
+    from fairlane.spec.text.source import Source
 
     try:
         return format_spec(Source(file, text))

@@ -20,8 +20,8 @@ from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.message import check_depth, check_json
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import Command
-from fairlane.spec.evaluate import compile_expression, compile_mapping
-from fairlane.spec.validate import compile_input_validator
+from fairlane.spec.expression.evaluate import compile_expression, compile_mapping
+from fairlane.spec.types import compile_input_validator
 
 Secrets = Callable[[Sequence[str]], Sequence[str]]
 """What the environment variables of these names hold; InvalidRequest if one is not set."""

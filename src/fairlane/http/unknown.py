@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from fairlane.errors import InvalidRequest
-from fairlane.spec.source import suggestion
+from fairlane.spec.text.source import suggestion
 
 FOREIGN_PARAMETERS: Final = frozenset({"namespace", "task", "frames"})
 """Of any route: their builders add the first two to every pop, `frames` asks for an encoding."""

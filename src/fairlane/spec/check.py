@@ -8,59 +8,47 @@ from __future__ import annotations
 
 from typing import get_args
 
-from fairlane.errors import InvalidRequest, SpecError
-from fairlane.model.names import check_name
-from fairlane.spec import ir, tree
-from fairlane.spec.builder import DEPTH_MAX
-from fairlane.spec.check_flow import check_flow
-from fairlane.spec.check_mapping import Expressions
-from fairlane.spec.check_poller import check_poller
-from fairlane.spec.check_schedule import check_schedule
-from fairlane.spec.check_webhook import check_command, check_open, check_webhook
+from fairlane.errors import SpecError
+from fairlane.spec import ir
 from fairlane.spec.compile import Compiled
-from fairlane.spec.finding import Finding
-from fairlane.spec.fits import family
-from fairlane.spec.spec_file import Path
+from fairlane.spec.findings import Finding, Findings
+from fairlane.spec.nouns import NOUNS
+from fairlane.spec.nouns.queue import check_flow
+from fairlane.spec.reader import Path
+from fairlane.spec.text import tree
+from fairlane.spec.text.parser import DEPTH_MAX
 
 _EXPRESSION_NODES = get_args(tree.Expression)
 
 
 def check(spec: ir.Spec, trees: dict[Path, tree.Expression] | None = None) -> list[Finding]:
     """All that is wrong. `trees` are expressions that were parsed already, by where they stand."""
-    expressions = Expressions(trees or {})
-    findings = expressions.findings
-    strange = _check_types(spec)
-    if strange:
-        return strange
-    for name, queue in spec.queues.items():
-        findings += _check_queue(spec, name, queue, expressions)
-    for name, command in spec.commands.items():
-        findings += check_command(spec, name, command)
-    for name, webhook in spec.webhooks.items():
-        findings += check_webhook(spec, name, webhook, expressions)
-    for name, schedule in spec.schedules.items():
-        findings += check_schedule(spec, name, schedule)
-    for name, poller in spec.pollers.items():
-        findings += check_poller(spec, name, poller)
-    return findings + check_flow(spec)
+    found = Findings(spec, trees or {})
+    _check_types(found)
+    if found:  # the others could not even look at such types
+        return found
+    for noun in NOUNS:
+        for name, part in getattr(spec, noun.family).items():
+            noun.check(found, (noun.family, name), name, part)
+    check_flow(found)
+    return found
 
 
-def _check_types(spec: ir.Spec) -> list[Finding]:
-    """What no file can say but a document that comes from elsewhere can. Nothing more is looked at then."""
+def _check_types(found: Findings) -> None:
+    """What no file can say but a document that comes from elsewhere can."""
+    spec = found.spec
     roots: list[tuple[Path, ir.Type | None]] = [
         *((("queues", name, "message_type"), queue.message_type) for name, queue in spec.queues.items()),
         *((("commands", name, "input"), command.input) for name, command in spec.commands.items()),
     ]
-    findings: list[Finding] = []
     for path, root in roots:
         level: list[ir.Type] = [root] if root else []
         for _ in range(DEPTH_MAX):
             if any(isinstance(type_, ir.EnumType) and not type_.choices for type_ in level):
-                findings.append(Finding(path, "an enum without choices fits nothing"))
+                found.add(path, "an enum without choices fits nothing")
             level = [inner for type_ in level for inner in _inner(type_)]
         if level:
-            findings.append(Finding(path, f"the type is nested more than {DEPTH_MAX} deep"))
-    return findings
+            found.add(path, f"the type is nested more than {DEPTH_MAX} deep")
 
 
 def _inner(type_: ir.Type) -> list[ir.Type]:
@@ -89,11 +77,10 @@ def problems(compiled: Compiled) -> list[SpecError]:
 
 def warnings(compiled: Compiled) -> list[SpecError]:
     """What is allowed and seldom meant, at its places."""
-    return [
-        _located(compiled, finding)
-        for name, webhook in compiled.spec.webhooks.items()
-        for finding in check_open(name, webhook)
-    ]
+    hint = 'ask for a signature: `verify: github { secret_env: "..." }`, or another of the presets'
+    message = "whoever knows the URL of this webhook may send to it"
+    hooks = compiled.spec.webhooks.items()
+    return [_located(compiled, Finding(("webhooks", name), message, hint)) for name, hook in hooks if not hook.verify]
 
 
 def _located(compiled: Compiled, finding: Finding) -> SpecError:
@@ -103,47 +90,3 @@ def _located(compiled: Compiled, finding: Finding) -> SpecError:
     source, node = compiled.locations[path]
     node = finding.node or node
     return source.error(finding.message, node.start, node.end, hint=finding.hint)
-
-
-def _check_queue(spec: ir.Spec, name: str, queue: ir.QueueSpec, expressions: Expressions) -> list[Finding]:
-    path = ("queues", name)
-    findings = [*_check_options(path, queue), *_unreachable(path, queue)]
-    try:
-        check_name("the name of a queue", name)
-    except InvalidRequest as error:
-        findings.append(Finding(path, str(error)))
-    if queue.key is not None:
-        type_ = expressions.type((*path, "key"), queue.key, queue.message_type)
-        if family(type_) not in ("string", "int", "json"):
-            findings.append(Finding((*path, "key"), "a key is a string or a whole number"))
-    if queue.map_to is not None:
-        expressions.mapping(spec, (*path, "map_to"), queue.map_to, queue.message_type)
-    return findings
-
-
-def _check_options(path: Path, queue: ir.QueueSpec) -> list[Finding]:
-    try:
-        queue.options.check()
-    except InvalidRequest as error:
-        message = str(error)
-        return [Finding((*path, "options", message.split()[0]), message)]
-    return []
-
-
-def _unreachable(path: Path, queue: ir.QueueSpec) -> list[Finding]:
-    """Settings that can never have an effect beside the others."""
-    options = queue.options
-    age, completed = options.retention_seconds, options.completed_retention_seconds
-    ttl, wait, delay = options.ttl_seconds, options.max_wait_seconds, options.delay_seconds
-    rules = [
-        ("retry_delay_max_ms", options.retry_delay_max_ms < options.retry_delay_ms, "is less than the first backoff"),
-        ("retry_jitter", options.retry_jitter and not options.retry_delay_ms, "spreads a backoff, and there is none"),
-        ("completed_retention_seconds", age and completed >= age, "has no effect: messages go at `max_age_seconds`"),
-        ("max_wait_seconds", ttl and wait >= ttl, "has no effect: messages expire at `ttl_seconds`"),
-        ("delay_seconds", ttl and delay >= ttl, "is not less than `ttl_seconds`: every message would expire unread"),
-        ("on_expiry", options.on_expiry == "drop" and not (ttl or wait), "has no effect: nothing expires"),
-    ]
-    findings = [Finding((*path, "options", option), f"this {why}") for option, wrong, why in rules if wrong]
-    if queue.key is not None and options.ordering != "per_key":
-        findings.append(Finding((*path, "key"), f"a key is for `ordering: per_key`; this queue is {options.ordering}"))
-    return findings

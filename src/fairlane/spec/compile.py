@@ -1,26 +1,26 @@
-"""Source to document: load, parse, read every section, and note everything that is wrong."""
+"""Source to document: a file and all it imports, every section of them read, and everything that is wrong noted.
+
+Reading files is the caller's, so that this stays pure.
+"""
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fairlane.errors import SpecError
-from fairlane.spec import ir, tree
-from fairlane.spec.compile_poller import compile_poller
-from fairlane.spec.compile_queue import compile_queue
-from fairlane.spec.compile_schedule import compile_schedule
-from fairlane.spec.compile_webhook import compile_command, compile_webhook
-from fairlane.spec.load import Loaded, Read, load
-from fairlane.spec.source import Source, suggestion
-from fairlane.spec.spec_file import Location, Path, SpecFile
+from fairlane.spec import ir
+from fairlane.spec.nouns import NOUNS
+from fairlane.spec.reader import Location, Path, SpecFile, word_of
+from fairlane.spec.text import tree
+from fairlane.spec.text.parser import parse
+from fairlane.spec.text.source import Source, suggestion
 
-KINDS: dict[str, tuple[str, Any]] = {
-    "queue": ("queues", compile_queue),
-    "command": ("commands", compile_command),
-    "webhook": ("webhooks", compile_webhook),
-    "schedule": ("schedules", compile_schedule),
-    "poller": ("pollers", compile_poller),
-}
+FILES_MAX = 100
+Read = Callable[[str], str]
+"""The text of the file of this name; OSError or UnicodeDecodeError if it cannot be read."""
+_NOUNS = {noun.word: noun for noun in NOUNS}
 
 
 class Compiled(NamedTuple):
@@ -33,7 +33,9 @@ class Compiled(NamedTuple):
 
 def compile_spec(source: Source, read: Read) -> Compiled:
     """The document of a file and all it imports. SpecError if one cannot even be parsed."""
-    return _Compiler().compile(load(source, read))
+    loaded: dict[str, tuple[Source, tree.File]] = {}
+    _load(source, read, loaded, opened=(source.name,))
+    return _Compiler().compile(list(loaded.values()))
 
 
 class _Compiler:
@@ -41,21 +43,14 @@ class _Compiler:
         self._problems: list[SpecError] = []
         self._locations: dict[Path, Location] = {}
         self._app = ""
-        self._declared: dict[str, dict[str, Any]] = {family: {} for family, _ in KINDS.values()}
+        self._declared: dict[str, Any] = {noun.family: {} for noun in NOUNS}
 
-    def compile(self, loaded: list[Loaded]) -> Compiled:
+    def compile(self, loaded: list[tuple[Source, tree.File]]) -> Compiled:
         for source, parsed in loaded:
             self._file(SpecFile(source, self._problems, self._locations), parsed)
         if not self._app and not self._problems:
-            self._problems.append(loaded[-1].source.error("there is no `app Name { ... }` here", 0))
-        spec = ir.Spec(
-            app=self._app,
-            queues=self._declared["queues"],
-            commands=self._declared["commands"],
-            webhooks=self._declared["webhooks"],
-            schedules=self._declared["schedules"],
-            pollers=self._declared["pollers"],
-        )
+            self._problems.append(source.error("there is no `app Name { ... }` here", 0))
+        spec = ir.Spec(app=self._app, **self._declared)
         return Compiled(spec, self._locations, self._problems)
 
     def _file(self, file: SpecFile, parsed: tree.File) -> None:
@@ -73,19 +68,57 @@ class _Compiler:
                 self._declaration(file, entry)
 
     def _declaration(self, file: SpecFile, entry: tree.Entry) -> None:
-        word = entry.kind if isinstance(entry, tree.Section) else entry.name
-        if word.text not in KINDS:
-            file.note(word, f"an app has no `{word.text}`", hint=suggestion(word.text, KINDS))
+        word = word_of(entry)
+        if word.text not in _NOUNS:
+            file.note(word, f"an app has no `{word.text}`", hint=suggestion(word.text, _NOUNS))
         elif not isinstance(entry, tree.Section) or entry.label is None:
             file.note(word, f"a {word.text} is declared as `{word.text} Name {{ ... }}`")
         else:
-            family, compiled = KINDS[word.text]
-            path = (family, entry.label.text)
+            noun = _NOUNS[word.text]
+            path = (noun.family, entry.label.text)
             if path in self._locations:
                 first = self._locations[path]
                 line, _ = first.source.position(first.node.start)
                 hint = f"first in {first.source.name}, line {line}"
                 file.note(entry.label, f"the {word.text} `{entry.label.text}` is declared twice", hint=hint)
                 return
-            self._locations[path] = Location(file.source, entry.label)
-            self._declared[family][entry.label.text] = compiled(file, entry, path)
+            file.locate(path, entry.label)
+            self._declared[noun.family][entry.label.text] = noun.read(file, entry, path)
+
+
+def _load(source: Source, read: Read, loaded: dict[str, tuple[Source, tree.File]], *, opened: tuple[str, ...]) -> None:
+    file = parse(source)
+    for item in file.items:
+        if not isinstance(item, tree.Import):
+            continue
+        name = _resolved(source, item.path)
+        if name in opened:
+            circle = " -> ".join([*opened[opened.index(name) :], name])
+            raise source.error(f"the imports go in a circle: {circle}", item.path.start, item.path.end)
+        if name not in loaded:
+            if len(loaded) + len(opened) >= FILES_MAX:
+                raise source.error(f"more than {FILES_MAX} files are imported", item.path.start, item.path.end)
+            _load(_read(source, item.path, name, read), read, loaded, opened=(*opened, name))
+    loaded[source.name] = source, file
+
+
+def _resolved(source: Source, path: tree.Literal) -> str:
+    """An import counts from the directory of the file it stands in."""
+    text = str(path.value)
+    if not text or text.startswith("/") or "\\" in text or "\0" in text:
+        hint = "write it from the directory of this file on, with `/` between its parts"
+        raise source.error("an import names a file by a relative path", path.start, path.end, hint=hint)
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source.name), text))
+
+
+def _read(source: Source, path: tree.Literal, name: str, read: Read) -> Source:
+    try:
+        return Source(name, read(name))
+    except OSError as error:
+        raise _unreadable(source, path, error.strerror or type(error).__name__) from None
+    except UnicodeDecodeError:
+        raise _unreadable(source, path, "it is not UTF-8 text") from None
+
+
+def _unreadable(source: Source, path: tree.Literal, why: str) -> SpecError:
+    return source.error(f"{path.text} cannot be read: {why}", path.start, path.end)

@@ -9,8 +9,8 @@ import msgspec
 from fairlane.errors import ExpressionFailed
 from fairlane.model.names import DEFAULT_PARTITION, check_name, is_plain
 from fairlane.spec import ir
-from fairlane.spec.evaluate import compile_expression, compile_mapping
-from fairlane.spec.validate import compile_input_validator, compile_validator
+from fairlane.spec.expression.evaluate import compile_expression, compile_mapping
+from fairlane.spec.types import compile_input_validator, compile_validator
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 

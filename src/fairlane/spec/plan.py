@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, cast
 
 import msgspec
 
-from fairlane.model.queue import QueueOptions
 from fairlane.spec import ir
-from fairlane.spec.fits import named
-from fairlane.spec.settings import DECLARED, IMPLIED, QUEUE_SETTINGS
+from fairlane.spec.nouns import NOUNS
+from fairlane.spec.nouns.noun import Leaves
 
 Sign = Literal["+", "~", "-"]
 Kind = Literal["queue", "command", "webhook", "schedule", "poller"]
-Leaves: TypeAlias = dict[str, Any]
-"""The settings of one declared thing, by their name in the language."""
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,39 +42,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def plan(before: ir.Spec | None, after: ir.Spec) -> list[Change]:
     """The changes from one document to another, by kind and name. The same document twice changes nothing."""
     before = before or ir.Spec(app=after.app)
-    return [
-        *_changes("queue", before.queues, after.queues, _queue_leaves),
-        *_changes("command", before.commands, after.commands, _leaves),
-        *_changes("webhook", before.webhooks, after.webhooks, _leaves),
-        *_changes("schedule", before.schedules, after.schedules, _leaves),
-        *_changes("poller", before.pollers, after.pollers, _leaves),
-    ]
-
-
-_GONE: dict[Kind, str | None] = {
-    "queue": "its messages are deleted",
-    "command": None,
-    "webhook": "its senders are refused",
-    "schedule": None,
-    "poller": None,
-}
-
-
-def _changes(
-    kind: Kind,
-    before: dict[str, Any],
-    after: dict[str, Any],
-    leaves: Callable[[Any], Leaves],
-) -> list[Change]:
     changes = []
-    for name in sorted(before.keys() | after.keys()):
-        if name not in after:
-            changes.append(Change(sign="-", kind=kind, name=name, danger=_GONE[kind]))
-        elif name not in before:
-            details = _details({}, leaves(after[name]))
-            changes.append(Change(sign="+", kind=kind, name=name, details=_harmless(details)))
-        elif details := _details(leaves(before[name]), leaves(after[name])):
-            changes.append(Change(sign="~", kind=kind, name=name, details=details))
+    for noun in NOUNS:
+        old, new = getattr(before, noun.family), getattr(after, noun.family)
+        kind = cast(Kind, noun.word)
+        for name in sorted(old.keys() | new.keys()):
+            if name not in new:
+                changes.append(Change(sign="-", kind=kind, name=name, danger=noun.gone))
+            elif name not in old:
+                details = _details({}, noun.leaves(new[name]))
+                changes.append(Change(sign="+", kind=kind, name=name, details=_harmless(details)))
+            elif details := _details(noun.leaves(old[name]), noun.leaves(new[name])):
+                changes.append(Change(sign="~", kind=kind, name=name, details=details))
     return changes
 
 
@@ -132,63 +107,6 @@ def _narrows(old: str | None, new: str | None) -> bool:
     if not new.endswith("?") and (old is None or old.endswith("?")):
         return True
     return old is not None and new.rstrip("?") not in ("json", old.rstrip("?"))
-
-
-def _queue_leaves(queue: ir.QueueSpec) -> Leaves:
-    """What a queue says, without what every declared queue has."""
-    leaves: Leaves = {}
-    if queue.message_type is not None:
-        leaves |= _type_leaves("message_type", queue.message_type)
-    leaves |= _options(queue.options)
-    if queue.key is not None:
-        leaves["key"] = queue.key
-    if queue.map_to is not None:
-        leaves |= _mapping_leaves("map_to", queue.map_to)
-    return leaves
-
-
-def _options(options: QueueOptions) -> Leaves:
-    leaves: Leaves = {}
-    for section, settings in QUEUE_SETTINGS.items():
-        for name, setting in settings.items():
-            value, usual = getattr(options, setting.option), getattr(DECLARED, setting.option)
-            if value != usual:
-                leaves[f"{section}.{name}" if section else name] = value + 1 if name == "max_attempts" else value
-    aged = bool(options.retention_seconds or options.completed_retention_seconds)
-    if options.retention_enabled != aged:  # which no file can say
-        leaves["retention_enabled"] = options.retention_enabled
-    leaves |= {
-        name: getattr(options, name) for name in IMPLIED if name != "retention_enabled" and getattr(options, name)
-    }
-    return leaves
-
-
-def _mapping_leaves(name: str, mapping: ir.Mapping) -> Leaves:
-    return {name: mapping.command} | {f"{name}.{field}": text for field, text in mapping.fields.items()}
-
-
-def _type_leaves(name: str, type_: ir.Type) -> Leaves:
-    """A field for each part of a record, so that a change of one is told as that."""
-    if isinstance(type_, ir.RecordType) and type_.fields:
-        leaves: Leaves = {name: "{ ... }?"} if type_.optional else {}
-        for field, inner in type_.fields.items():
-            leaves |= _type_leaves(f"{name}.{field}", inner)
-        return leaves
-    return {name: named(type_) + ("?" if type_.optional else "")}
-
-
-def _leaves(part: Any) -> Leaves:
-    """What a command or a webhook says."""
-    leaves: Leaves = {}
-    for name in part.__struct_fields__:
-        value = getattr(part, name)
-        if isinstance(value, ir.RecordType):
-            leaves |= _type_leaves(name, value)
-        elif isinstance(value, ir.Mapping):
-            leaves |= _mapping_leaves(name, value)
-        elif value is not None and value != ():
-            leaves[name] = msgspec.to_builtins(value)
-    return leaves
 
 
 def render(changes: list[Change]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fairlane.spec import ir, tree
-from fairlane.spec.macros import is_macro
-from fairlane.spec.parser import parse_expression
-from fairlane.spec.source import Source
+from fairlane.spec import ir
+from fairlane.spec.expression.evaluate import is_macro
+from fairlane.spec.text import tree
+from fairlane.spec.text.parser import parse_expression
+from fairlane.spec.text.source import Source
 
 Path = tuple[str, ...]
 _COMPARED = ("==", "<=", ">=", "+", "-", "*", "/", "%")

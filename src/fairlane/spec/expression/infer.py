@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fairlane.spec import ir, tree
-from fairlane.spec.fits import BOOL, FLOAT, INT, JSON, STRING, common, family, misfit, named
-from fairlane.spec.functions import FUNCTIONS, METHODS, Taken
-from fairlane.spec.macros import MACROS, is_macro
-from fairlane.spec.source import suggestion
+from fairlane.spec import ir
+from fairlane.spec.expression.evaluate import MACROS, is_macro
+from fairlane.spec.expression.operators import FUNCTIONS, METHODS, Taken
+from fairlane.spec.text import tree
+from fairlane.spec.text.source import suggestion
+from fairlane.spec.types import BOOL, FLOAT, INT, JSON, STRING, common, family, misfit, named
 
 _RESULTS = {"string": STRING, "int": INT, "float": FLOAT, "bool": BOOL}
 _TAKEN: dict[Taken, tuple[str, ...]] = {

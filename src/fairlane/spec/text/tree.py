@@ -52,7 +52,7 @@ class Function(Node, frozen=True, kw_only=True):
     """`size(x)`, or with a target `x.startsWith(y)`."""
 
     name: Word
-    target: Expression | None
+    target: Expression | None = None
     arguments: tuple[Expression, ...]
 
 

@@ -6,20 +6,37 @@ Nothing is interpreted per message: each node is a closure over those of its par
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from fairlane.errors import ExpressionFailed, ExpressionTooCostly
-from fairlane.spec import ir, tree
-from fairlane.spec.budget import TooCostly, begin, check_size
-from fairlane.spec.functions import FUNCTIONS, METHODS
-from fairlane.spec.macros import is_macro, macro
-from fairlane.spec.operators import BINARY, Mismatch, element, kind, negative, truth
-from fairlane.spec.parser import parse_expression
-from fairlane.spec.source import Source
+from fairlane.spec import ir
+from fairlane.spec.expression.operators import (
+    BINARY,
+    FUNCTIONS,
+    ITEM,
+    METHODS,
+    Mismatch,
+    TooCostly,
+    begin,
+    check_size,
+    element,
+    kind,
+    negative,
+    size_of,
+    spend,
+    truth,
+)
+from fairlane.spec.text import tree
+from fairlane.spec.text.parser import parse_expression
+from fairlane.spec.text.source import Source
 
 Message: TypeAlias = dict[str, Any]
 Evaluate: TypeAlias = Callable[[Message], Any]
+MACROS: Final = ("exists", "all", "filter", "map")
+"""`tags.exists(tag, tag == "urgent")` asks of each item of a list, or key of a map."""
 _WRONG = (Mismatch, KeyError, OverflowError, ValueError, RecursionError)
 
 
@@ -168,13 +185,64 @@ def _function(node: tree.Function) -> Evaluate:
     if node.name.text == "has" and node.target is None:
         return _has(node)
     if node.target is not None and is_macro(node):
-        return macro(node, _compile(node.target), _compile(node.arguments[1]), _WRONG)
+        return _macro(node, _compile(node.target), _compile(node.arguments[1]))
     known = (FUNCTIONS if node.target is None else METHODS)[node.name.text].call
     operands = [_compile(each) for each in ((node.target, *node.arguments) if node.target else node.arguments)]
     if len(operands) == 1:
         [only] = operands
         return lambda message: known(only(message))
     return lambda message: known(*(operand(message) for operand in operands))
+
+
+def is_macro(node: tree.Function) -> bool:
+    return node.target is not None and node.name.text in MACROS
+
+
+def _macro(node: tree.Function, over: Evaluate, part: Evaluate) -> Evaluate:
+    """A function of a message; `over` gives the items, and `part` is evaluated with each of them by its name."""
+    variable, body = node.arguments
+    assert isinstance(variable, tree.Name)
+    # An item costs what its part does, so that no nesting of macros takes longer than one.
+    name, cost = variable.name, ITEM * _nodes(body)
+
+    def each(message: Message) -> Iterator[tuple[Any, Message]]:
+        items = over(message)
+        if type(items) is not list and type(items) is not dict:
+            raise Mismatch(f"{node.name.text} is of a list or a map, not {kind(items)}")
+        spend(size_of(message))
+        scope = dict(message)
+        for item in items:
+            spend(cost)
+            scope[name] = item
+            yield item, scope
+
+    def decide(message: Message) -> bool:
+        """As `||` or `&&` between all of them: an error does not matter where another one decides."""
+        failed: Exception | None = None
+        for _, scope in each(message):
+            try:
+                if truth(part(scope)) is deciding:
+                    return deciding
+            except _WRONG as error:
+                failed = error
+        if failed is not None:
+            raise failed
+        return not deciding
+
+    deciding = node.name.text == "exists"
+    if node.name.text == "filter":
+        return lambda message: [item for item, scope in each(message) if truth(part(scope))]
+    if node.name.text == "map":
+        return lambda message: [part(scope) for _, scope in each(message)]
+    return decide
+
+
+def _nodes(node: Any) -> int:
+    if isinstance(node, tuple):
+        return sum(map(_nodes, node))
+    if isinstance(node, tree.Node):
+        return 1 + sum(map(_nodes, msgspec.structs.astuple(node)))
+    return 0
 
 
 def _has(node: tree.Function) -> Evaluate:

@@ -1,0 +1,288 @@
+"""Operators and functions of expressions on values, as CEL has it, and the budget of an evaluation.
+
+The values are those of JSON. A wrong operand is a `Mismatch`, never a conversion: `1 + "a"` and `true < 2` are errors,
+and so is a number that leaves 64 bits. Python would be more generous, and `True == 1` there.
+
+Expressions run on the broker's event loop and are written by whoever may apply a spec: one that repeats a large payload
+a hundred times must fail for its message, not hold up everybody. The unit of the budget is about a byte that is copied
+or compared.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import threading
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from fairlane.model.limits import MESSAGE_BYTES_MAX
+
+WORK_MAX = 4 * MESSAGE_BYTES_MAX
+SIZE_MAX = MESSAGE_BYTES_MAX
+"""Of what a mapping makes of a message: about as much as a message may have."""
+ITEM = 16
+"""An item of a list or map, in these units."""
+_SMALL = (int, float, bool, type(None))
+_INT_MAX = 2**63
+
+
+class TooCostly(Exception):
+    """The budget is used up."""
+
+
+class _Budget(threading.local):
+    """Of the evaluation that runs in this thread: none is ever interrupted by another."""
+
+    left = WORK_MAX
+
+
+_budget = _Budget()
+
+
+def begin() -> None:
+    """Once for each evaluation, before it."""
+    _budget.left = WORK_MAX
+
+
+def spend(units: int) -> None:
+    _budget.left -= units
+    if _budget.left < 0:
+        raise TooCostly("this takes too much work for one message")
+
+
+def size_of(value: Any) -> int:
+    """What to copy or to compare a value costs, without what is inside its items."""
+    return len(value) if type(value) is str else ITEM * len(value) if isinstance(value, list | dict) else 1
+
+
+def check_size(built: dict[str, Any]) -> None:
+    """TooCostly if the values make more than a message may have. The walk ends where that is known."""
+    left = SIZE_MAX
+    waiting = []
+    for value in built.values():
+        if type(value) is str:
+            left -= len(value)
+        elif type(value) not in _SMALL:
+            waiting.append(value)
+    while waiting and left >= 0:
+        value = waiting.pop()
+        left -= size_of(value)
+        if type(value) is dict:
+            left -= sum(map(len, value))
+            waiting.extend(value.values())
+        elif type(value) is list:
+            waiting.extend(value)
+    if left < 0:
+        raise TooCostly(f"this makes more than {SIZE_MAX} bytes of one message")
+
+
+class Mismatch(Exception):
+    """The value that a message has here is none that the expression can go on with."""
+
+
+def kind(value: object) -> str:
+    """The name of a value's type, as the language has it."""
+    if value is None:
+        return "null"
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+_KINDS: dict[type, str] = {str: "string", bool: "bool", int: "int", float: "float", list: "list", dict: "map"}
+
+
+def equal(left: Any, right: Any) -> bool:
+    if (type(left) is bool) is not (type(right) is bool):
+        return False
+    if isinstance(left, str | list | dict) and type(left) is type(right):
+        spend(size_of(left))
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(equal(value, right[key]) for key, value in left.items())
+    return bool(left == right)
+
+
+def unequal(left: Any, right: Any) -> bool:
+    return not equal(left, right)
+
+
+def _ordering(symbol: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def ordered(left: Any, right: Any) -> bool:
+        if (type(left) is str and type(right) is str) or (_is_number(left) and _is_number(right)):
+            return compare(left, right)
+        raise Mismatch(f"`{symbol}` is for two numbers or two strings, not {kind(left)} and {kind(right)}")
+
+    return ordered
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or type(value) is float
+
+
+def _arithmetic(symbol: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def computed(left: Any, right: Any) -> Any:
+        if _is_number(left) and _is_number(right):
+            return _bounded(compute(left, right))
+        if symbol == "+" and type(left) is type(right) and isinstance(left, str | list):
+            spend(size_of(left) + size_of(right))  # before it is made
+            return left + right
+        raise Mismatch(f"`{symbol}` is not for {kind(left)} and {kind(right)}")
+
+    return computed
+
+
+def _bounded(value: Any) -> Any:
+    if (-_INT_MAX <= value < _INT_MAX) if type(value) is int else math.isfinite(value):
+        return value
+    raise Mismatch("the number is too large")
+
+
+def _divide(left: Any, right: Any) -> Any:
+    """Whole numbers stay whole, cut towards zero."""
+    if right == 0:
+        raise Mismatch("division by zero")
+    if type(left) is int and type(right) is int:
+        quotient = abs(left) // abs(right)
+        return quotient if (left < 0) is (right < 0) else -quotient
+    return left / right
+
+
+def _remainder(left: Any, right: Any) -> Any:
+    """Has the sign of what was divided."""
+    if type(left) is not int or type(right) is not int:
+        raise Mismatch(f"`%` is for whole numbers, not {kind(left)} and {kind(right)}")
+    return left - right * _divide(left, right)
+
+
+def contains(item: Any, container: Any) -> bool:
+    """`item in container`: an item of a list, or a key of a map."""
+    if isinstance(container, list):
+        spend(size_of(container))
+        return any(equal(item, each) for each in container)
+    if isinstance(container, dict):
+        return type(item) is str and item in container
+    raise Mismatch(f"`in` looks into a list or a map, not {kind(container)}")
+
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "==": equal,
+    "!=": unequal,
+    "<": _ordering("<", operator.lt),
+    "<=": _ordering("<=", operator.le),
+    ">": _ordering(">", operator.gt),
+    ">=": _ordering(">=", operator.ge),
+    "in": contains,
+    "+": _arithmetic("+", operator.add),
+    "-": _arithmetic("-", operator.sub),
+    "*": _arithmetic("*", operator.mul),
+    "/": _arithmetic("/", _divide),
+    "%": _arithmetic("%", _remainder),
+}
+
+
+def negative(value: Any) -> Any:
+    if _is_number(value):
+        return _bounded(-value)
+    raise Mismatch(f"`-` is for numbers, not {kind(value)}")
+
+
+def truth(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    raise Mismatch(f"true or false is needed here, not {kind(value)}")
+
+
+def element(container: Any, key: Any) -> Any:
+    if isinstance(container, dict):
+        if type(key) is str and key in container:
+            return container[key]
+        raise Mismatch(f"there is no `{key}`")
+    if isinstance(container, list) and type(key) is int:
+        if 0 <= key < len(container):
+            return container[key]
+        raise Mismatch(f"there is no item {key} in a list of {len(container)}")
+    raise Mismatch(f"{kind(container)} has no `{key}`")
+
+
+Taken = Literal["text", "sized", "scalar"]
+
+
+class KnownFunction(NamedTuple):
+    call: Callable[..., Any]
+    takes: tuple[Taken, ...]
+    """Its operands; of a method the first is what stands before the dot."""
+    gives: Literal["string", "int", "float", "bool"]
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str | list | dict):
+        return len(value)
+    raise Mismatch(f"size is of a string, a list or a map, not {kind(value)}")
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if type(value) is bool:
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise Mismatch(f"string is of a number, a bool or a string, not {kind(value)}")
+
+
+def _int(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if type(value) is float:
+        return int(_bounded(int(value)))
+    # Python's own reading of numbers is more generous than anybody expects: blanks, underscores, other digits.
+    if type(value) is str and len(value) < 21 and value.removeprefix("-").isdecimal() and value.isascii():
+        return int(_bounded(int(value)))
+    raise Mismatch(f"this {kind(value)} is no whole number")
+
+
+def _double(value: Any) -> float:
+    if type(value) in (int, float):
+        return float(value)
+    try:
+        if type(value) is str and value.isascii() and "_" not in value:
+            return float(value)
+    except ValueError:
+        pass
+    raise Mismatch(f"this {kind(value)} is no number")
+
+
+def _on_text(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*texts: Any) -> Any:
+        for text in texts:
+            if type(text) is not str:
+                raise Mismatch(f"{name} is for strings, not {kind(text)}")
+            spend(len(text))
+        return act(*texts)
+
+    return call
+
+
+FUNCTIONS: dict[str, KnownFunction] = {
+    "size": KnownFunction(_size, ("sized",), "int"),
+    "string": KnownFunction(_string, ("scalar",), "string"),
+    "int": KnownFunction(_int, ("scalar",), "int"),
+    "double": KnownFunction(_double, ("scalar",), "float"),
+}
+METHODS: dict[str, KnownFunction] = {
+    "size": FUNCTIONS["size"],
+    "contains": KnownFunction(_on_text("contains", str.__contains__), ("text", "text"), "bool"),
+    "startsWith": KnownFunction(_on_text("startsWith", str.startswith), ("text", "text"), "bool"),
+    "endsWith": KnownFunction(_on_text("endsWith", str.endswith), ("text", "text"), "bool"),
+    "lowerAscii": KnownFunction(_on_text("lowerAscii", lambda text: _ascii(text, str.lower)), ("text",), "string"),
+    "upperAscii": KnownFunction(_on_text("upperAscii", lambda text: _ascii(text, str.upper)), ("text",), "string"),
+    "trim": KnownFunction(_on_text("trim", str.strip), ("text",), "string"),
+}
+
+
+def _ascii(text: str, change: Callable[[str], str]) -> str:
+    """Letters beyond ASCII stay as they are."""
+    if text.isascii():
+        return change(text)
+    return "".join(change(letter) if letter.isascii() else letter for letter in text)

@@ -1,0 +1,88 @@
+"""A schedule of the language: whether it can tick as far as that is known without a clock, and what it pushes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, get_args
+
+import msgspec
+
+from fairlane.errors import ExpressionFailed, InvalidRequest
+from fairlane.model.names import check_name
+from fairlane.model.schedule import Missed, ScheduleOptions
+from fairlane.runtime.ticks import next_tick, zone
+from fairlane.spec import ir, reader
+from fairlane.spec.expression.evaluate import compile_expression
+from fairlane.spec.findings import Findings
+from fairlane.spec.nouns.noun import NAME, SECONDS, Noun, Setting, Settings, choice
+from fairlane.spec.nouns.noun import STRING as TEXT
+from fairlane.spec.reader import Path, SpecFile
+from fairlane.spec.text import tree
+from fairlane.spec.types import STRING, compile_validator
+
+TICK = ir.RecordType(fields={"schedule": STRING, "tick": ir.Scalar(of="time")})
+"""What is pushed by a schedule without data."""
+
+
+def _read_data(file: SpecFile, setting: tree.Setting, path: Path) -> Any:
+    text = reader.expression(file, setting, path)
+    try:
+        return None if text is None else compile_expression(text)({})
+    except ExpressionFailed:
+        file.note(setting.value, "`data` is a value: nothing is known of a message that is not there yet")
+        return None
+
+
+class Schedule(Noun[ir.ScheduleSpec]):
+    word, family = "schedule", "schedules"
+    usual = ir.ScheduleSpec(queue="")
+    needed = ("queue",)
+    settings: ClassVar[Settings] = {
+        "queue": NAME,
+        "every_seconds": SECONDS,
+        "cron": TEXT,
+        "timezone": TEXT,
+        "missed": choice(*get_args(Missed)),
+        "data": Setting(_read_data),
+        "partition": TEXT,
+        "type": TEXT,
+    }
+
+    def check(self, found: Findings, path: Path, name: str, schedule: ir.ScheduleSpec) -> None:
+        if not found.has_queue((*path, "queue"), schedule.queue):
+            return
+        at = path
+        try:
+            check_name("the name of a schedule", name)
+            options_of(schedule).check()
+            if schedule.cron is not None:  # such an expression and zone, which name a time that comes
+                at = (*path, "timezone")
+                zone(schedule.timezone)
+                at = (*path, "cron")
+                next_tick(options_of(schedule), 0)
+            elif schedule.timezone != "UTC":
+                found.add((*path, "timezone"), "this has no effect: an interval goes by no clock")
+                return
+        except InvalidRequest as error:
+            found.add(at, str(error))
+            return
+        self._check_data(found, (*path, "data"), schedule)
+
+    def _check_data(self, found: Findings, path: Path, schedule: ir.ScheduleSpec) -> None:
+        what, wanted = "what it pushes never fits", found.spec.queues[schedule.queue].message_type
+        if schedule.data is None:
+            found.fit(path, TICK, schedule.queue, what=what)
+        elif wanted is not None:
+            try:
+                compile_validator(wanted)(msgspec.json.encode(schedule.data))
+            except InvalidRequest as error:
+                found.add(path, f"{what} `{schedule.queue}`: {error}")
+
+
+def options_of(schedule: ir.ScheduleSpec) -> ScheduleOptions:
+    data = msgspec.Raw(msgspec.json.encode(schedule.data))
+    return ScheduleOptions(**msgspec.structs.asdict(schedule) | {"data": data})
+
+
+def schedule_of(options: ScheduleOptions) -> ir.ScheduleSpec:
+    """The same back."""
+    return ir.ScheduleSpec(**msgspec.structs.asdict(options) | {"data": msgspec.json.decode(options.data)})

@@ -1,0 +1,254 @@
+"""A file of a spec while it is read: its settings, each as what it must be. What is wrong is noted, so that one run
+finds everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, TypeAlias, get_args, get_type_hints
+
+import msgspec
+
+from fairlane.errors import SpecError
+from fairlane.spec import ir
+from fairlane.spec.text import tree
+from fairlane.spec.text.format import print_expression
+from fairlane.spec.text.source import Source, suggestion
+
+Path: TypeAlias = tuple[str, ...]
+"""Where something is in the document: ("queues", "Orders", "key")."""
+
+Form = Literal["setting", "section", "types"]
+_SHAPES: dict[Form, str] = {"setting": "`{0}: ...`", "section": "`{0} {{ ... }}`", "types": "`{0} {{ field: type }}`"}
+
+SCALARS: tuple[str, ...] = get_args(get_type_hints(ir.Scalar)["of"])
+SHAPES = {"list": "list<string>", "map": "map<string, json>", "enum": 'enum("a", "b")'}
+_JSON = ir.Scalar(of="json")
+
+
+class Location(NamedTuple):
+    source: Source
+    node: tree.Node
+
+
+class SpecFile:
+    """A file of a spec. `problems` and `locations` are those of the whole spec."""
+
+    def __init__(self, source: Source, problems: list[SpecError], locations: dict[Path, Location]) -> None:
+        self.source = source
+        self.problems = problems
+        self.locations = locations
+
+    def locate(self, path: Path, node: tree.Node) -> None:
+        self.locations[path] = Location(self.source, node)
+
+    def note(self, node: tree.Node, message: str, *, hint: str | None = None) -> None:
+        self.problems.append(self.source.error(message, node.start, node.end, hint=hint or None))
+
+    def entries(self, body: tree.Body, known: Mapping[str, Form], *, of: str) -> dict[str, tree.Entry]:
+        """The entries of a body by name: those that are known, of the right form, and the first of their name."""
+        found: dict[str, tree.Entry] = {}
+        for entry in body.entries:
+            word = word_of(entry)
+            form = known.get(word.text)
+            if form is None:
+                self.note(word, f"{of} has no `{word.text}`", hint=suggestion(word.text, known))
+            elif word.text in found:
+                line, _ = self.source.position(found[word.text].start)
+                self.note(word, f"`{word.text}` is there twice", hint=f"first in line {line}")
+            elif form != _form(entry) or (isinstance(entry, tree.Section) and entry.label):
+                self.note(word, f"`{word.text}` is written {_SHAPES[form].format(word.text)}")
+            else:
+                found[word.text] = entry
+        return found
+
+    def expected(self, setting: tree.Setting, what: str, hint: str | None = None) -> None:
+        self.note(setting.value, f"`{setting.name.text}` must be {what}", hint=hint)
+
+    def record(self, node: tree.RecordType) -> ir.RecordType:
+        fields: dict[str, ir.Type] = {}
+        for field in node.fields:
+            if field.name.text in fields:
+                self.note(field.name, f"the field `{field.name.text}` is there twice")
+            fields[field.name.text] = self.type(field.type)
+        return ir.RecordType(fields=fields)
+
+    def type(self, node: tree.TypeNode) -> ir.Type:
+        """A type; what is wrong with it is noted, and `json` stands for it so that reading goes on."""
+        match node:
+            case tree.OptionalType(of=of):
+                return msgspec.structs.replace(self.type(of), optional=True)
+            case tree.RecordType():
+                return self.record(node)
+            case tree.NamedType(name=word):
+                return self._scalar(word)
+            case tree.GenericType():
+                return self._generic(node)
+            case tree.EnumType():
+                return self._enum(node)
+
+    def _scalar(self, word: tree.Word) -> ir.Type:
+        if word.text in SCALARS:
+            return msgspec.convert({"type": "scalar", "of": word.text}, ir.Scalar)
+        if word.text in SHAPES:
+            self.note(word, f"`{word.text}` needs more: `{SHAPES[word.text]}`")
+        else:
+            self.note(word, f"there is no type `{word.text}`", hint=suggestion(word.text, [*SCALARS, *SHAPES]))
+        return _JSON
+
+    def _generic(self, node: tree.GenericType) -> ir.Type:
+        inner = [self.type(of) for of in node.of]
+        if node.name.text == "list" and len(inner) == 1:
+            return ir.ListType(items=inner[0])
+        if node.name.text == "map" and len(inner) == 2:
+            if inner[0] != ir.Scalar(of="string"):
+                self.note(node.of[0], "the keys of a map are strings, as those of a JSON object: `map<string, ...>`")
+            return ir.MapType(values=inner[1])
+        if node.name.text in ("list", "map"):
+            shape = "list<T>" if node.name.text == "list" else "map<string, T>"
+            self.note(node, f"`{node.name.text}` is written `{shape}`")
+        else:
+            hint = suggestion(node.name.text, ["list", "map"])
+            self.note(node.name, f"`{node.name.text}` takes no types in `<>`", hint=hint)
+        return _JSON
+
+    def _enum(self, node: tree.EnumType) -> ir.Type:
+        if node.name.text != "enum":
+            self.note(node.name, f"`{node.name.text}` takes no choices", hint=suggestion(node.name.text, ["enum"]))
+            return _JSON
+        choices: dict[str, None] = {}
+        for literal in node.choices:
+            if literal.value in choices:
+                self.note(literal, f"the choice {literal.text} is there twice")
+            choices[str(literal.value)] = None
+        return ir.EnumType(choices=tuple(choices))
+
+
+def word_of(entry: tree.Entry) -> tree.Word:
+    return entry.kind if isinstance(entry, tree.Section) else entry.name
+
+
+def _form(entry: tree.Entry) -> Form:
+    return "setting" if isinstance(entry, tree.Setting) else "types" if isinstance(entry, tree.Types) else "section"
+
+
+def dotted(value: tree.Value) -> str | None:
+    """`A.b` if that is all it is."""
+    names: list[str] = []
+    while isinstance(value, tree.Member):
+        names.append(value.name.text)
+        value = value.of
+    return ".".join([value.name, *reversed(names)]) if isinstance(value, tree.Name) else None
+
+
+def number(file: SpecFile, setting: tree.Setting, path: Path) -> int | None:
+    """A whole number."""
+    value, sign = setting.value, 1
+    if isinstance(value, tree.Unary) and value.operator == "-":
+        value, sign = value.of, -1
+    if isinstance(value, tree.Literal) and type(value.value) is int and not value.unit:
+        return sign * value.value
+    file.expected(setting, "a whole number")
+    return None
+
+
+def flag(file: SpecFile, setting: tree.Setting, path: Path) -> bool | None:
+    value = setting.value
+    if isinstance(value, tree.Literal) and isinstance(value.value, bool):
+        return value.value
+    file.expected(setting, "`true` or `false`")
+    return None
+
+
+def choice(choices: tuple[str, ...]) -> Callable[[SpecFile, tree.Setting, Path], str | None]:
+    def choose(file: SpecFile, setting: tree.Setting, path: Path) -> str | None:
+        value = setting.value
+        if isinstance(value, tree.Name) and value.name in choices:
+            return value.name
+        hint = suggestion(value.name, choices) if isinstance(value, tree.Name) else None
+        file.expected(setting, f"one of {', '.join(f'`{choice}`' for choice in choices)}", hint)
+        return None
+
+    return choose
+
+
+def milliseconds(file: SpecFile, setting: tree.Setting, path: Path, *, unit_ms: int = 1) -> int | None:
+    """Of a plain number the unit is in the setting's name; a duration like `24h` brings its own."""
+    value = setting.value
+    if not isinstance(value, tree.Literal) or type(value.value) is not int:
+        file.expected(setting, "a whole number or a duration like `24h`")
+        return None
+    if not value.unit:
+        return value.value
+    if value.value % unit_ms:
+        file.expected(setting, "a whole number of seconds")
+        return None
+    return value.value // unit_ms
+
+
+def seconds(file: SpecFile, setting: tree.Setting, path: Path) -> int | None:
+    return milliseconds(file, setting, path, unit_ms=1000)
+
+
+def string(file: SpecFile, setting: tree.Setting, path: Path) -> str | None:
+    value = setting.value
+    if isinstance(value, tree.Literal) and isinstance(value.value, str):
+        return value.value
+    file.expected(setting, "a string in quotes")
+    return None
+
+
+def strings(file: SpecFile, setting: tree.Setting, path: Path) -> tuple[str, ...] | None:
+    """One string, or a list of them."""
+    items = setting.value.items if isinstance(setting.value, tree.ListOf) else (setting.value,)
+    texts = tuple(
+        item.value for item in items if isinstance(item, tree.Literal) and isinstance(item.value, str) and item.value
+    )
+    if not texts or len(texts) < len(items):
+        file.expected(setting, 'a string in quotes, or several: `["A", "B"]`')
+        return None
+    return texts
+
+
+def reference(file: SpecFile, setting: tree.Setting, path: Path) -> str | None:
+    """The name of something declared: a word, words with dots, or a string."""
+    value = setting.value
+    if isinstance(value, tree.Literal) and isinstance(value.value, str):
+        return value.value
+    name = dotted(value)
+    if name is None:
+        file.expected(setting, "a name")
+    return name
+
+
+def expression(file: SpecFile, setting: tree.Setting, path: Path) -> str | None:
+    """The expression's text in its one form; the place keeps the tree for the checker."""
+    value = setting.value
+    if isinstance(value, tree.Call | tree.Target | tree.Request | tree.Header):
+        file.expected(setting, "an expression")
+        return None
+    file.locate(path, value)
+    return print_expression(value)
+
+
+def mapping(file: SpecFile, setting: tree.Setting, path: Path) -> ir.Mapping | None:
+    """`map_to: command Name { field: expression }`; in a webhook it is `command: Name { ... }`."""
+    call, command = setting.value, setting.name.text == "map_to"
+    name = None
+    if isinstance(call, tree.Call) and call.command == command:
+        name = call.head.text if isinstance(call.head, tree.Label) else dotted(call.head)
+    if name is None or not isinstance(call, tree.Call):
+        shape = "map_to: command Entity.Name { field: ... }" if command else "command: Entity.Name { field: ... }"
+        file.note(setting.value, f"`{setting.name.text}` names a command and what it gets: `{shape}`")
+        return None
+    file.locate(path, call.head)
+    fields: dict[str, str] = {}
+    for entry in call.body.entries:
+        word = word_of(entry)
+        file.locate((*path, word.text, "name"), word)
+        if not isinstance(entry, tree.Setting):
+            file.note(word, f"a field of a command is written `{word.text}: expression`")
+        elif word.text in fields:
+            file.note(word, f"`{word.text}` is there twice")
+        elif (text := expression(file, entry, (*path, word.text))) is not None:
+            fields[word.text] = text
+    return ir.Mapping(command=name, fields=fields)

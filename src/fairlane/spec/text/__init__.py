@@ -1,0 +1,1 @@
+"""The text of specs: source, syntax tree, parser, formatter."""

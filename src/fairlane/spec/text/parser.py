@@ -1,0 +1,324 @@
+"""The parser: text to syntax tree, or an error at a line and column."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any, cast
+
+import msgspec
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from fairlane.errors import SpecError
+from fairlane.spec.text import tree
+from fairlane.spec.text.source import Source
+
+EXPRESSION_CHARS_MAX = 10_000
+SOURCE_CHARS_MAX = 1024 * 1024  # a spec is written by people; more is a mistake, or an attack
+DEPTH_MAX = 100  # nodes beneath each other; also operators in a row
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+_DURATION_MAX = 2**53
+_READABLE = {
+    "NAME": "a name",
+    "STRING": "a string",
+    "INT": "a number",
+    "METHOD": "an HTTP method",
+    "COLON": "`:`",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "RSQB": "`]`",
+    "MORETHAN": "`>`",
+    "IMPORT": "`import`",
+}
+_HINTS = {
+    ",": "entries are separated by white space alone",
+    ";": "entries are separated by white space alone",
+    "=": "a setting is written `name: value`, a comparison `==`",
+    "'": "strings stand in double quotes",
+    "&": "and is written `&&`",
+    "|": "or is written `||`",
+}
+_BRACES = re.compile(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*|[{}]')
+"""Those in strings and comments are passed over with them."""
+_NAME_BEFORE = re.compile(r"[\w.]*$")
+_DASHED = re.compile(r"[\w.]+(-[\w.]+)+")
+
+
+def parse(source: Source) -> tree.File:
+    """The tree of a file; SpecError at the first place that cannot be read."""
+    return cast(tree.File, _parse(source, "file"))
+
+
+def parse_expression(source: Source) -> tree.Expression:
+    """The tree of one expression alone."""
+    return cast(tree.Expression, _parse(source, "expr"))
+
+
+def _parse(source: Source, start: str) -> Any:
+    if len(source.text) > SOURCE_CHARS_MAX:
+        raise source.error(f"the text has {len(source.text)} characters; at most {SOURCE_CHARS_MAX} are read", 0)
+    try:
+        return _grammar().parse(source.text, start=start)
+    except Misplaced as error:
+        raise source.error(str(error), error.start, error.end, hint=error.hint) from None
+    except UnexpectedInput as error:
+        raise _explained(source, error) from None
+
+
+@cache
+def _grammar() -> Lark:
+    text = files("fairlane.spec.text").joinpath("grammar.lark").read_text(encoding="utf-8")
+    # The tree is built while the text is read, from the leaves up: no walk over what was nested too deeply.
+    return Lark(
+        text,
+        parser="lalr",
+        lexer="contextual",
+        start=["file", "expr"],
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+        transformer=TreeBuilder(),
+    )
+
+
+def _explained(source: Source, error: UnexpectedInput) -> SpecError:
+    offset = error.pos_in_stream if error.pos_in_stream is not None else len(source.text)
+    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+        missing = _missing(error.accepts or error.expected)
+        return source.error(f"the text ends too early{missing}", len(source.text.rstrip()), hint=_unclosed(source.text))
+    if isinstance(error, UnexpectedToken):
+        token: Token = error.token
+        shown = str(token) if len(token) <= 40 else f"{token[:40]}..."
+        hint = _hint(source.text, offset)
+        return source.error(f"`{shown}` cannot stand here{_missing(error.expected)}", offset, token.end_pos, hint=hint)
+    assert isinstance(error, UnexpectedCharacters)
+    character = source.text[offset]
+    if character == '"':
+        return source.error("the string is not closed on its line", offset)
+    hint = _hint(source.text, offset)
+    return source.error(f"`{character}` cannot stand here{_missing(error.allowed)}", offset, hint=hint)
+
+
+def _hint(text: str, offset: int) -> str | None:
+    if dashed := _dashed(text, offset):
+        return f'a name with `-` in it stands in quotes: "{dashed}"'
+    return _HINTS.get(text[offset : offset + 1])
+
+
+def _dashed(text: str, offset: int) -> str | None:
+    """The name around this place, if a dash of it stands here."""
+    if text[offset : offset + 1] != "-":
+        return None
+    begin = offset - len(_NAME_BEFORE.search(text[:offset])[0])  # type: ignore[index]  # it may be empty, but is found
+    name = _DASHED.match(text, begin)
+    return name[0] if name is not None and name.end() > offset > begin else None
+
+
+def _unclosed(text: str) -> str | None:
+    """Which block the end of the text should have closed."""
+    opened: list[int] = []
+    for found in _BRACES.finditer(text):
+        if found[0] == "{":
+            opened.append(found.start())
+        elif found[0] == "}" and opened:
+            opened.pop()
+    if not opened:
+        return None
+    line = text.count("\n", 0, opened[-1]) + 1
+    return f"the `{{` of line {line} is not closed"
+
+
+def _missing(expected: set[str] | None) -> str:
+    """What would have been right, where that is little enough to help."""
+    readable = sorted(_READABLE[name] for name in expected or () if name in _READABLE)
+    return f"; expected {' or '.join(readable)}" if 0 < len(readable) <= 4 else ""
+
+
+class Misplaced(Exception):
+    """A syntax error: what was read is wrong in itself."""
+
+    def __init__(self, message: str, start: int, end: int, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.start = start
+        self.end = end
+        self.hint = hint
+
+
+Children = list[Any]
+
+
+class TreeBuilder(Transformer[Token, Any]):
+    """Builds the tree rule by rule; the rules of `_PLAIN` too. Every child is a token or a node; punctuation is among
+    them, which gives each node its place."""
+
+    def file(self, children: Children) -> tree.File:
+        return tree.File(items=tuple(children), **_span(children))
+
+    def section(self, children: Children) -> tree.Section:
+        label = children[1] if isinstance(children[1], tree.Label) else None
+        body = _body(children[2 if label else 1 :])
+        return tree.Section(kind=_word(children[0]), label=label, body=body, **_span([children[0], body]))
+
+    def label(self, children: Children) -> tree.Label:
+        [child] = children
+        if isinstance(child, tree.Label):
+            return child
+        return tree.Label(text=str(_literal(child).value), quoted=str(child), **_span(children))
+
+    def path(self, children: Children) -> tree.Label:
+        return tree.Label(text="".join(children), **_span(children))
+
+    def call(self, children: Children) -> tree.Call:
+        body = _body(children[1:])
+        return tree.Call(head=children[0], command=False, body=body, **_span([children[0], body]))
+
+    def mapping(self, children: Children) -> tree.Call:
+        body = _body(children[2:])
+        return tree.Call(head=children[1], command=True, body=body, **_span([children[0], body]))
+
+    def types(self, children: Children) -> tree.Types:
+        body = self.record(children[1:])
+        return tree.Types(name=_word(children[0]), body=body, **_span([children[0], body]))
+
+    def record(self, children: Children) -> tree.RecordType:
+        return tree.RecordType(fields=_nodes(children), **_span(children))
+
+    def generic(self, children: Children) -> tree.GenericType:
+        return tree.GenericType(name=_word(children[0]), of=_nodes(children), **_span(children))
+
+    def enum(self, children: Children) -> tree.EnumType:
+        choices = tuple(_literal(child) for child in children if isinstance(child, Token) and child.type == "STRING")
+        return tree.EnumType(name=_word(children[0]), choices=choices, **_span(children))
+
+    def literal(self, children: Children) -> tree.Literal:
+        return _literal(children[0])
+
+    def name(self, children: Children) -> tree.Name | tree.Literal:
+        [token] = children
+        if token in _CONSTANTS:
+            return tree.Literal(value=_CONSTANTS[token], text=str(token), **_span(children))
+        return tree.Name(name=str(token), **_span(children))
+
+    def group(self, children: Children) -> tree.Expression:
+        """Brackets are the place of what they hold, and nothing more: the tree itself has the order."""
+        return cast(tree.Expression, msgspec.structs.replace(children[1], **_span(children)))
+
+    def map(self, children: Children) -> tree.MapOf:
+        found = children[1]
+        return tree.MapOf(pairs=tuple(zip(found[::2], found[1::2], strict=True)), **_span(children))
+
+    def items(self, children: Children) -> tuple[Any, ...]:
+        return _nodes(children)
+
+    pairs = items
+
+
+# Rules whose node has their children for fields, each by its name; None is punctuation.
+_PLAIN: dict[str, tuple[type[tree.Node], tuple[str | None, ...]]] = {
+    "import_": (tree.Import, (None, "path")),
+    "setting": (tree.Setting, ("name", None, "value")),
+    "target": (tree.Target, (None, "queue")),
+    "request": (tree.Request, (None, "method", "url")),
+    "header": (tree.Header, (None, "name")),
+    "field": (tree.Field, ("name", None, "type")),
+    "optional": (tree.OptionalType, ("of", None)),
+    "named": (tree.NamedType, ("name",)),
+    "conditional": (tree.Conditional, ("test", None, "then", None, "otherwise")),
+    "binary": (tree.Binary, ("left", "operator", "right")),
+    "unary": (tree.Unary, ("operator", "of")),
+    "member": (tree.Member, ("of", None, "name")),
+    "method": (tree.Function, ("target", None, "name", None, "arguments", None)),
+    "function": (tree.Function, ("name", None, "arguments", None)),
+    "index": (tree.Index, ("of", None, "key", None)),
+    "list": (tree.ListOf, (None, "items", None)),
+}
+
+
+def _plain(node: type[tree.Node], fields: tuple[str | None, ...]) -> Callable[[TreeBuilder, Children], tree.Node]:
+    def build(builder: TreeBuilder, children: Children) -> tree.Node:
+        named = {name: _field(child) for name, child in zip(fields, children, strict=True) if name is not None}
+        return node(**named, **_span(children))
+
+    return build
+
+
+def _field(child: Any) -> Any:
+    if not isinstance(child, Token):
+        return child
+    return _literal(child) if child.type == "STRING" else _word(child) if child.type in _WORDS else str(child)
+
+
+_WORDS = ("NAME", "METHOD")
+for _rule, _node in _PLAIN.items():
+    setattr(TreeBuilder, _rule, _plain(*_node))
+
+
+def _nodes(children: Children) -> tuple[Any, ...]:
+    return tuple(child for child in children if isinstance(child, tree.Node))
+
+
+def _body(children: Children) -> tree.Body:
+    return tree.Body(entries=_nodes(children), **_span(children))
+
+
+def _span(children: Children) -> Any:
+    """The place of a node, and how deep it is."""
+    if not children:
+        return {"start": 0, "end": 0}
+    start, end = _start(children[0]), _end(children[-1])
+    depth = 0
+    for child in children:
+        for node in child if isinstance(child, tuple) else (child,):
+            depth = max(depth, node.depth if isinstance(node, tree.Node) else 0)
+    if depth >= DEPTH_MAX:
+        raise Misplaced(f"this is nested more than {DEPTH_MAX} deep", start, start + 1)
+    return {"start": start, "end": end, "depth": depth + 1}
+
+
+def _start(child: Any) -> int:
+    return int(child.start if isinstance(child, tree.Node) else child.start_pos)
+
+
+def _end(child: Any) -> int:
+    return int(child.end if isinstance(child, tree.Node) else child.end_pos)
+
+
+def _word(token: Token) -> tree.Word:
+    return tree.Word(text=str(token), start=_start(token), end=_end(token))
+
+
+def _literal(token: Token) -> tree.Literal:
+    start, end, text = _start(token), _end(token), str(token)
+    if token.type == "STRING":
+        return tree.Literal(value=_string(text, start), text=text, start=start, end=end)
+    if token.type == "DURATION":
+        parts = re.findall(r"([0-9]+)([a-z]+)", text)
+        if len(text) > 40 or (length := sum(int(count) * _MILLISECONDS[unit] for count, unit in parts)) > _DURATION_MAX:
+            raise Misplaced("the duration is too long", start, end)
+        return tree.Literal(value=length, text=text, unit=True, start=start, end=end)
+    value = float(text) if token.type == "FLOAT" else int(text[:20])
+    if not (math.isfinite(value) if isinstance(value, float) else value < 2**63):
+        raise Misplaced("the number is too large", start, end)
+    return tree.Literal(value=value, text=text, start=start, end=end)
+
+
+def _string(text: str, start: int) -> str:
+    """What a string in quotes stands for: escapes are those of JSON."""
+    try:
+        value: str = json.loads(text, strict=False)
+        value.encode()
+    except json.JSONDecodeError as error:
+        hint = 'known are \\" \\\\ \\/ \\b \\f \\n \\r \\t and \\u with four hex digits'
+        raise Misplaced(
+            "the string has an escape that is none", start + error.pos, start + error.pos + 2, hint
+        ) from None
+    except UnicodeEncodeError:
+        raise Misplaced("the string has a lone surrogate, which is not valid text", start, start + len(text)) from None
+    return value
