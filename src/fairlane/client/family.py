@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from fairlane.client.transport import Transport
+from collections.abc import Mapping
+from typing import TypeVar
+
+from fairlane.client.transport import Transport, path_of
+from fairlane.client.wire import decode
 from fairlane.runtime.batcher import BatchPolicy
+from fairlane.wire.base import encode
+
+T = TypeVar("T")
 
 REQUESTS = BatchPolicy(requests_max=10_000, items_max=10_000, share_items=10_000)
 """One request is in flight at a time, so that calls are carried out in the order they were made. It has at most as
@@ -16,6 +23,30 @@ class Family:
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         self._transport = transport
         self._batching = batching
+
+    async def _ask(
+        self,
+        kind: type[T],
+        method: str,
+        *path: str,
+        query: Mapping[str, str | int | None] | None = None,
+        body: object = None,
+        key: str = "",
+    ) -> T:
+        """The answer at a path under /api/v1, as `kind`. A parameter of the query that is None is left out."""
+        return decode(await self._call(method, *path, query=query, body=body, key=key), kind)
+
+    async def _call(
+        self,
+        method: str,
+        *path: str,
+        query: Mapping[str, str | int | None] | None = None,
+        body: object = None,
+        key: str = "",
+    ) -> bytes:
+        asked = {name: value for name, value in (query or {}).items() if value is not None}
+        sent = None if body is None else encode(body)
+        return await self._transport.ask(method, path_of(*path), key=key, query=asked, body=sent)
 
     async def _drain(self) -> None:
         """Return when everything that waits to be sent was answered."""
