@@ -62,16 +62,20 @@ class Uuid7:
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
-        with self._lock:
-            self._advance()
-            self._low += 1
-            tail = f"{self._low:x}"
-            return f"{self._head}{tail[:4]}-{tail[4:]}"
+        [id], _, _ = self.many(1)
+        return id
 
     def many(self, count: int) -> tuple[list[str], list[int], int]:
         """`count` ids with what `id_facts` says of them: their keys, and the milliseconds that all of them hold."""
         with self._lock:
-            self._advance()
+            now = self._clock_ms()
+            if now > self._ms:
+                random = int.from_bytes(os.urandom(10), "big")
+                digits = f"{now << 16 | 0x7000 | random >> 68:016x}"
+                self._ms = now
+                self._head = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}-"
+                # The variant's bit, and 61 random ones: no count reaches the end of the 62 that there are.
+                self._low = 0x8000_0000_0000_0000 | random & 0x1FFF_FFFF_FFFF_FFFF
             first = self._low + 1
             self._low += count
             ids: list[str] = []
@@ -83,16 +87,6 @@ class Uuid7:
                 ids += [start + end for end in _ENDS[index : index + count - len(ids)]]
             keys = list(range(first - (1 << 64), first - (1 << 64) + count))
             return ids, keys, self._ms
-
-    def _advance(self) -> None:
-        now = self._clock_ms()
-        if now > self._ms:
-            random = int.from_bytes(os.urandom(10), "big")
-            digits = f"{now << 16 | 0x7000 | random >> 68:016x}"
-            self._ms = now
-            self._head = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}-"
-            # The variant's bit, and 61 random ones: no count reaches the end of the 62 that there are.
-            self._low = 0x8000_0000_0000_0000 | random & 0x1FFF_FFFF_FFFF_FFFF
 
 
 uuid7 = Uuid7()

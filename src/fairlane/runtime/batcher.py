@@ -83,7 +83,8 @@ class Batcher(Generic[Op, Out]):
         self._policy = policy
         self._weigh = weigh
         self._unwanted = unwanted
-        self._waiting: deque[tuple[Op, Weight, asyncio.Future[Out]]] = deque()
+        self.waiting: deque[tuple[Op, int, int, asyncio.Future[Out]]] = deque()
+        """Requests, their items and bytes, and whom to answer."""
         self._items = 0
         self._items_flushing = 0
         self._requests_flushing = 0
@@ -95,17 +96,17 @@ class Batcher(Generic[Op, Out]):
 
     @property
     def idle(self) -> bool:
-        return not (self._waiting or self._flushing or self._late)
+        return not (self.waiting or self._flushing or self._late)
 
     @property
     def pending(self) -> int:
         """Requests that wait, and flushes under way."""
-        return len(self._waiting) + self._flushing
+        return len(self.waiting) + self._flushing
 
     @property
     def requests(self) -> int:
         """Requests that wait or are under way."""
-        return len(self._waiting) + self._requests_flushing
+        return len(self.waiting) + self._requests_flushing
 
     @property
     def items(self) -> int:
@@ -115,24 +116,18 @@ class Batcher(Generic[Op, Out]):
     def wait_seconds(self) -> float:
         """How long the next request would wait: what waits and is under way, by what was done lately. 0 while that is
         not known."""
-        if not self._waiting:
+        if not self.waiting:
             return 0.0
         return self._rate.seconds_for(self.items) or 0.0
 
     async def submit(self, op: Op) -> Out:
         """The outcome of `op`, which travels with whatever else waits."""
-        if self._stopped:
-            raise ShuttingDown("the broker is stopping")
-        if not self._together:
+        if not self._together and not self._stopped:
             [outcome] = await self._flush([op])
             if isinstance(outcome, Exception):
                 raise outcome
             return cast(Out, outcome)
-        future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
-        weight = self._weigh(op)
-        self._items += weight.items
-        self._waiting.append((op, weight, future))
-        self._fire()
+        future = self.put(op, *self._weigh(op))
         try:
             return await future
         except asyncio.CancelledError:
@@ -141,81 +136,98 @@ class Batcher(Generic[Op, Out]):
                 self._unwanted(op, future.result())
             raise
 
+    def put(self, op: Op, items: int = 1, bytes: int = 0) -> asyncio.Future[Out]:
+        """The same of a caller who wants no outcome that comes when it has gone."""
+        if self._stopped:
+            raise ShuttingDown("the broker is stopping")
+        future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
+        self._items += items
+        self.waiting.append((op, items, bytes, future))
+        if len(self._tasks) < self._policy.flushes:
+            self._fire()
+        return future
+
     def _fire(self) -> None:
-        if self._waiting and len(self._tasks) < self._policy.flushes:
-            task = asyncio.create_task(self._run())
-            self._tasks.add(task)
-            task.add_done_callback(self._ran)
+        task = asyncio.create_task(self._run())
+        self._tasks.add(task)
+        task.add_done_callback(self._ran)
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if self._waiting:
-            if task.cancelled():  # the loop is being torn down
-                for _, _, future in self._waiting:
-                    future.cancel()
-            else:
-                self._fire()
+        if not self.waiting:
+            return
+        if task.cancelled():  # the loop is being torn down
+            for *_, future in self.waiting:
+                future.cancel()
+        elif len(self._tasks) < self._policy.flushes:
+            self._fire()
 
     async def _run(self) -> None:
         """One flush after another while something waits."""
-        while self._waiting:
-            batch = self._take()
-            items = sum([weight.items for _, weight, _ in batch])
+        rate = self._rate
+        while self.waiting:
+            batch = [self.waiting.popleft()] if len(self.waiting) == 1 else self._take()
+            items = sum([items for _, items, _, _ in batch])
             self._items -= items
             # Only a flush that left some behind says what can be done: a smaller one could have taken more.
-            full = bool(self._waiting)
-            if full:
+            full = bool(self.waiting)
+            if full and len(self._tasks) < self._policy.flushes:
                 self._fire()
-            batch = [entry for entry in batch if not entry[2].cancelled()]
+            batch = [entry for entry in batch if not entry[3].cancelled()]
             if not batch:
                 continue
             outcomes: Sequence[Out | Exception | LateAnswer]
+            now = perf_counter()
             if not self._flushing:
-                self._rate.resume(perf_counter())
+                if now - rate.at > _LATELY_SECONDS:
+                    rate.forget()
+                rate.at = now
             self._flushing += 1
             self._items_flushing += items
             self._requests_flushing += len(batch)
             try:
-                outcomes = await self._flush([op for op, _, _ in batch])
+                outcomes = await self._flush([op for op, _, _, _ in batch])
             except Exception as error:  # the boundary of a flush: its callers get it
                 outcomes = [error] * len(batch)
             finally:
                 self._flushing -= 1
                 self._items_flushing -= items
                 self._requests_flushing -= len(batch)
+                now = perf_counter()
                 if full:
-                    self._rate.did(items, perf_counter())
-                else:
-                    self._rate.resume(perf_counter())
-            for (op, _, future), outcome in zip(batch, outcomes, strict=True):
-                if isinstance(outcome, asyncio.Future):
-                    self._late.add(outcome)
-                    outcome.add_done_callback(partial(self._answer_late, op, future))
-                else:
+                    rate.did(items, now)
+                elif now - rate.at > _LATELY_SECONDS:
+                    rate.forget()
+                rate.at = now
+            for (op, _, _, future), outcome in zip(batch, outcomes, strict=True):
+                if future.done() or isinstance(outcome, Exception | asyncio.Future):
                     self._answer(op, future, outcome)
+                else:
+                    future.set_result(outcome)
 
-    def _take(self) -> list[tuple[Op, Weight, asyncio.Future[Out]]]:
+    def _take(self) -> list[tuple[Op, int, int, asyncio.Future[Out]]]:
         """The next flush, from the front."""
-        if len(self._waiting) == 1:
-            return [self._waiting.popleft()]
-        weights = (weight for _, weight, _ in self._waiting)
-        rate = self._rate.a_second
-        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=rate)
-        return [self._waiting.popleft() for _ in range(count)]
+        weights = (Weight(items, bytes) for _, items, bytes, _ in self.waiting)
+        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=self._rate.a_second)
+        return [self.waiting.popleft() for _ in range(count)]
 
-    def _answer_late(self, op: Op, future: asyncio.Future[Out], outcome: LateAnswer) -> None:
-        self._late.discard(outcome)
-        error = outcome.exception()
-        self._answer(op, future, error if isinstance(error, Exception) else outcome.result())
-
-    def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception) -> None:
-        if future.done():
+    def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception | LateAnswer) -> None:
+        """Answer late, with an error, or nobody."""
+        if isinstance(outcome, asyncio.Future):
+            self._late.add(outcome)
+            outcome.add_done_callback(partial(self._answer_late, op, future))
+        elif future.done():
             if not isinstance(outcome, Exception):
                 self._unwanted(op, outcome)
         elif isinstance(outcome, Exception):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)
+
+    def _answer_late(self, op: Op, future: asyncio.Future[Out], outcome: LateAnswer) -> None:
+        self._late.discard(outcome)
+        error = outcome.exception()
+        self._answer(op, future, error if isinstance(error, Exception) else outcome.result())
 
     async def stop(self) -> None:
         """Take nothing new, answer everybody who waits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, inf
 
 MEMORY_SECONDS = 10.0
 """What was seen counts for about this long."""
@@ -17,23 +17,27 @@ class Rate:
 
     def __init__(self, memory_seconds: float = MEMORY_SECONDS) -> None:
         self._memory = memory_seconds
-        self._at: float | None = None
+        self.at = -inf
+        """The time before it does not count."""
         self._count = 0.0
         self._seconds = 0.0
 
     def resume(self, now: float) -> None:
         """The time until now does not count. After a long one nothing is known any more."""
-        if self._at is not None and now - self._at > self._memory:
-            self._count = self._seconds = 0.0
-        self._at = now
+        if now - self.at > self._memory:
+            self.forget()
+        self.at = now
+
+    def forget(self) -> None:
+        self._count = self._seconds = 0.0
 
     def did(self, count: int, now: float) -> None:
-        if self._at is not None and now > self._at:
-            passed = min(now - self._at, GAP_SECONDS)
+        if -inf < self.at < now:
+            passed = min(now - self.at, GAP_SECONDS)
             fade = exp(-passed / self._memory)
             self._count = self._count * fade + count
             self._seconds = self._seconds * fade + passed
-        self._at = now if self._at is None else max(self._at, now)
+        self.at = max(self.at, now)
 
     @property
     def a_second(self) -> float:
