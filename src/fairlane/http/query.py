@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
-
-import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
-Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 _NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 

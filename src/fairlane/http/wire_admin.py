@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.query import Limit
 from fairlane.http.wire_dead_letters import letter_out
 from fairlane.model.outcome import DeadLetter
+from fairlane.wire.base import Limit
 
 PREVIEW_CHARS = 200
 

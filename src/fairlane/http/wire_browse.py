@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 
 from fairlane.broker.browse import Detail, Seen, Status
-from fairlane.http.query import Limit
 from fairlane.http.wire_queues import Wire
 from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.stats import Standing
+from fairlane.wire.base import Limit
 
 
 class MessageQuery(Wire, rename="camel", kw_only=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.broker.failed_operations import FailedOperations
-from fairlane.http.query import Limit
 from fairlane.http.wire_queues import Wire
 from fairlane.model.moment import timestamp
 from fairlane.store.contract.journal import Entry
+from fairlane.wire.base import Limit
 
 
 class FailedEntry(Wire, rename="camel", kw_only=True):

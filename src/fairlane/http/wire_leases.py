@@ -6,11 +6,11 @@ from typing import Annotated
 
 import msgspec
 
-from fairlane.http.query import Limit
 from fairlane.http.wire_queues import Wire
 from fairlane.model.limits import LEASE_SECONDS_MAX
 from fairlane.model.moment import timestamp
 from fairlane.model.stats import ActiveLease
+from fairlane.wire.base import Limit
 
 
 class LeaseQuery(Wire, rename="camel", kw_only=True):

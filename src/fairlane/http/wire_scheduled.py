@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.http.query import Limit
 from fairlane.model.moment import timestamp
 from fairlane.store.contract import values
+from fairlane.wire.base import Limit
 
 
 class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):

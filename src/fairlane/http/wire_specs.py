@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 
 from fairlane.broker.specs import Applied, SpecPlan
-from fairlane.http.query import Limit
 from fairlane.model.moment import timestamp
 from fairlane.model.spec_version import SpecVersion
 from fairlane.spec.plan import Change
+from fairlane.wire.base import Limit
 
 
 class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, dataclass_transform
+from typing import Annotated, Any, dataclass_transform
 
 import msgspec
 
 from fairlane.model.moment import Moment
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 class _ByName(msgspec.StructMeta):
