@@ -1,4 +1,4 @@
-"""Measure the engine in process beside the yardsticks, and say whether the targets hold.
+"""Measure the broker in process beside the yardsticks, and say whether the targets hold.
 
     python bench/core.py                        the table for both stores
     python bench/core.py --store sqlite --only push --quick

@@ -124,12 +124,12 @@ async def retention(url: str, *, messages: int) -> Retained:
         warm, alone, beside = Latencies(), Latencies(), Latencies()
         await _for_seconds(warm, broker, 2)
         await _for_seconds(alone, broker, max(2, messages / 200_000))
-        await broker.configure("old", retention_enabled=True, retention_seconds=1)
+        await broker.queues.configure("old", retention_enabled=True, retention_seconds=1)
         await asyncio.sleep(1.1)
         loading = asyncio.create_task(beside.load(broker, lambda: done))
         done = False
         began = time.perf_counter()
-        expired = await broker.engine.retention.run()
+        expired = await broker.retention.run()
         took = time.perf_counter() - began
         await asyncio.sleep(max(0.0, 2 - took))  # the p99 of a handful of calls says nothing
         done = True

@@ -85,7 +85,7 @@ async def pop(broker: Broker, *, partitions: int = 1, ack: bool = True, read: bo
 async def subscribed(url: str, **options: Any) -> AsyncIterator[Broker]:
     """A broker whose group is there and has read all there was, as in a queue that is at work."""
     async with Broker.open(url) as broker:
-        await broker.configure(QUEUE, **options)
+        await broker.queues.configure(QUEUE, **options)
         await push(broker, batch_over(_NAMES))
         assert await pop(broker, partitions=PARTITIONS) == (PARTITIONS, PARTITIONS)
         yield broker
@@ -99,7 +99,7 @@ async def backlog(url: str, messages: int) -> None:
 
 async def _finished(broker: Broker) -> int:
     """Messages that the group is done with, as the store has it."""
-    return sum(lane.committed for lane in await broker.lanes(QUEUE, GROUP, limit=1_000_000))
+    return sum(lane.committed for lane in await broker.groups.lanes(QUEUE, GROUP, limit=1_000_000))
 
 
 async def drain(broker: Broker, load: Load, *, partitions: int = 1, ack: bool = True, read: bool = False) -> Rate:

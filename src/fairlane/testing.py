@@ -75,7 +75,7 @@ class AppTest:
             server = HttpApp(self.broker).serve()
             await server.listen(self._sockets)
             self._stack.push_async_callback(server.close, grace_seconds=1.0)
-            self._stack.push_async_callback(self.broker.engine.stop)
+            self._stack.push_async_callback(self.broker.stop)
             self.client = await self._stack.enter_async_context(Client(self.url, attempts=1))
         except BaseException:
             await self._stack.aclose()

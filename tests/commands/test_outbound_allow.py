@@ -32,7 +32,7 @@ async def test_a_spec_that_calls_inside_is_applied_where_that_is_allowed_by_name
     monkeypatch.setenv("CALLS_WEBHOOK_SECRET", "whsec_" + "x" * 40)
     async with Broker.open(f"sqlite:///{tmp_path}/closed.db") as closed:
         with pytest.raises(InvalidRequest, match="outbound_allow"):
-            await closed.engine.specs.apply(_document(url))
+            await closed.specs.apply(_document(url))
     async with Broker.open(f"sqlite:///{tmp_path}/open.db", outbound_allow=allow) as broker:
-        applied = await broker.engine.specs.apply(_document(url))
+        applied = await broker.specs.apply(_document(url))
         assert applied.spec.app == "A"

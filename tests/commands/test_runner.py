@@ -81,7 +81,7 @@ async def broker(spec: ir.Spec) -> AsyncIterator[Broker]:
     clock = FrozenClock()
     async with Broker.open("sqlite:///:memory:", clock=clock) as broker:
         broker.clock = clock  # type: ignore[attr-defined]
-        await broker.engine.specs.apply(msgspec.json.encode(spec))
+        await broker.specs.apply(msgspec.json.encode(spec))
         yield broker
 
 
@@ -109,8 +109,8 @@ async def drained(broker: Broker, queue: str) -> None:
     """Return when the commands of a queue have nothing to do now."""
     async with asyncio.timeout(10):
         while True:
-            groups = {group.name for group in await broker.groups(queue)}
-            lanes = await broker.lanes(queue, COMMANDS) if COMMANDS in groups else []
+            groups = {group.name for group in await broker.groups.list(queue)}
+            lanes = await broker.groups.lanes(queue, COMMANDS) if COMMANDS in groups else []
             now = await broker.store.now()
             if lanes and not any(
                 lane.leased_until or lane.in_flight or (lane.ready_at is not None and lane.ready_at <= now)
@@ -135,12 +135,12 @@ async def test_each_message_is_carried_out_in_order_and_its_result_is_kept(broke
     assert [order for order in recorder.orders if order >= 100] == list(range(100, 120))
     assert recorder.asked[0][:2] == ("Bill", {"order": 0, "who": "ANN"})
     assert len({key for _, _, key in recorder.asked}) == 40
-    group = next(one for one in await broker.groups("Orders") if one.name == COMMANDS)
-    partition = (await broker.lanes("Orders", COMMANDS))[0].partition
+    group = next(one for one in await broker.groups.list("Orders") if one.name == COMMANDS)
+    partition = (await broker.groups.lanes("Orders", COMMANDS))[0].partition
     kept = await broker.store.groups.result(group.id, partition, 3)
     assert kept is not None
     assert msgspec.json.decode(kept)["bill"] % 100 == 3
-    assert not await broker.dead_letters("Orders")
+    assert not await broker.dead_letters.list("Orders")
 
 
 async def test_a_failed_command_is_tried_again_by_the_queues_backoff_and_then_given_up(
@@ -157,12 +157,12 @@ async def test_a_failed_command_is_tried_again_by_the_queues_backoff_and_then_gi
         await drained(broker, "Orders")
         assert recorder.orders == [1]
         broker.clock.advance(1.0)  # type: ignore[attr-defined]
-        broker.engine.waiters.wake_all()
+        broker.waiters.wake_all()
         await until(lambda: 2 in recorder.orders)
         await drained(broker, "Orders")
     assert recorder.orders == [1, 1, 2]
     assert recorder.asked[0][2] == recorder.asked[1][2]
-    [letter] = await broker.dead_letters("Orders")
+    [letter] = await broker.dead_letters.list("Orders")
     assert (letter.error, letter.group) == ("busy", COMMANDS)
 
 
@@ -176,7 +176,7 @@ async def test_retry_after_is_honoured_instead_of_the_backoff(broker: Broker, sp
     await push(broker, "Orders", 1)
     async with running(broker, "Orders", calls(spec, "Orders", recorder)):
         await drained(broker, "Orders")
-        [lane] = await broker.lanes("Orders", COMMANDS)
+        [lane] = await broker.groups.lanes("Orders", COMMANDS)
         assert lane.ready_at is not None
         assert lane.ready_at - await broker.store.now() == 60_000_000
 
@@ -192,7 +192,7 @@ async def test_what_is_no_use_to_repeat_is_dead_at_once_and_the_lane_goes_on(bro
     async with running(broker, "Orders", calls(spec, "Orders", recorder)):
         await drained(broker, "Orders")
     assert recorder.orders == [1, 2]
-    [letter] = await broker.dead_letters("Orders")
+    [letter] = await broker.dead_letters.list("Orders")
     assert letter.error == "the server answered 422: no"
 
 
@@ -207,11 +207,11 @@ async def test_a_message_that_cannot_be_mapped_is_a_failed_attempt_with_the_expr
         await drained(broker, "Loose")
         for seconds in (1, 2, 4, 8):
             broker.clock.advance(seconds)  # type: ignore[attr-defined]
-            broker.engine.waiters.wake_all()
+            broker.waiters.wake_all()
             await asyncio.sleep(0.02)
             await drained(broker, "Loose")
     assert recorder.orders == [7]
-    errors = sorted(str(letter.error) for letter in await broker.dead_letters("Loose"))
+    errors = sorted(str(letter.error) for letter in await broker.dead_letters.list("Loose"))
     assert errors[1] == "order: `id`: there is no `id`"
     assert errors[0].startswith("expressions are over an object with members")
 
@@ -262,10 +262,10 @@ async def test_a_runner_that_stops_ends_what_runs_and_gives_back_the_rest_withou
 async def test_commands_are_leased_for_as_long_as_their_queue_says(broker: Broker, spec: ir.Spec) -> None:
     gate = asyncio.Event()
     recorder = Recorder(lambda input: gate.wait())
-    queue = await broker.engine.catalogue.queue(broker.tenant, "Orders", make=False)
+    queue = await broker.catalogue.queue(broker.tenant, "Orders", make=False)
     assert queue is not None
     options = msgspec.structs.replace(queue.options, lease_seconds=7)
-    await broker.configure("Orders", **msgspec.structs.asdict(options))
+    await broker.queues.configure("Orders", **msgspec.structs.asdict(options))
     await push(broker, "Orders", 1)
     async with running(broker, "Orders", calls(spec, "Orders", recorder)):
         await until(lambda: recorder.running)
@@ -295,7 +295,7 @@ async def test_two_brokers_carry_out_each_message_once(broker: Broker, spec: ir.
         running(other, "Orders", calls(spec, "Orders", recorder), concurrency=2),
     ):
         await drained(broker, "Orders")
-    await other.engine.stop()
+    await other.stop()
     assert len(recorder.asked) == 80
     assert len({(input["who"], input["order"]) for _, input, _ in recorder.asked}) == 80
 
@@ -313,7 +313,7 @@ async def test_a_command_that_is_a_push_moves_messages_once_and_in_order(broker:
     assert {bill.type for bill in bills} == {"Bill"}
     for who in ("ANN", "BOB"):  # the key of the other queue
         assert [bill.json()["order"] for bill in bills if bill.partition == who] == list(range(150))
-    assert not await broker.dead_letters("Orders")
+    assert not await broker.dead_letters.list("Orders")
 
 
 async def test_messages_that_were_moved_are_not_moved_again_when_the_answer_is_lost(
@@ -341,18 +341,18 @@ async def test_a_message_of_a_queue_with_a_long_name_is_moved_under_a_short_id(b
 
 async def test_a_full_queue_behind_lets_messages_wait_without_a_charge(broker: Broker, spec: ir.Spec) -> None:
     options = msgspec.structs.asdict(spec.queues["Bills"].options) | {"max_size": 3}
-    await broker.configure("Bills", **options)
+    await broker.queues.configure("Bills", **options)
     await push(broker, "Orders", *range(5))
     async with running(broker, "Orders", chaining(broker, spec, "Orders")):
         await drained(broker, "Orders")
         first = await broker.pop("Bills", batch=10)
         assert [bill.json()["order"] for bill in first] == [0, 1, 2]
-        [lane] = await broker.lanes("Orders", COMMANDS)
+        [lane] = await broker.groups.lanes("Orders", COMMANDS)
         assert (lane.committed, lane.attempts) == (3, 0)
         await broker.ack(first)
         broker.clock.advance(1.0)  # type: ignore[attr-defined]
-        broker.engine.waiters.wake_all()
-        await until(lambda: broker.engine.telemetry.transaction.count >= 4)
+        broker.waiters.wake_all()
+        await until(lambda: broker.telemetry.transaction.count >= 4)
         await drained(broker, "Orders")
         assert [bill.json()["order"] for bill in await broker.pop("Bills", batch=10)] == [3, 4]
 
@@ -365,10 +365,10 @@ async def test_one_message_that_the_other_queue_refuses_fails_alone(broker: Brok
     async with running(broker, "Orders", chaining(broker, spec, "Orders")):
         await drained(broker, "Orders")
         broker.clock.advance(1.0)  # type: ignore[attr-defined]
-        broker.engine.waiters.wake_all()
+        broker.waiters.wake_all()
         await asyncio.sleep(0.02)
         await drained(broker, "Orders")
     bills = await broker.pop("Bills", batch=10, partitions=10)
     assert sorted(bill.json()["order"] for bill in bills) == [1, 3, 4]
-    [letter] = await broker.dead_letters("Orders")
+    [letter] = await broker.dead_letters.list("Orders")
     assert "order: expected int" in str(letter.error)

@@ -41,7 +41,7 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
 
 
 async def apply(broker: Broker, text: str) -> None:
-    await broker.engine.specs.apply(msgspec.json.encode(compiled(text).spec), consent=True)
+    await broker.specs.apply(msgspec.json.encode(compiled(text).spec), consent=True)
 
 
 @contextlib.asynccontextmanager
@@ -80,8 +80,8 @@ async def test_a_spec_that_is_applied_is_carried_out_and_one_that_is_replaced_no
             await broker.push("Moves", {"id": 8})
 
             async def result() -> bytes | None:
-                groups = {group.name: group for group in await broker.groups("Orders")}
-                lanes = await broker.lanes("Orders", COMMANDS) if COMMANDS in groups else []
+                groups = {group.name: group for group in await broker.groups.list("Orders")}
+                lanes = await broker.groups.lanes("Orders", COMMANDS) if COMMANDS in groups else []
                 return await broker.store.groups.result(groups[COMMANDS].id, lanes[0].partition, 0) if lanes else None
 
             kept = msgspec.json.decode(await until(result))
@@ -89,7 +89,7 @@ async def test_a_spec_that_is_applied_is_carried_out_and_one_that_is_replaced_no
             [asked] = answers.asked
             assert asked.body == b'{"order":7}'
             assert (await broker.pop("Bills", wait=5))[0].json() == {"id": 8}
-            counts = broker.engine.telemetry.commands
+            counts = broker.telemetry.commands
             assert (counts["Bill"].done.count, counts["Move"].done.count) == (1, 1)
             await apply(broker, text.replace("run: queue Bills", ""))
             await service.renew()

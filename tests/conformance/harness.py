@@ -129,7 +129,7 @@ class Harness:
 
     @property
     def broker(self) -> Broker:
-        """The engine over the store that is open now."""
+        """The broker over the store that is open now."""
         if self._broker is None or self._broker.store is not self.store:
             self._broker = Broker(self.store)
         return self._broker

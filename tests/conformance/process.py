@@ -48,7 +48,7 @@ async def push(broker: Broker, queue: str, name: str, count: str) -> None:
 
 
 async def work(broker: Broker, queue: str, count: str) -> None:
-    while sum(lane.committed for lane in await broker.lanes(queue)) < int(count):
+    while sum(lane.committed for lane in await broker.groups.lanes(queue)) < int(count):
         batch = await broker.pop(queue, batch=5, wait=0.1)
         for delivery in batch:
             tell([delivery.partition, delivery.position, delivery.json()])
@@ -105,14 +105,14 @@ class Doomed:
 
 
 async def crash(broker: Broker, queue: str, point: str) -> None:
-    await broker.engine.operation_drain.stop()
-    broker.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
+    await broker.operation_drain.stop()
+    broker.admission.limits = {"push": Limit(-1.0, 10_000)}
     doomed: Any = Doomed(broker.store.operations, point)
     broker.store.operations = doomed  # type: ignore[misc]
     for n in range(3):
         outcome = await broker.push(queue, [point, n], transaction_id=f"{point} {n}")
         tell([n, outcome.status])
-    broker.engine.operation_drain.start()
+    broker.operation_drain.start()
     await asyncio.Event().wait()
 
 

@@ -17,7 +17,7 @@ from tests.conformance.harness import Harness
 async def deliver(harness: Harness, count: int, **options: Any) -> Batch:
     """A batch of 0, 1, 2 ... in the consumer's hands."""
     name = harness.name("orders")
-    await harness.broker.configure(name, **options)
+    await harness.broker.queues.configure(name, **options)
     for number in range(count):
         await harness.broker.push(name, number)
     batch = await harness.broker.pop(name, batch=count)
@@ -71,7 +71,7 @@ async def test_a_batch_of_failures_at_the_last_retry_loses_none(harness: Harness
     outcomes = await harness.broker.nack(batch, error="twice")
     assert [outcome.dead_lettered for outcome in outcomes] == [True, False, False]
     assert codes(outcomes) == [None, "redelivered", "redelivered"]
-    assert [letter.position for letter in await harness.broker.dead_letters(queue)] == [0]
+    assert [letter.position for letter in await harness.broker.dead_letters.list(queue)] == [0]
     assert await pop(harness.broker, batch) == [1, 2]
 
 
@@ -105,7 +105,7 @@ async def test_a_nack_below_the_cursor_is_refused_naming_committed(harness: Harn
     assert codes([outcome]) == ["committed"]
     assert "committed" in (outcome.error or "")
     assert not outcome.dead_lettered
-    assert await harness.broker.dead_letters(batch[0].queue) == []
+    assert await harness.broker.dead_letters.list(batch[0].queue) == []
     assert (await harness.broker.renew(batch.lease)).renewed == 1, "the lease goes on"
 
 
@@ -196,7 +196,7 @@ async def test_a_nack_lets_go_of_the_lane_also_when_it_dead_letters(harness: Har
             await harness.broker.ack(delivery)
         batch = await harness.broker.pop(queue, batch=5)
     assert handled == [0, 1, 3, 4]
-    [letter] = await harness.broker.dead_letters(queue)
+    [letter] = await harness.broker.dead_letters.list(queue)
     assert (letter.position, letter.attempts, letter.error) == (2, 2, "poison")
 
 
@@ -231,7 +231,7 @@ async def test_a_dead_lettered_message_is_passed_at_once(harness: Harness) -> No
     outcomes = await harness.broker.ack_many([item(batch[0]), item(batch[1], "dlq", error="unwanted"), item(batch[2])])
     assert codes(outcomes) == [None, None, None]
     assert [outcome.dead_lettered for outcome in outcomes] == [False, True, False]
-    [letter] = await harness.broker.dead_letters(batch[0].queue)
+    [letter] = await harness.broker.dead_letters.list(batch[0].queue)
     assert (letter.position, letter.error) == (1, "unwanted")
     assert await pop(harness.broker, batch) == []
 
@@ -254,7 +254,7 @@ async def test_a_delay_is_instead_of_the_backoff(harness: Harness) -> None:
 
 async def test_a_lane_backs_off_and_others_go_on(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue, retry_delay_ms=1_000)
+    await harness.broker.queues.configure(queue, retry_delay_ms=1_000)
     await harness.broker.push(queue, "bad", partition="a")
     [bad] = await harness.broker.pop(queue)
     await harness.broker.push(queue, "good", partition="b")
@@ -331,7 +331,7 @@ async def test_a_group_made_again_by_one_broker_is_known_to_the_others(harness: 
     for broker in (harness.broker, other):
         batch = await broker.pop(queue, group="g")
         await broker.ack(batch, "retry")
-    await other.delete_group(queue, "g")
+    await other.groups.delete(queue, "g")
     batch = await other.pop(queue, group="g")
     assert [delivery.json() for delivery in batch] == [1]
     assert codes(await harness.broker.ack(batch)) == [None]

@@ -96,29 +96,29 @@ BY_NAME: dict[str, Call] = {
     "pop_partition": lambda b, q, d, bad: b.pop(q, partition=bad or ""),
     "ack_group": lambda b, q, d, bad: b.ack_many([item(d)], group=bad),
     "ack_id": lambda b, q, d, bad: b.ack_many([item(d), item(d, transaction_id=bad)]),
-    "configure_queue": lambda b, q, d, bad: b.configure(bad),
-    "delete_queue": lambda b, q, d, bad: b.delete_queue(bad),
-    "depth": lambda b, q, d, bad: b.depth(bad),
-    "groups": lambda b, q, d, bad: b.groups(bad),
-    "lanes_queue": lambda b, q, d, bad: b.lanes(bad, "g"),
-    "lanes_group": lambda b, q, d, bad: b.lanes(q, bad),
-    "seek_queue": lambda b, q, d, bad: b.seek(bad, "g", Seek("end")),
-    "seek_group": lambda b, q, d, bad: b.seek(q, bad, Seek("end")),
-    "seek_partition": lambda b, q, d, bad: b.seek(q, d.group, Seek("end"), partition=bad or ""),
-    "delete_group": lambda b, q, d, bad: b.delete_group(q, bad),
-    "dead_letters": lambda b, q, d, bad: b.dead_letters(bad),
-    "dead_letters_group": lambda b, q, d, bad: b.dead_letters(q, DeadFilter(group=bad or "")),
-    "replay": lambda b, q, d, bad: b.replay(bad),
-    "purge": lambda b, q, d, bad: b.purge(bad),
+    "configure_queue": lambda b, q, d, bad: b.queues.configure(bad),
+    "delete_queue": lambda b, q, d, bad: b.queues.delete(bad),
+    "depth": lambda b, q, d, bad: b.queues.depth(bad),
+    "groups": lambda b, q, d, bad: b.groups.list(bad),
+    "lanes_queue": lambda b, q, d, bad: b.groups.lanes(bad, "g"),
+    "lanes_group": lambda b, q, d, bad: b.groups.lanes(q, bad),
+    "seek_queue": lambda b, q, d, bad: b.groups.seek(bad, "g", Seek("end")),
+    "seek_group": lambda b, q, d, bad: b.groups.seek(q, bad, Seek("end")),
+    "seek_partition": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("end"), partition=bad or ""),
+    "delete_group": lambda b, q, d, bad: b.groups.delete(q, bad),
+    "dead_letters": lambda b, q, d, bad: b.dead_letters.list(bad),
+    "dead_letters_group": lambda b, q, d, bad: b.dead_letters.list(q, DeadFilter(group=bad or "")),
+    "replay": lambda b, q, d, bad: b.dead_letters.replay(bad),
+    "purge": lambda b, q, d, bad: b.dead_letters.purge(bad),
 }
 BY_COUNT: dict[str, Call] = {
     "pop_batch": lambda b, q, d, bad: b.pop(q, batch=bad),
     "pop_partitions": lambda b, q, d, bad: b.pop(q, partitions=bad),
     "pop_lease_seconds": lambda b, q, d, bad: b.pop(q, lease_seconds=bad),
     "renew_seconds": lambda b, q, d, bad: b.renew(d.lease, bad),
-    "configure_lease_seconds": lambda b, q, d, bad: b.configure(q, lease_seconds=bad),
-    "dead_letters_limit": lambda b, q, d, bad: b.dead_letters(q, limit=bad),
-    "lanes_limit": lambda b, q, d, bad: b.lanes(q, d.group, limit=bad),
+    "configure_lease_seconds": lambda b, q, d, bad: b.queues.configure(q, lease_seconds=bad),
+    "dead_letters_limit": lambda b, q, d, bad: b.dead_letters.list(q, limit=bad),
+    "lanes_limit": lambda b, q, d, bad: b.groups.lanes(q, d.group, limit=bad),
 }
 OTHERS: dict[str, Call] = {
     "push_header_value": lambda b, q, d, bad: b.push(q, 1, headers={"h": 5}),  # type: ignore[dict-item]
@@ -175,27 +175,27 @@ OTHERS: dict[str, Call] = {
     "transact_text": lambda b, q, d, bad: b.transact(["push"]),  # type: ignore[list-item]
     "transact_retry": lambda b, q, d, bad: b.transact([AckStep(item(d, status="retry"), d.group)]),
     "transact_status": lambda b, q, d, bad: b.transact([AckStep(item(d, status="done"), d.group)]),
-    "configure_unknown": lambda b, q, d, bad: b.configure(q, max_sise=3),
-    "configure_ordering": lambda b, q, d, bad: b.configure(q, ordering="random"),
-    "configure_text": lambda b, q, d, bad: b.configure(q, max_size="3"),
-    "configure_flag": lambda b, q, d, bad: b.configure(q, retry_jitter=1),
-    "configure_negative": lambda b, q, d, bad: b.configure(q, retry_delay_ms=-1),
-    "configure_huge": lambda b, q, d, bad: b.configure(q, max_size=2**64),
-    "configure_letter_queue": lambda b, q, d, bad: b.configure(q, dead_letter_queue="\0"),
-    "configure_namespace": lambda b, q, d, bad: b.configure(q, namespace="\0"),
-    "configure_task": lambda b, q, d, bad: b.configure(q, task=5),  # type: ignore[arg-type]
-    "seek_text": lambda b, q, d, bad: b.seek(q, d.group, "end"),  # type: ignore[arg-type]
-    "seek_nowhere": lambda b, q, d, bad: b.seek(q, d.group, Seek("nowhere")),  # type: ignore[arg-type]
-    "seek_negative": lambda b, q, d, bad: b.seek(q, d.group, Seek("position", -1)),
-    "seek_huge": lambda b, q, d, bad: b.seek(q, d.group, Seek("time", 2**62)),
-    "seek_fraction": lambda b, q, d, bad: b.seek(q, d.group, Seek("time", 1.5)),  # type: ignore[arg-type]
-    "letters_filter": lambda b, q, d, bad: b.dead_letters(q, {"group": "g"}),  # type: ignore[arg-type]
-    "letters_ids": lambda b, q, d, bad: b.dead_letters(q, DeadFilter(ids="abc")),  # type: ignore[arg-type]
-    "letters_number": lambda b, q, d, bad: b.purge(q, DeadFilter(ids=[5])),  # type: ignore[list-item]
-    "letters_partition": lambda b, q, d, bad: b.replay(q, DeadFilter(partition="0-1")),  # type: ignore[arg-type]
-    "letters_time": lambda b, q, d, bad: b.purge(q, DeadFilter(failed_from="now")),  # type: ignore[arg-type]
-    "letters_huge_time": lambda b, q, d, bad: b.purge(q, DeadFilter(failed_until=2**70)),
-    "letters_flag": lambda b, q, d, bad: b.purge(q, DeadFilter(replayed="no")),  # type: ignore[arg-type]
+    "configure_unknown": lambda b, q, d, bad: b.queues.configure(q, max_sise=3),
+    "configure_ordering": lambda b, q, d, bad: b.queues.configure(q, ordering="random"),
+    "configure_text": lambda b, q, d, bad: b.queues.configure(q, max_size="3"),
+    "configure_flag": lambda b, q, d, bad: b.queues.configure(q, retry_jitter=1),
+    "configure_negative": lambda b, q, d, bad: b.queues.configure(q, retry_delay_ms=-1),
+    "configure_huge": lambda b, q, d, bad: b.queues.configure(q, max_size=2**64),
+    "configure_letter_queue": lambda b, q, d, bad: b.queues.configure(q, dead_letter_queue="\0"),
+    "configure_namespace": lambda b, q, d, bad: b.queues.configure(q, namespace="\0"),
+    "configure_task": lambda b, q, d, bad: b.queues.configure(q, task=5),  # type: ignore[arg-type]
+    "seek_text": lambda b, q, d, bad: b.groups.seek(q, d.group, "end"),  # type: ignore[arg-type]
+    "seek_nowhere": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("nowhere")),  # type: ignore[arg-type]
+    "seek_negative": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("position", -1)),
+    "seek_huge": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("time", 2**62)),
+    "seek_fraction": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("time", 1.5)),  # type: ignore[arg-type]
+    "letters_filter": lambda b, q, d, bad: b.dead_letters.list(q, {"group": "g"}),  # type: ignore[arg-type]
+    "letters_ids": lambda b, q, d, bad: b.dead_letters.list(q, DeadFilter(ids="abc")),  # type: ignore[arg-type]
+    "letters_number": lambda b, q, d, bad: b.dead_letters.purge(q, DeadFilter(ids=[5])),  # type: ignore[list-item]
+    "letters_partition": lambda b, q, d, bad: b.dead_letters.replay(q, DeadFilter(partition="0-1")),  # type: ignore[arg-type]
+    "letters_time": lambda b, q, d, bad: b.dead_letters.purge(q, DeadFilter(failed_from="now")),  # type: ignore[arg-type]
+    "letters_huge_time": lambda b, q, d, bad: b.dead_letters.purge(q, DeadFilter(failed_until=2**70)),
+    "letters_flag": lambda b, q, d, bad: b.dead_letters.purge(q, DeadFilter(replayed="no")),  # type: ignore[arg-type]
 }
 BY_PAYLOAD: dict[str, Call] = {
     "push": lambda b, q, d, bad: b.push(q, msgspec.Raw(bad)),
@@ -205,15 +205,15 @@ BY_PAYLOAD: dict[str, Call] = {
     "ack_result": lambda b, q, d, bad: b.ack_many([item(d, result=bad)]),
 }
 NOT_THERE: dict[str, Call] = {
-    "depth": lambda b, q, d, bad: b.depth("missing"),
-    "groups": lambda b, q, d, bad: b.groups("missing"),
-    "lanes": lambda b, q, d, bad: b.lanes(q, "missing"),
-    "seek": lambda b, q, d, bad: b.seek(q, "missing", Seek("end")),
-    "seek_partition": lambda b, q, d, bad: b.seek(q, d.group, Seek("end"), partition="missing"),
-    "delete_group": lambda b, q, d, bad: b.delete_group(q, "missing"),
-    "dead_letters": lambda b, q, d, bad: b.dead_letters("missing"),
-    "replay": lambda b, q, d, bad: b.replay("missing"),
-    "purge": lambda b, q, d, bad: b.purge("missing"),
+    "depth": lambda b, q, d, bad: b.queues.depth("missing"),
+    "groups": lambda b, q, d, bad: b.groups.list("missing"),
+    "lanes": lambda b, q, d, bad: b.groups.lanes(q, "missing"),
+    "seek": lambda b, q, d, bad: b.groups.seek(q, "missing", Seek("end")),
+    "seek_partition": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("end"), partition="missing"),
+    "delete_group": lambda b, q, d, bad: b.groups.delete(q, "missing"),
+    "dead_letters": lambda b, q, d, bad: b.dead_letters.list("missing"),
+    "replay": lambda b, q, d, bad: b.dead_letters.replay("missing"),
+    "purge": lambda b, q, d, bad: b.dead_letters.purge("missing"),
 }
 
 
@@ -265,10 +265,10 @@ async def wrongly_taken(
 
 
 async def state(broker: Broker, queue: str) -> Any:
-    groups = await broker.groups(queue)
-    lanes = [await broker.lanes(queue, group.name) for group in groups]
-    options = [found.options for found in await broker.queues() if found.name == queue]
-    return groups, lanes, options, await broker.dead_letters(queue), await broker.depth(queue)
+    groups = await broker.groups.list(queue)
+    lanes = [await broker.groups.lanes(queue, group.name) for group in groups]
+    options = [found.options for found in await broker.queues.list() if found.name == queue]
+    return groups, lanes, options, await broker.dead_letters.list(queue), await broker.queues.depth(queue)
 
 
 async def test_a_name_that_cannot_be_one_is_refused(harness: Harness) -> None:
@@ -334,7 +334,7 @@ async def test_an_error_text_is_made_one_that_can_be_kept(harness: Harness) -> N
     delivery = await begin(harness)
     [outcome] = await harness.broker.ack(delivery, "dlq", error="nul \0 surrogate \ud800 " + "x" * 10_000)
     assert outcome.dead_lettered
-    [letter] = await harness.broker.dead_letters(delivery.queue)
+    [letter] = await harness.broker.dead_letters.list(delivery.queue)
     assert letter.error.startswith("nul \ufffd surrogate ")
     assert len(letter.error) <= 4096
 

@@ -39,14 +39,14 @@ async def test_what_one_broker_changes_every_broker_forgets(harness: Harness, mo
     name = harness.name("orders")
     first = harness.broker
     others = [await harness.second_broker() for _ in range(2)]
-    await first.configure(name, lease_seconds=7)
+    await first.queues.configure(name, lease_seconds=7)
     for broker in others:
         await broker.push(name, 1)
 
     async def all_know(seconds: int) -> bool:
-        found = [await broker.engine.catalogue.existing(DEFAULT_TENANT, name) for broker in (first, *others)]
+        found = [await broker.catalogue.existing(DEFAULT_TENANT, name) for broker in (first, *others)]
         return all(queue.options.lease_seconds == seconds for queue in found)
 
     await until(lambda: all_know(7))
-    await first.configure(name, lease_seconds=9)
+    await first.queues.configure(name, lease_seconds=9)
     await until(lambda: all_know(9))

@@ -128,7 +128,7 @@ async def test_a_long_poll_gets_a_delayed_message_when_it_is_due(harness: Harnes
     await harness.reopen(own_clock=True)
     broker = harness.broker
     name = harness.name("delayed")
-    await broker.configure(name, delay_seconds=1)
+    await broker.queues.configure(name, delay_seconds=1)
     poll = asyncio.create_task(broker.pop(name, wait=20))
     began = time.monotonic()
     await broker.push(name, "late")

@@ -186,7 +186,7 @@ async def test_what_a_killed_consumer_held_goes_to_another(harness: Harness) -> 
 async def test_several_processes_share_the_work_or_are_refused_in_words(harness: Harness) -> None:
     await harness.reopen(own_clock=True)
     queue, total = harness.name("orders"), 90
-    await harness.broker.configure(queue)
+    await harness.broker.queues.configure(queue)
     assert not await harness.broker.pop(queue)
     async with process(harness, "work", queue, str(total)) as one, process(harness, "work", queue, str(total)) as two:
         told = [[await worker.line()] for worker in (one, two)]
@@ -225,7 +225,7 @@ async def test_a_push_whose_connection_is_cut_is_made_again(harness: Harness) ->
 
 async def test_pushes_amid_cut_connections_are_stored_once_or_reported(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue)
+    await harness.broker.queues.configure(queue)
 
     async def produce(name: str) -> list[str]:
         answered = []

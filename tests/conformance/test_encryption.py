@@ -114,7 +114,7 @@ async def test_a_missing_key_is_explained_and_its_lane_is_read_soon_after_it_is_
     found = await given_back(harness.broker, queue.name)
     assert (found.reason, "has no encryption key" in found.sentence) == ("sealed", True)
     await opened(harness, NEW)
-    found = await harness.broker.explain(queue.name, DEFAULT_PARTITION)
+    found = await harness.broker.pauses.explain(queue.name, DEFAULT_PARTITION)
     assert (found.reason, found.until) == ("asleep", harness.clock() + 5_000_000)
     assert "under an encryption key that a broker has not" in found.sentence
     await opened(harness, OLD)
@@ -125,7 +125,7 @@ async def test_a_missing_key_is_explained_and_its_lane_is_read_soon_after_it_is_
 async def given_back(broker: Broker, queue: str) -> Explanation:
     """Why its lane does not move, once it was given back beside the pop that found it unreadable."""
     async with asyncio.timeout(30):
-        while (found := await broker.explain(queue, DEFAULT_PARTITION)).reason == "leased":  # noqa: ASYNC110
+        while (found := await broker.pauses.explain(queue, DEFAULT_PARTITION)).reason == "leased":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found
 
@@ -355,7 +355,7 @@ async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_
     queue = await sealed_queue(harness)
     partition, tenant = (await harness.partition(queue)).id, harness.name("tenant")
     effect = msgspec.json.encode({"secret": CANARY})
-    sources, name = harness.broker.engine.sources, harness.name("source")
+    sources, name = harness.broker.sources, harness.name("source")
     leased = await sources.lease(DEFAULT_TENANT, name, seconds=60)
     record = Record(key="1", hash="h", data=effect, partition=DEFAULT_PARTITION)
     page = Commit(token=leased.token, before="", revision="r", queue=queue.name, cursor=None, records=[record])

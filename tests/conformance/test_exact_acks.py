@@ -89,7 +89,7 @@ async def test_a_lost_lease_charges_the_first_message_that_is_open(harness: Harn
     await harness.broker.ack(batch[2])
     harness.clock.advance(5)
     assert await rest(harness, batch[0].queue) == [3], "what was finished ahead is not charged in its stead"
-    [letter] = await harness.broker.dead_letters(batch[0].queue)
+    [letter] = await harness.broker.dead_letters.list(batch[0].queue)
     assert (letter.position, letter.attempts) == (1, 1)
 
 
@@ -107,7 +107,7 @@ async def test_the_last_word_may_come_while_another_holds_the_lane(harness: Harn
 async def test_a_seek_brings_back_what_was_finished_ahead(harness: Harness) -> None:
     batch = await deliver(harness, 3)
     await harness.broker.ack(batch[1])
-    await harness.broker.seek(batch[0].queue, QUEUE_MODE, Seek("beginning"))
+    await harness.broker.groups.seek(batch[0].queue, QUEUE_MODE, Seek("beginning"))
     assert await rest(harness, batch[0].queue) == [0, 1, 2]
 
 
@@ -115,11 +115,11 @@ async def test_a_message_is_dead_lettered_alone(harness: Harness) -> None:
     batch = await deliver(harness, 3)
     [outcome] = await harness.broker.ack(batch[1], "dlq", error="unwanted")
     assert (outcome.success, outcome.dead_lettered, outcome.lease_released) == (True, True, False)
-    [letter] = await harness.broker.dead_letters(batch[0].queue)
+    [letter] = await harness.broker.dead_letters.list(batch[0].queue)
     assert (letter.position, letter.error) == (1, "unwanted")
     await harness.broker.release(batch.lease)
     assert await rest(harness, batch[0].queue) == [0, 2]
-    assert len(await harness.broker.dead_letters(batch[0].queue)) == 1
+    assert len(await harness.broker.dead_letters.list(batch[0].queue)) == 1
 
 
 async def test_what_was_finished_ahead_is_known_when_it_is_said_again(harness: Harness) -> None:
@@ -130,7 +130,7 @@ async def test_what_was_finished_ahead_is_known_when_it_is_said_again(harness: H
     for status in ("failed", "retry", "dlq"):
         assert codes(await harness.broker.ack(batch[2], status)) == ["committed"]
     assert (await harness.broker.renew(batch.lease)).renewed == 1, "the lease goes on"
-    assert await harness.broker.dead_letters(batch[0].queue) == []
+    assert await harness.broker.dead_letters.list(batch[0].queue) == []
     outcomes = await harness.broker.ack(batch)
     assert [outcome.noop for outcome in outcomes] == [False, False, True]
     assert await rest(harness, batch[0].queue) == []
@@ -171,7 +171,7 @@ async def test_an_ack_without_a_lease_finishes_nothing_that_was_not_handed_out(h
     assert codes(outcomes) == [None, "not_delivered"]
     await harness.broker.release(batch.lease)
     assert await rest(harness, queue) == [0, "not yet"]
-    assert await harness.broker.dead_letters(queue) == []
+    assert await harness.broker.dead_letters.list(queue) == []
 
 
 async def test_a_lane_that_nobody_read_is_finished_by_no_ack(harness: Harness) -> None:
@@ -252,7 +252,7 @@ async def test_what_was_finished_ahead_does_not_expire(harness: Harness) -> None
     await harness.broker.ack(batch[1])
     harness.clock.advance(60)
     assert total(await run(harness), queue, "retention") == 3
-    [lane] = await harness.broker.lanes(queue.name, QUEUE_MODE)
+    [lane] = await harness.broker.groups.lanes(queue.name, QUEUE_MODE)
     assert (lane.expired, lane.committed) == (2, 3)
 
 
@@ -262,7 +262,7 @@ async def test_what_was_finished_ahead_is_not_too_old(harness: Harness, on_expir
     await harness.broker.ack(batch[1])
     harness.clock.advance(60)
     assert await rest(harness, batch[0].queue) == []
-    [lane] = await harness.broker.lanes(batch[0].queue, QUEUE_MODE)
+    [lane] = await harness.broker.groups.lanes(batch[0].queue, QUEUE_MODE)
     assert lane.expired + lane.dead == 2
 
 
@@ -270,7 +270,7 @@ async def test_lanes_tell_what_waits_without_what_is_finished(harness: Harness) 
     batch = await deliver(harness, 4)
     await harness.broker.ack_many([item(batch[1]), item(batch[2])])
     await harness.broker.release(batch.lease)
-    [lane] = await harness.broker.lanes(batch[0].queue, QUEUE_MODE)
+    [lane] = await harness.broker.groups.lanes(batch[0].queue, QUEUE_MODE)
     assert (lane.head - lane.committed, lane.skipped) == (4, 2)
     assert await rest(harness, batch[0].queue) == [0, 3]
     [[left]] = await harness.backend.sql(

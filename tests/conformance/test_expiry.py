@@ -152,5 +152,5 @@ async def test_a_broker_lets_messages_expire_in_queues_that_nobody_reads(harness
     await harness.push(queue, [0, 1])
     harness.clock.advance(10)
     assert (queue.id, group.id) in await harness.store.messages.expiring()
-    await harness.broker.engine.due.expire()
+    await harness.broker.due.expire()
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 2

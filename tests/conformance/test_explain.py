@@ -13,20 +13,20 @@ from tests.conformance.operation_driver import enqueue, no_operations, work_off
 
 
 async def explained(broker: Broker, queue: str, group: str | None = None) -> tuple[str, int | None]:
-    found = await (broker.explain(queue, "p") if group is None else broker.explain(queue, "p", group))
+    found = await (broker.pauses.explain(queue, "p") if group is None else broker.pauses.explain(queue, "p", group))
     assert found.sentence.endswith(".")
     return found.reason, found.until
 
 
 async def test_a_lane_is_explained_from_its_birth_to_its_end(harness: Harness) -> None:
     broker, queue = harness.broker, harness.name("orders")
-    await broker.configure(queue, retry_limit=2, retry_delay_ms=1000, lease_seconds=10)
+    await broker.queues.configure(queue, retry_limit=2, retry_delay_ms=1000, lease_seconds=10)
     await broker.push(queue, 0, partition="p")
     taken = await broker.pop(queue)
     ends_at = harness.clock() + 10_000_000
     assert await explained(broker, queue) == ("leased", ends_at)
     await broker.nack(taken, error="the database said no")
-    found = await broker.explain(queue, "p")
+    found = await broker.pauses.explain(queue, "p")
     assert (found.reason, found.until) == ("backing_off", harness.clock() + 1_000_000)
     assert "attempt 1 of 3" in found.sentence
     assert "the database said no" in found.sentence
@@ -48,7 +48,7 @@ async def test_a_message_given_back_for_a_while_is_asleep(harness: Harness) -> N
 @pytest.mark.parametrize(("option", "reason"), [("delay_seconds", "delayed"), ("window_seconds", "windowed")])
 async def test_what_the_options_keep_back_is_explained(harness: Harness, option: str, reason: str) -> None:
     broker, queue = harness.broker, harness.name("orders")
-    await broker.configure(queue, **{option: 7})
+    await broker.queues.configure(queue, **{option: 7})
     await broker.push(queue, 0, partition="p")
     at = harness.clock()
     harness.clock.advance(1)
@@ -63,37 +63,41 @@ async def test_pauses_are_explained(harness: Harness) -> None:
     await broker.push(queue, 0, partition="p")
     assert not await broker.pop(queue, group="g", partition="other")
     for scope in ({}, {"group": "g"}, {"partition": "p"}):
-        await broker.pause(queue, **scope)
+        await broker.pauses.pause(queue, **scope)
         assert await explained(broker, queue, "g") == ("paused", None)
-        assert await broker.resume(queue, **scope)
-        assert not await broker.resume(queue, **scope)
-    await broker.pause(queue, group="g", partition="p")
+        assert await broker.pauses.resume(queue, **scope)
+        assert not await broker.pauses.resume(queue, **scope)
+    await broker.pauses.pause(queue, group="g", partition="p")
     assert await explained(broker, queue, "g") == ("parked", None)
-    assert await broker.resume(queue, group="g", partition="p")
+    assert await broker.pauses.resume(queue, group="g", partition="p")
     assert await explained(broker, queue, "g") == ("ready", None)
 
 
 @pytest.mark.parametrize(("policy", "reason"), [("block", "blocked"), ("park", "parked")])
 async def test_a_lane_that_poison_stopped_is_explained(harness: Harness, policy: str, reason: str) -> None:
     broker, queue = harness.broker, harness.name("orders")
-    await broker.configure(queue, retry_limit=0, on_exhausted=policy)
+    await broker.queues.configure(queue, retry_limit=0, on_exhausted=policy)
     await broker.push(queue, 0, partition="p")
     await broker.nack(await broker.pop(queue), error="poison")
-    found = await broker.explain(queue, "p")
+    found = await broker.pauses.explain(queue, "p")
     assert (found.reason, found.until, found.waiting) == (reason, None, 1)
     assert "failed once, with 'poison'" in found.sentence
-    assert await broker.resume_lanes(queue) == 1
+    assert await broker.pauses.resume_lanes(queue) == 1
     assert [delivery.json() for delivery in await broker.pop(queue)] == [0]
 
 
 async def test_what_is_not_there_cannot_be_explained(harness: Harness) -> None:
     broker, queue = harness.broker, harness.name("orders")
     await broker.push(queue, 0, partition="p")
-    for verb in (broker.explain(queue, "p"), broker.explain("nobody's", "p"), broker.explain(queue, "q", "g")):
+    for verb in (
+        broker.pauses.explain(queue, "p"),
+        broker.pauses.explain("nobody's", "p"),
+        broker.pauses.explain(queue, "q", "g"),
+    ):
         with pytest.raises(NotFound):
             await verb
     with pytest.raises(NotFound):
-        await broker.pause(queue, group="nobody")
+        await broker.pauses.pause(queue, group="nobody")
 
 
 async def test_pushes_that_wait_as_operations_are_explained(harness: Harness) -> None:
@@ -114,12 +118,12 @@ async def test_pushes_that_wait_as_operations_are_explained(harness: Harness) ->
 
 async def test_an_unordered_lane_tells_who_holds_it_and_when_it_tries_again(harness: Harness) -> None:
     broker, queue = harness.broker, harness.name("jobs")
-    await broker.configure(queue, ordering="unordered", retry_delay_ms=4000, lease_seconds=10)
+    await broker.queues.configure(queue, ordering="unordered", retry_delay_ms=4000, lease_seconds=10)
     await broker.push(queue, 0, partition="p")
     taken = await broker.pop(queue)
     assert await explained(broker, queue) == ("leased", harness.clock() + 10_000_000)
     await broker.nack(taken, error="the database said no")
-    found = await broker.explain(queue, "p")
+    found = await broker.pauses.explain(queue, "p")
     assert (found.reason, found.until) == ("backing_off", harness.clock() + 4_000_000)
     assert "attempt 1 of 4" in found.sentence
     assert found.lane.ready_at == harness.clock() + 4_000_000

@@ -186,7 +186,7 @@ async def test_a_lost_lease_is_part_of_the_story(harness: Harness) -> None:
 async def test_a_broker_forwards_by_itself_what_its_consumers_give_up(harness: Harness) -> None:
     broker = harness.broker
     queue, target = harness.name("work"), harness.name("graves")
-    await broker.configure(queue, retry_limit=0, dead_letter_queue=target)
+    await broker.queues.configure(queue, retry_limit=0, dead_letter_queue=target)
     await broker.push(queue, {"n": 1})
     await broker.ack(await broker.pop(queue), "failed", error="broken")
     [told] = await broker.pop(target, wait=10)

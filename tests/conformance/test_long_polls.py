@@ -41,7 +41,7 @@ async def release(broker: Broker, queue: str, batch: Batch) -> object:
 
 
 async def seek(broker: Broker, queue: str, batch: Batch) -> object:
-    return await broker.seek(queue, batch[0].group, Seek("beginning"))
+    return await broker.groups.seek(queue, batch[0].group, Seek("beginning"))
 
 
 async def push(broker: Broker, queue: str, batch: Batch) -> object:
@@ -61,11 +61,11 @@ async def parked(broker: Broker, queue: str) -> None:
     """Return when a poll of the queue has looked and waits."""
 
     def waits() -> bool:
-        return any(line for lines in broker.engine.waiters._parked.values() for line in lines.values())
+        return any(line for lines in broker.waiters._parked.values() for line in lines.values())
 
     await until(waits)
     # It parks before it looks. The first look of a connection takes a while.
-    await until(lambda: not broker.engine._popper.pending)
+    await until(lambda: not broker._popper.pending)
 
 
 @pytest.mark.parametrize("who", ["here", "elsewhere"])
@@ -118,9 +118,9 @@ async def test_a_poll_of_one_partition_is_woken_by_its_message_alone(harness: Ha
 
 async def test_every_group_is_woken(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue)
+    await harness.broker.queues.configure(queue)
     polls = [asyncio.create_task(harness.broker.pop(queue, group=name, wait=LONG)) for name in ("a", "b", "c")]
-    await until(lambda: len(harness.broker.engine.waiters) >= 3)
+    await until(lambda: len(harness.broker.waiters) >= 3)
     await parked(harness.broker, queue)
     await harness.broker.push(queue, 1)
     for poll in polls:
@@ -129,9 +129,9 @@ async def test_every_group_is_woken(harness: Harness) -> None:
 
 async def test_of_many_parked_polls_as_many_are_served_as_there_are_lanes(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue)
+    await harness.broker.queues.configure(queue)
     polls = [asyncio.create_task(harness.broker.pop(queue, wait=LONG)) for _ in range(50)]
-    await until(lambda: len(harness.broker.engine.waiters) >= 50)
+    await until(lambda: len(harness.broker.waiters) >= 50)
     await parked(harness.broker, queue)
     for n in range(50):
         await harness.broker.push(queue, n, partition=str(n))
@@ -142,9 +142,9 @@ async def test_of_many_parked_polls_as_many_are_served_as_there_are_lanes(harnes
 async def test_parked_polls_hold_up_nobody(harness: Harness) -> None:
     """There are more of them than connections."""
     idle, busy = harness.name("idle"), harness.name("busy")
-    await harness.broker.configure(idle)
+    await harness.broker.queues.configure(idle)
     polls = [asyncio.create_task(harness.broker.pop(idle, group=f"g{n}", wait=LONG)) for n in range(40)]
-    await until(lambda: len(harness.broker.engine.waiters) >= 40)
+    await until(lambda: len(harness.broker.waiters) >= 40)
     await parked(harness.broker, idle)
     async with asyncio.timeout(15):
         await harness.broker.push(busy, 1)
@@ -176,13 +176,13 @@ async def test_a_lane_whose_lease_ran_out_is_delivered_then(harness: Harness) ->
 
 async def test_a_cancelled_poll_takes_nothing_with_it(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue, retry_limit=0)
+    await harness.broker.queues.configure(queue, retry_limit=0)
     poll = asyncio.create_task(harness.broker.pop(queue, wait=LONG))
     await parked(harness.broker, queue)
     poll.cancel()
     with pytest.raises(asyncio.CancelledError):
         await poll
-    assert len(harness.broker.engine.waiters) == 0
+    assert len(harness.broker.waiters) == 0
     await harness.broker.push(queue, 1)
     [delivery] = await harness.broker.pop(queue)
     assert delivery.attempts == 0
@@ -190,7 +190,7 @@ async def test_a_cancelled_poll_takes_nothing_with_it(harness: Harness) -> None:
 
 async def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back_without_charge(harness: Harness) -> None:
     queue = harness.name("orders")
-    made = await harness.broker.configure(queue, retry_limit=0, max_size=10)
+    made = await harness.broker.queues.configure(queue, retry_limit=0, max_size=10)
     await harness.broker.push(queue, 1)
     await harness.broker.release((await harness.broker.pop(queue)).lease)
     async with harness.hold(Row.queue(made.id)) as arrived:
@@ -201,12 +201,12 @@ async def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back_without_
             await pop
     [delivery] = await harness.broker.pop(queue, wait=LONG)
     assert (delivery.json(), delivery.attempts) == (1, 0)
-    assert await harness.broker.dead_letters(queue) == []
+    assert await harness.broker.dead_letters.list(queue) == []
 
 
 async def test_a_broker_that_stops_answers_everybody(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue)
+    await harness.broker.queues.configure(queue)
     polls = [asyncio.create_task(harness.broker.pop(queue, wait=LONG)) for _ in range(5)]
     pushes = [asyncio.create_task(harness.broker.push(harness.name("busy"), n)) for n in range(5)]
     await parked(harness.broker, queue)

@@ -32,16 +32,16 @@ async def alone(harness: Harness) -> AsyncIterator[None]:
 
 
 def make_busy(broker: Broker, *, push: int = 10_000, ack: int = 50_000) -> None:
-    broker.engine.admission.limits = {"push": Limit(BUSY, push), "ack": Limit(BUSY, ack)}
+    broker.admission.limits = {"push": Limit(BUSY, push), "ack": Limit(BUSY, ack)}
 
 
 def make_calm(broker: Broker) -> None:
-    broker.engine.admission.limits = {}
+    broker.admission.limits = {}
 
 
 async def idle(broker: Broker) -> Broker:
     """A broker that accepts operations and applies none."""
-    await broker.engine.operation_drain.stop()
+    await broker.operation_drain.stop()
     return broker
 
 
@@ -157,7 +157,7 @@ async def test_an_operation_of_a_deleted_queue_fails_and_the_others_are_applied(
     make_busy(broker)
     poison = [await broker.push(gone, n) for n in range(2)]
     good = await broker.push(fine, 1)
-    await broker.delete_queue(gone)
+    await broker.queues.delete(gone)
     await harness.reopen()
     assert harness.broker
     assert (await ended(harness, good)).status == "completed"
@@ -171,7 +171,7 @@ async def test_an_operation_of_a_deleted_queue_fails_and_the_others_are_applied(
 
 async def test_acks_wait_and_a_lease_that_ended_meanwhile_is_told(harness: Harness) -> None:
     broker, name = harness.broker, harness.name("orders")
-    await broker.configure(name, lease_seconds=5)
+    await broker.queues.configure(name, lease_seconds=5)
     for n in range(3):
         await broker.push(name, n, partition=f"p{n}")
     done, failed, late = [await broker.pop(name) for _ in range(3)]
@@ -194,13 +194,13 @@ async def test_acks_wait_and_a_lease_that_ended_meanwhile_is_told(harness: Harne
 async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Harness) -> None:
     """Else it would finish what failed. Other lanes are not held up."""
     broker, name = harness.broker, harness.name("orders")
-    await broker.configure(name, retry_delay_ms=0)
+    await broker.queues.configure(name, retry_delay_ms=0)
     for partition in ("a", "b"):
         for n in range(3):
             await broker.push(name, n, partition=partition)
     batch = await broker.pop(name, batch=3, partition="a")
     other = await broker.pop(name, batch=3, partition="b")
-    await broker.engine.operation_drain.stop()
+    await broker.operation_drain.stop()
     make_busy(broker)
     await broker.nack(batch[0], error="no")
     make_calm(broker)
@@ -209,7 +209,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
         async with broker.transaction() as transaction:
             transaction.ack(batch[2])
     assert [outcome.durability for outcome in await broker.ack(other)] == [None] * 3
-    broker.engine.operation_drain.start()
+    broker.operation_drain.start()
 
     async def none_waits() -> bool:
         return await harness.store.operations.depth() == 0
@@ -222,7 +222,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
 
 async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness) -> None:
     broker, name = harness.broker, harness.name("orders")
-    await broker.configure(name, max_size=3)
+    await broker.queues.configure(name, max_size=3)
     await broker.push(name, 0)
     await idle(broker)
     make_busy(broker)
@@ -230,13 +230,13 @@ async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness)
     assert (pushed.depth, pushed.capacity) == (2, 3)
     refused = await broker.push_many([PushItem(queue=name, payload=b"2")] * 2)
     assert all(isinstance(outcome.error, QueueFull) for outcome in refused)
-    await broker.configure(name, max_size=1)
+    await broker.queues.configure(name, max_size=1)
     await harness.reopen()
-    await until(lambda: harness.broker.engine.operation_drain.postponed)
+    await until(lambda: harness.broker.operation_drain.postponed)
     assert (await operation(harness, pushed)).status in ("pending", "processing")
     await harness.broker.pop(name, batch=3, auto_ack=True)
     assert (await ended(harness, pushed)).status == "completed"
-    assert await harness.broker.depth(name) == 1
+    assert await harness.broker.queues.depth(name) == 1
 
 
 async def test_a_broker_that_dies_at_any_point_of_an_operation_leaves_each_effect_once_and_in_order(

@@ -144,7 +144,7 @@ async def test_eight_callers_with_one_id_store_one_message(harness: Harness) -> 
 
 async def test_a_full_queue_refuses_with_depth_capacity_and_a_time_to_wait(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue, max_size=2)
+    await harness.broker.queues.configure(queue, max_size=2)
     stored = await harness.broker.push(queue, 1)
     assert (stored.depth, stored.capacity) == (1, 2)
     outcomes = await harness.broker.push_many(items(queue, None, None, partition="b"))
@@ -156,12 +156,12 @@ async def test_a_full_queue_refuses_with_depth_capacity_and_a_time_to_wait(harne
     await harness.broker.push(queue, 2)
     with pytest.raises(QueueFull):
         await harness.broker.push(queue, 3)
-    assert await harness.broker.depth(queue) == 2
+    assert await harness.broker.queues.depth(queue) == 2
 
 
 async def test_a_call_that_does_not_fit_refuses_no_other_caller(harness: Harness) -> None:
     queue = harness.name("orders")
-    made = await harness.broker.configure(queue, max_size=4)
+    made = await harness.broker.queues.configure(queue, max_size=4)
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(made.id)) as arrived:
         first = tasks.create_task(harness.broker.push_many(items(queue, None)))
         await arrived(first)
@@ -172,12 +172,12 @@ async def test_a_call_that_does_not_fit_refuses_no_other_caller(harness: Harness
         await asyncio.sleep(0)
     statuses = [{one.status for one in task.result()} for task in (first, *rest)]
     assert statuses == [{"queued"}, {"refused"}, {"queued"}, {"queued"}]
-    assert await harness.broker.depth(queue) == 4
+    assert await harness.broker.queues.depth(queue) == 4
 
 
 async def test_a_caller_with_a_bad_partition_fails_alone(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue, ordering="fifo")
+    await harness.broker.queues.configure(queue, ordering="fifo")
     pushes = [harness.broker.push(queue, n, partition="x" if n == 4 else "Default") for n in range(9)]
     outcomes = await asyncio.gather(*pushes, return_exceptions=True)
     assert [isinstance(one, InvalidRequest) for one in outcomes] == [n == 4 for n in range(9)]
@@ -235,7 +235,7 @@ async def test_a_refused_transaction_applies_nothing_and_names_the_step(harness:
 
 async def test_a_transaction_with_a_lost_lease_is_refused(harness: Harness) -> None:
     source, target = harness.name("source"), harness.name("target")
-    await harness.broker.configure(source, lease_seconds=5)
+    await harness.broker.queues.configure(source, lease_seconds=5)
     await harness.broker.push(source, 1)
     [delivery] = await harness.broker.pop(source)
     harness.clock.advance(5)
@@ -247,14 +247,14 @@ async def test_a_transaction_with_a_lost_lease_is_refused(harness: Harness) -> N
 
 async def test_a_transaction_that_does_not_fit_is_refused(harness: Harness) -> None:
     source, target = harness.name("source"), harness.name("target")
-    await harness.broker.configure(target, max_size=1)
+    await harness.broker.queues.configure(target, max_size=1)
     await harness.broker.push(source, 1)
     await harness.broker.push(target, "there")
     [delivery] = await harness.broker.pop(source)
     with pytest.raises(TransactionRefused) as refused:
         await forward(harness.broker, delivery, target)
     assert refused.value.index == 0
-    assert await harness.broker.depth(target) == 1
+    assert await harness.broker.queues.depth(target) == 1
     assert (await harness.broker.renew(delivery.lease)).renewed == 1
 
 
@@ -305,7 +305,7 @@ async def test_a_failure_inside_a_transaction_is_dead_lettered_at_once(harness: 
     [delivery] = await harness.broker.pop(source)
     async with harness.broker.transaction() as transaction:
         transaction.ack(delivery, "failed", error="no")
-    [letter] = await harness.broker.dead_letters(source)
+    [letter] = await harness.broker.dead_letters.list(source)
     assert letter.error == "no"
     assert not await harness.broker.pop(source)
 
@@ -328,11 +328,11 @@ async def test_an_empty_transaction_is_nothing(harness: Harness) -> None:
 
 async def test_dead_letters_are_replayed_and_purged_by_queue_name(harness: Harness) -> None:
     queue = harness.name("orders")
-    await harness.broker.configure(queue, retry_limit=0)
+    await harness.broker.queues.configure(queue, retry_limit=0)
     await harness.broker.push(queue, "bad")
     await harness.broker.nack(await harness.broker.pop(queue))
-    [(_, message_id)] = await harness.broker.replay(queue)
+    [(_, message_id)] = await harness.broker.dead_letters.replay(queue)
     [again] = await harness.broker.pop(queue)
     assert (again.id, again.json()) == (message_id, "bad")
-    assert await harness.broker.purge(queue) == 1
-    assert await harness.broker.dead_letters(queue) == []
+    assert await harness.broker.dead_letters.purge(queue) == 1
+    assert await harness.broker.dead_letters.list(queue) == []

@@ -122,11 +122,11 @@ async def test_a_long_poll_of_a_paused_queue_is_answered_when_it_is_resumed(harn
     broker = harness.broker
     name = harness.name("paused")
     await broker.push(name, 0)
-    await broker.pause(name)
+    await broker.pauses.pause(name)
     poll = asyncio.create_task(broker.pop(name, wait=20))
     await asyncio.sleep(0.1)
     assert not poll.done()
-    await broker.resume(name)
+    await broker.pauses.resume(name)
     async with asyncio.timeout(1.5):
         assert [delivery.json() for delivery in await poll] == [0]
 

@@ -87,7 +87,7 @@ async def test_a_failed_message_keeps_the_priority_of_its_lane_unless_it_sleeps(
 
 async def test_messages_of_an_unordered_queue_come_by_priority_then_by_age(harness: Harness) -> None:
     broker, queue = harness.broker, harness.name("jobs")
-    await broker.configure(queue, ordering="unordered")
+    await broker.queues.configure(queue, ordering="unordered")
     for number, priority in enumerate((0, 5, 9, None, 5, 1, 9)):
         harness.clock.advance(0.001)
         outcome = await broker.push(queue, number, priority=priority)
@@ -102,7 +102,7 @@ async def test_messages_of_an_unordered_queue_come_by_priority_then_by_age(harne
 
 async def test_one_pop_over_many_lanes_begins_with_the_most_urgent(harness: Harness) -> None:
     broker, queue = harness.broker, harness.name("jobs")
-    await broker.configure(queue, ordering="unordered")
+    await broker.queues.configure(queue, ordering="unordered")
     items = [PushItem(queue=queue, payload=b"%d" % number, priority=number % 3) for number in range(9)]
     await broker.push_many(items)
     batch = await broker.pop(queue, batch=9, partitions=3)
@@ -132,9 +132,9 @@ async def test_a_pop_over_queues_begins_with_the_one_of_highest_priority_and_sta
     broker, namespace = harness.broker, harness.name("space")
     idle, urgent = harness.name("idle"), harness.name("urgent")
     for name, priority in ((idle, 0), (urgent, 10)):
-        await broker.configure(name, namespace=namespace, priority=priority)
+        await broker.queues.configure(name, namespace=namespace, priority=priority)
         await broker.push_many([PushItem(queue=name, payload=b"1") for _ in range(30 if priority else 1)])
     one = PopRequest(tenant=broker.tenant, queue="", group=QUEUE_MODE, batch=1, auto_ack=True)
-    seen = [(await broker.engine.pop_any(one, namespace=namespace, task=None)).queue for _ in range(25)]
+    seen = [(await broker.pop_any(one, namespace=namespace, task=None)).queue for _ in range(25)]
     assert seen[:5] == [urgent] * 5
     assert seen.count(idle) == 1, "within twenty looks each of two queues had its turn"

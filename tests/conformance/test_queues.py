@@ -318,7 +318,7 @@ async def test_a_request_that_names_too_much_that_is_new_is_refused_alone(
     with pytest.raises(InvalidRequest, match="at most 20"):
         await broker.push_many(items(*range(21), priority=3))
     assert await harness.store.queues.get(DEFAULT_TENANT, f"{base}-0") is None, "nothing of it was made"
-    harness.broker.engine.catalogue.forget_all()
+    harness.broker.catalogue.forget_all()
     again = await broker.push_many(items(*range(100, 120), *range(5)))
     assert {outcome.status for outcome in again} == {"queued"}, "what is there is not new, whoever knows it"
 

@@ -17,7 +17,7 @@ DAY = 86_400
 
 
 async def run(harness: Harness) -> list[Expired]:
-    """One pass of the service, as the engine makes it; what went, of the queues of this test alone."""
+    """One pass of the service, as the broker makes it; what went, of the queues of this test alone."""
     token = await harness.store.leadership.lead(RETENTION, seconds=DAY, early=True)
     assert token is not None
     expired: list[Expired] = []

@@ -129,11 +129,11 @@ async def test_an_id_that_is_scheduled_or_stored_is_a_duplicate(harness: Harness
 
 async def test_an_id_that_comes_twice_in_one_call_waits_once(harness: Harness) -> None:
     broker, name = harness.broker, harness.name("twice")
-    await broker.configure(name, dedup_seconds=0)
+    await broker.queues.configure(name, dedup_seconds=0)
     item = PushItem(queue=name, payload=b"1", transaction_id="it", delay_ms=1000)
     outcomes = await broker.push_many([item, item])
     assert [outcome.status for outcome in outcomes] == ["scheduled", "duplicate"]
-    assert len(await broker.scheduled(name)) == 1
+    assert len(await broker.scheduled.list(name)) == 1
 
 
 async def test_a_message_pushed_meanwhile_under_the_same_id_comes_once(harness: Harness) -> None:
@@ -264,12 +264,12 @@ async def test_a_call_and_its_repeat_that_meet_keep_their_messages_once(harness:
 
 async def test_a_broker_repeats_a_call_whose_answer_was_lost_and_its_messages_come_once(harness: Harness) -> None:
     broker, queue = harness.broker, harness.name("timed")
-    await broker.configure(queue)
+    await broker.queues.configure(queue)
     fails(harness.store.scheduled, "add", APPLIED, APPLIED)
     items = [PushItem(queue=queue, payload=b"%d" % n, partition=f"p{n}", delay_ms=60_000) for n in range(3)]
     outcomes = await broker.push_many(items)
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * 3
-    found = {one.transaction_id: one.due_at for one in await broker.scheduled(queue)}
+    found = {one.transaction_id: one.due_at for one in await broker.scheduled.list(queue)}
     assert found == {outcome.transaction_id: outcome.deliver_at for outcome in outcomes}
 
 
@@ -364,9 +364,9 @@ async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
     for name in ("a", "b"):
         await broker.push(queue, name, transaction_id=name, deliver_at=at + 60_000_000)
     assert (await broker.push(queue, "past", deliver_at=at - 1_000_000)).status == "queued"
-    assert await broker.cancel(queue, "a")
-    assert await broker.reschedule(queue, "b", deliver_at=at + 1_000_000)
-    assert [one.transaction_id for one in await broker.scheduled(queue)] == ["b"]
+    assert await broker.scheduled.cancel(queue, "a")
+    assert await broker.scheduled.reschedule(queue, "b", deliver_at=at + 1_000_000)
+    assert [one.transaction_id for one in await broker.scheduled.list(queue)] == ["b"]
     harness.clock.advance(1)
     await harness.store.scheduled.append_due(limit=10)
     assert [delivery.json() for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]

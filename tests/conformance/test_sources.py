@@ -30,7 +30,7 @@ class Reader:
         self._revisions = 0
 
     async def lease(self, seconds: int = 60) -> Source:
-        self.source = await self.broker.engine.sources.lease(DEFAULT_TENANT, self.name, seconds=seconds)
+        self.source = await self.broker.sources.lease(DEFAULT_TENANT, self.name, seconds=seconds)
         self.revision = self.source.revision
         return self.source
 
@@ -46,7 +46,7 @@ class Reader:
         return Commit(**{**fields, "cursor": cursor, "records": list(records), **more})
 
     async def send(self, page: Commit) -> Committed:
-        done = await self.broker.engine.sources.commit(DEFAULT_TENANT, self.name, page)
+        done = await self.broker.sources.commit(DEFAULT_TENANT, self.name, page)
         self.revision = done.revision
         return done
 
@@ -54,7 +54,7 @@ class Reader:
         return await self.send(self.page(*records, cursor=cursor, **more))
 
     async def state(self) -> Source:
-        return await self.broker.engine.sources.get(DEFAULT_TENANT, self.name)
+        return await self.broker.sources.get(DEFAULT_TENANT, self.name)
 
     async def events(self) -> list[tuple[str, str]]:
         """Event and key of what was pushed since the last look."""
@@ -175,11 +175,11 @@ async def test_a_commit_without_the_lease_stores_nothing(harness: Harness, reade
     assert await reader.events() == []
     assert (await other.commit(record("1"), cursor="1")).created == 1
     with pytest.raises(NotFound):
-        await reader.broker.engine.sources.commit(DEFAULT_TENANT, harness.name("nobody"), page)
+        await reader.broker.sources.commit(DEFAULT_TENANT, harness.name("nobody"), page)
 
 
 async def test_a_commit_whose_messages_do_not_fit_changes_nothing(reader: Reader) -> None:
-    await reader.broker.configure(reader.queue, max_size=2)
+    await reader.broker.queues.configure(reader.queue, max_size=2)
     await reader.commit(record("1"), cursor="1")
     before = await reader.state()
     page = reader.page(record("2"), record("3"), cursor="3")
@@ -243,8 +243,8 @@ async def test_of_two_records_with_one_key_in_a_page_the_last_counts(reader: Rea
 
 async def test_a_source_that_is_deleted_is_forgotten_with_its_records(reader: Reader) -> None:
     await reader.commit(record("1"), cursor="1")
-    assert await reader.broker.engine.sources.delete(DEFAULT_TENANT, reader.name)
-    assert not await reader.broker.engine.sources.delete(DEFAULT_TENANT, reader.name)
+    assert await reader.broker.sources.delete(DEFAULT_TENANT, reader.name)
+    assert not await reader.broker.sources.delete(DEFAULT_TENANT, reader.name)
     with pytest.raises(NotFound):
         await reader.state()
     source = await reader.lease()

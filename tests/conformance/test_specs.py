@@ -131,7 +131,7 @@ async def test_of_applies_that_meet_each_is_a_version_of_its_own_and_the_last_is
     brokers = [first, second] * 3
     documents = [document(app, f'queue "{queue}" {{ delivery {{ lease_seconds: {n} }} }}') for n in range(1, 7)]
     applied = await asyncio.gather(
-        *(broker.engine.specs.apply(one) for broker, one in zip(brokers, documents, strict=True)),
+        *(broker.specs.apply(one) for broker, one in zip(brokers, documents, strict=True)),
         return_exceptions=True,
     )
     done = [one for one in applied if not isinstance(one, BaseException)]
@@ -152,7 +152,7 @@ async def test_every_broker_goes_by_what_one_of_them_applied(harness: Harness) -
     app, queue = f"App{harness.token().hex}", harness.name("queue")
     await second.push(queue, {"id": 1})
     typed = f'queue "{queue}" {{ message_type {{ id: string }} }}'
-    await first.engine.specs.apply(document(app, typed), consent=True)
+    await first.specs.apply(document(app, typed), consent=True)
     with pytest.raises(InvalidRequest, match="id: expected string, got int"):
         await first.push(queue, {"id": 1})
 
@@ -164,19 +164,19 @@ async def test_every_broker_goes_by_what_one_of_them_applied(harness: Harness) -
         return False
 
     await until(refused)
-    await first.engine.specs.apply(document(app, ""), consent=True)
+    await first.specs.apply(document(app, ""), consent=True)
     await until(lambda: _is_gone(second, queue))
 
 
 async def _is_gone(broker: Any, queue: str) -> bool:
-    return queue not in broker.engine.compiled_specs.queues
+    return queue not in broker.compiled_specs.queues
 
 
 async def test_what_is_applied_again_changes_nothing_and_what_others_changed_is_told_and_put_back(
     harness: Harness,
 ) -> None:
     broker, app = harness.broker, f"App{harness.token().hex}"
-    specs, queue, other = broker.engine.specs, harness.name("queue"), harness.name("other")
+    specs, queue, other = broker.specs, harness.name("queue"), harness.name("other")
     text = f'queue "{queue}" {{ retention {{ max_depth: 9 }} key: id }} queue "{other}" {{}}'
     first = await specs.apply(document(app, text), source=text, by="me")
     assert (first.spec.applied_by, first.spec.source) == ("me", text)
@@ -184,8 +184,8 @@ async def test_what_is_applied_again_changes_nothing_and_what_others_changed_is_
     assert (planned.changes, planned.drift, planned.version) == ([], [], first.spec.version)
     assert (await specs.apply(document(app, text + " // the same\n"))).spec == first.spec
 
-    await broker.configure(queue, max_size=5)
-    await broker.delete_queue(other)
+    await broker.queues.configure(queue, max_size=5)
+    await broker.queues.delete(other)
     planned = await specs.plan(document(app, text))
     assert {(one.sign, one.name) for one in planned.drift} == {("~", queue), ("-", other)}
     assert {(one.sign, one.name) for one in planned.changes} == {("~", queue), ("+", other)}
@@ -196,7 +196,7 @@ async def test_what_is_applied_again_changes_nothing_and_what_others_changed_is_
 
 
 async def test_what_may_lose_messages_needs_consent_and_an_app_keeps_to_its_own(harness: Harness) -> None:
-    specs, app, queue = harness.broker.engine.specs, f"App{harness.token().hex}", harness.name("queue")
+    specs, app, queue = harness.broker.specs, f"App{harness.token().hex}", harness.name("queue")
     await specs.apply(document(app, f'queue "{queue}" {{}}'))
     await harness.broker.push(queue, 1)
     for text in ("", f'queue "{queue}" {{ retention {{ max_age_seconds: 5 }} }}'):
@@ -206,6 +206,6 @@ async def test_what_may_lose_messages_needs_consent_and_an_app_keeps_to_its_own(
         await specs.apply(document(f"{app}b", f'queue "{queue}" {{}}'), consent=True)
     with pytest.raises(FairlaneError, match="plan again"):
         await specs.apply(document(app, ""), consent=True, version=10**6)
-    assert await harness.broker.depth(queue) == 1
+    assert await harness.broker.queues.depth(queue) == 1
     await specs.apply(document(app, ""), consent=True)
     assert await harness.store.queues.get(DEFAULT_TENANT, queue) is None

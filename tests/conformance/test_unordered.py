@@ -385,7 +385,7 @@ async def test_every_message_of_an_unordered_queue_ends_once_while_consumers_rac
 async def test_the_engine_settles_messages_of_unordered_queues_each_for_itself(harness: Harness) -> None:
     broker = harness.broker
     name = harness.name("jobs")
-    await broker.configure(name, ordering="unordered")
+    await broker.queues.configure(name, ordering="unordered")
     for n in range(4):
         await broker.push(name, n)
     batch = await broker.pop(name, batch=4)
@@ -404,7 +404,7 @@ async def test_the_engine_settles_messages_of_unordered_queues_each_for_itself(h
     async with broker.transaction() as transaction:
         transaction.ack(list(second))
         transaction.push(name, "next")
-    assert await broker.depth(name) == 1
+    assert await broker.queues.depth(name) == 1
 
 
 async def test_numbers_of_an_unordered_queue_are_of_its_messages(harness: Harness) -> None:
@@ -457,11 +457,11 @@ async def test_what_one_call_says_of_a_claim_in_several_verdicts_is_applied_one_
 
 async def test_a_broker_acks_all_of_a_batch_that_has_old_and_new_messages_of_a_partition(harness: Harness) -> None:
     broker, name = harness.broker, harness.name("mixed")
-    await broker.configure(name, ordering="unordered")
+    await broker.queues.configure(name, ordering="unordered")
     for n in range(4):
         await broker.push(name, n)
     await broker.nack(await broker.pop(name, batch=1))
     batch = await broker.pop(name, batch=4)
     assert sorted(one.json() for one in batch) == [0, 1, 2, 3]
     assert all(outcome.success for outcome in await broker.ack(batch))
-    assert await broker.depth(name) == 0
+    assert await broker.queues.depth(name) == 0

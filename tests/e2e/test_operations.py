@@ -21,8 +21,8 @@ STORED = (
 
 async def wait_and_hold(busy: Broker, expected: list[str]) -> BacklogClaim:
     """Let pushes wait until one is held here: a broker may be quicker to apply it."""
-    await busy.engine.operation_drain.stop()
-    busy.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
+    await busy.operation_drain.stop()
+    busy.admission.limits = {"push": Limit(-1.0, 10_000)}
     for number in count():
         assert (await busy.push("orders", f"y{number}")).status == "buffered"
         expected.append(f"y{number}")

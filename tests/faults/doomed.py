@@ -89,13 +89,13 @@ async def main(url: str, directory: str, point: str) -> None:
         if point in ("sending", "stored"):
             messages.push = dying(messages.push, before=point == "sending", after_calls=COUNT)
             await push(broker, point)
-        await broker.engine.flags.turn(PUSH_MAINTENANCE, True)
+        await broker.flags.turn(PUSH_MAINTENANCE, True)
         if point == "adopted":
             await adopt(journal, directory)
         if point in ("appending", "appended"):
             journal.append = dying(journal.append, before=point == "appending", after_calls=COUNT)
         await push(broker, point)
-        pusher: Any = broker.engine._pusher
+        pusher: Any = broker._pusher
         if point in ("draining", "drained"):
             pusher.run = dying(pusher.run, before=point == "draining")
         elif point == "recorded":
@@ -103,9 +103,9 @@ async def main(url: str, directory: str, point: str) -> None:
             operations.record = dying(operations.record, before=False)
         else:
             journal.remove = dying(journal.remove, before=False)
-        await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
-        assert broker.engine.journal_route is not None
-        broker.engine.journal_route.backlogs.added.set()
+        await broker.flags.turn(PUSH_MAINTENANCE, False)
+        assert broker.journal_route is not None
+        broker.journal_route.backlogs.added.set()
         await asyncio.Event().wait()
 
 

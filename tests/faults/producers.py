@@ -79,8 +79,7 @@ async def stored(url: str) -> dict[str, list[int]]:
 
 async def drained(broker: Broker, *, seconds: float = 30.0) -> None:
     """Wait until the store has all that was accepted, out of the journal and out of the operation queue."""
-    engine = broker.engine
-    assert engine.journal_route is not None
+    assert broker.journal_route is not None
     async with asyncio.timeout(seconds):
-        while engine.journal_route.backlogs or not engine.journal_route.watch.up or engine.operation_drain.depth:  # noqa: ASYNC110
+        while broker.journal_route.backlogs or not broker.journal_route.watch.up or broker.operation_drain.depth:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

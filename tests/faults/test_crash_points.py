@@ -52,12 +52,12 @@ async def test_a_broker_killed_at_any_point_leaves_each_message_once_and_in_orde
     early = {"sending", "stored", "appending", "appended"}
     assert answered == {point: every[:-1] if point in early else every for point in POINTS}
     async with Broker.open(url, journal=str(tmp_path)) as heir:
-        await heir.engine.flags.turn(PUSH_MAINTENANCE, False)
-        assert heir.engine.journal_route is not None
-        heir.engine.journal_route.backlogs.added.set()
+        await heir.flags.turn(PUSH_MAINTENANCE, False)
+        assert heir.journal_route is not None
+        heir.journal_route.backlogs.added.set()
         await drained(heir)
         assert len(operations) == 6 + 5 * COUNT
         for id in operations:
-            found = await heir.engine.operations.get(heir.tenant, UUID(id))
+            found = await heir.operations.get(heir.tenant, UUID(id))
             assert (found.status, found.durability) == ("completed", "store"), (id, found)
     assert await stored(url) == {point: every[:-1] if point in LOST else every for point in POINTS}

@@ -96,8 +96,8 @@ async def serves(broker: Broker, number: int) -> None:
 
 
 def outages(broker: Broker) -> int:
-    assert broker.engine.journal_route is not None
-    return broker.engine.journal_route.watch.outages
+    assert broker.journal_route is not None
+    return broker.journal_route.watch.outages
 
 
 async def test_a_broker_that_is_frozen_inside_a_transaction_stops_no_other(url: str, broker: Broker) -> None:
@@ -266,12 +266,12 @@ async def test_a_locked_lane_does_not_stop_the_journal(url: str, broker: Broker)
     await broker.push(QUEUE, 0, partition="a")
     async with held(url, QUEUE, "a"):
         assert (await broker.push(QUEUE, 1, partition="a")).status == "buffered"
-        await broker.engine.flags.turn(PUSH_MAINTENANCE, True)
+        await broker.flags.turn(PUSH_MAINTENANCE, True)
         for number in range(5):
             for partition in ("a", "b", "c"):
                 pushed = await broker.push(QUEUE, 2 + number, partition=partition)
                 assert (pushed.status, pushed.durability) == ("buffered", "journal")
-        await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
+        await broker.flags.turn(PUSH_MAINTENANCE, False)
 
         async def others_are_stored() -> bool:
             return (await stored(url)) == {"a": [0], "b": [2, 3, 4, 5, 6], "c": [2, 3, 4, 5, 6]}
@@ -284,12 +284,12 @@ async def test_a_locked_lane_does_not_stop_the_journal(url: str, broker: Broker)
 async def test_an_entry_that_is_refused_for_good_fails_alone_and_its_lane_goes_on(url: str, broker: Broker) -> None:
     await broker.push(QUEUE, 0, partition="a")
     await poison(url)
-    await broker.engine.flags.turn(PUSH_MAINTENANCE, True)
+    await broker.flags.turn(PUSH_MAINTENANCE, True)
     for payload in (1, "poison", 2):
         for partition in ("a", "b"):
             assert (await broker.push(QUEUE, payload, partition=partition)).status == "buffered"
     assert (await broker.push(QUEUE, 3, partition="c")).status == "buffered"
-    await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
+    await broker.flags.turn(PUSH_MAINTENANCE, False)
     await drained(broker)
     assert await stored(url) == {"a": [0, 1, 2], "b": [1, 2], "c": [3]}
     assert broker.journal is not None
@@ -334,7 +334,7 @@ async def test_a_locked_lane_holds_up_no_tick_of_another_schedule(url: str, brok
     async with held(url, QUEUE, "a"):
         for partition in ("a", "b"):
             options = ScheduleOptions(queue=QUEUE, partition=partition, data=Raw(b"1"), every_seconds=1)
-            await broker.engine.schedules.put(broker.tenant, f"tick {partition}", options)
+            await broker.schedules.put(broker.tenant, f"tick {partition}", options)
         await until(ticked)
         assert (await stored(url))["a"] == [0]
         assert outages(broker) == 0
@@ -356,8 +356,8 @@ async def test_a_flush_that_takes_too_long_holds_its_own_lanes_and_is_stored_onc
         await connection.close()
         slow = await broker.push(QUEUE, "slow", partition="a")
         assert (slow.status, slow.durability, slow.reason) == ("buffered", "journal", "system_busy")
-        assert broker.engine.journal_route is not None
-        assert [lane.partition for lane in broker.engine.journal_route.unsettled()] == ["a"]
+        assert broker.journal_route is not None
+        assert [lane.partition for lane in broker.journal_route.unsettled()] == ["a"]
         for number in range(1, 6):
             await serves(broker, number)
             assert (await broker.push(QUEUE, number, partition="b")).status == "queued"

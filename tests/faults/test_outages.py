@@ -83,14 +83,14 @@ async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
         with frozen(server):
             first = await broker.push(QUEUE, 1)
             assert (first.status, first.reason, first.durability) == ("buffered", "store_unavailable", "journal")
-            assert broker.engine.journal_route is not None
+            assert broker.journal_route is not None
             # Whoever waits for the store from now on does so for ever.
-            broker.engine.journal_route.patience.seconds = 3600
+            broker.journal_route.patience.seconds = 3600
             for number in range(2, 22):
                 assert (await broker.push(QUEUE, number)).status == "buffered"
             with pytest.raises(StoreUnavailable):
                 await broker.pop(QUEUE)
-            assert broker.engine.journal_route.journal.state().messages == 21
+            assert broker.journal_route.journal.state().messages == 21
         await drained(broker)
         batch = await broker.pop(QUEUE, batch=100)
         assert [int(bytes(message.data)) for message in batch] == list(range(22))
@@ -119,15 +119,15 @@ async def test_acks_go_to_the_journal_and_are_applied(server: PostgresServer, ur
             assert {(outcome.queue_position, outcome.reason) for outcome in outcomes} == {(1, "store_unavailable")}
             assert (outcomes[0].estimated_wait or 0) >= 1
             [id] = {UUID(outcome.operation_id or "") for outcome in outcomes}
-            assert (await broker.engine.operations.get(broker.tenant, id)).status == "pending"
+            assert (await broker.operations.get(broker.tenant, id)).status == "pending"
         await drained(broker)
-        ended = await broker.engine.operations.get(broker.tenant, id)
+        ended = await broker.operations.get(broker.tenant, id)
         assert (ended.status, ended.type, ended.queue, ended.messages) == ("completed", "ACK_BATCH", QUEUE, 2)
         assert (ended.result or b"").count(b'"success":true') == 2
         rest = await broker.pop(QUEUE, batch=10, wait=10)
         assert [int(bytes(message.data)) for message in rest] == [2, 3]
-        assert broker.engine.journal_drain is not None
-        assert broker.engine.journal_drain.acks_lost == 0
+        assert broker.journal_drain is not None
+        assert broker.journal_drain.acks_lost == 0
 
 
 async def test_an_ack_whose_lease_ended_meanwhile_is_counted_and_the_message_comes_again(
@@ -143,8 +143,8 @@ async def test_an_ack_whose_lease_ended_meanwhile_is_counted_and_the_message_com
             again = asyncio.create_task(broker.pop(QUEUE, wait=20))
         assert [int(bytes(message.data)) for message in await again] == [0]
         await drained(broker)
-        assert broker.engine.journal_drain is not None
-        assert broker.engine.journal_drain.acks_lost == 1
+        assert broker.journal_drain is not None
+        assert broker.journal_drain.acks_lost == 1
 
 
 async def test_a_queue_without_dedup_is_told_that_the_outcome_is_unknown(
@@ -152,7 +152,7 @@ async def test_a_queue_without_dedup_is_told_that_the_outcome_is_unknown(
 ) -> None:
     """Kept in the journal as well, such a push could be stored twice."""
     async with Broker.open(url, journal=str(tmp_path)) as broker:
-        await broker.configure(QUEUE, dedup_seconds=0)
+        await broker.queues.configure(QUEUE, dedup_seconds=0)
         await asyncio.sleep(2)  # the broker hears of the change, and forgets the queue
         await broker.push(QUEUE, 0)  # which it knows from here on, so that the next push reaches the store
         with frozen(server):
@@ -168,7 +168,7 @@ async def test_what_the_catalogue_knows_is_checked_without_the_store(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
     async with Broker.open(url, journal=str(tmp_path)) as broker:
-        await broker.configure(QUEUE, ordering="fifo")
+        await broker.queues.configure(QUEUE, ordering="fifo")
         await broker.push(QUEUE, 0)
         async with crashed(server):
             assert (await broker.push(QUEUE, 1)).status == "buffered"
@@ -218,33 +218,33 @@ async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
             for number in range(1, 4):
                 await broker.push(QUEUE, number, partition="x")
                 await broker.push("picky", number, partition="x")
-            assert broker.engine.journal_route is not None
-            broker.engine.flags._on = {"push_maintenance"}  # the drain must not begin before the queues changed
-            broker.engine.flags._look_at = time.monotonic() + 60
-        await other.delete_queue(QUEUE)
-        await other.configure("picky", ordering="fifo")
-        broker.engine.catalogue._queues.clear()  # as if the seconds had passed for which it is trusted
-        broker.engine.flags._on = set()
+            assert broker.journal_route is not None
+            broker.flags._on = {"push_maintenance"}  # the drain must not begin before the queues changed
+            broker.flags._look_at = time.monotonic() + 60
+        await other.queues.delete(QUEUE)
+        await other.queues.configure("picky", ordering="fifo")
+        broker.catalogue._queues.clear()  # as if the seconds had passed for which it is trusted
+        broker.flags._on = set()
         await drained(broker)
         assert (await stored(url)) == {"x": [1, 2, 3]}
-        failed = await broker.engine.journal_route.journal.failed(limit=10)
+        failed = await broker.journal_route.journal.failed(limit=10)
         assert [entry.backlog.name for entry in failed] == ["picky"] * 3
         assert "fifo" in (failed[0].error or "")
-        assert broker.engine.journal_route.journal.state().failed == 3
+        assert broker.journal_route.journal.state().failed == 3
 
 
 async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
     async with Broker.open(url, journal=str(tmp_path)) as broker:
-        await broker.configure(QUEUE, max_size=3)
+        await broker.queues.configure(QUEUE, max_size=3)
         await broker.push(QUEUE, 0)
         async with crashed(server):
             items = [PushItem(queue=QUEUE, payload=str(number).encode()) for number in (1, 2, 3)]
             assert {outcome.status for outcome in await broker.push_many(items)} == {"buffered"}
             assert (await broker.push(QUEUE, 4)).status == "buffered"
-        assert broker.engine.journal_route is not None
-        assert await broker.engine.journal_route.watch.wait_back(20)
+        assert broker.journal_route is not None
+        assert await broker.journal_route.watch.wait_back(20)
         await asyncio.sleep(0.5)
         assert await stored(url) == {"Default": [0]}, "three do not fit behind the one, and the fourth may not overtake"
         got: list[int] = []
@@ -280,18 +280,18 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
         return Received({}, body, "127.0.0.1", wall_clock())
 
     async with Broker.open(url, journal=str(tmp_path)) as broker:
-        await broker.engine.specs.apply(msgspec.json.encode(compiled(spec).spec))
+        await broker.specs.apply(msgspec.json.encode(compiled(spec).spec))
         assert broker.journal is not None
         while not await broker.journal.specs():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     async with crashed(server), Broker.open(url, journal=str(tmp_path)) as broker:
-        hook = broker.engine.compiled_specs.hooks["W"]
+        hook = broker.compiled_specs.hooks["W"]
         assert hook is not None
         for _ in range(2):
-            taken = await broker.engine.inbox.take(hook, received(b'{"id":7}'))
+            taken = await broker.inbox.take(hook, received(b'{"id":7}'))
             assert (taken.status, taken.message_id) == ("buffered", None)
         with pytest.raises(PayloadInvalid, match="expected int"):
-            await broker.engine.inbox.take(hook, received(b'{"id":"7"}'))
+            await broker.inbox.take(hook, received(b'{"id":"7"}'))
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         await drained(broker)
         batch = await broker.pop("Typed", partitions=10, batch=10)

@@ -17,5 +17,5 @@ async def test_a_flood_of_webhooks_is_processed_once_each_and_in_order_by_incide
     flood = await run_flood(wire.base, uuid4().hex, count=500)
     flood.check()
     assert wire.app is not None
-    counted = wire.app.engine.telemetry.hooks
+    counted = wire.app.broker.telemetry.hooks
     assert sum(count for (_, outcome), count in counted.items() if outcome == "queued") == 500

@@ -61,7 +61,7 @@ class Inbox:
 
     def counted(self, name: str) -> dict[str, int]:
         assert self.wire.app is not None
-        found = self.wire.app.engine.telemetry.hooks
+        found = self.wire.app.broker.telemetry.hooks
         return {outcome: count for (hook, outcome), count in found.items() if hook == f"{name}{self.tag}"}
 
 
@@ -233,7 +233,7 @@ async def test_a_webhook_without_a_queue_runs_its_command_and_answers_with_the_o
     assert wire.app is not None
     ping = b'{"type":"ping","title":"t"}'
     (await inbox.send("S", ping, {})).refused(503)
-    wire.app.engine.inbox.runner = Echo()
+    wire.app.broker.inbox.runner = Echo()
     answer = (await inbox.send("S", ping, {})).ok()
     assert (answer["processed"], answer["result"]) == (True, {"ran": "Do.It", "input": {"title": "t"}})
     assert (await inbox.send("S", b'{"type":"pong"}', {})).ok()["ignored"] is True
@@ -253,7 +253,7 @@ async def test_a_secret_that_is_missing_or_short_refuses_the_apply_and_a_broker_
     (await wire.get("/api/v1/resources/queues", inbox.queue)).refused(404)
     await inbox.apply('queue Q% {} webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }')
     assert wire.app is not None
-    compiled_specs: Any = wire.app.engine.compiled_specs
+    compiled_specs: Any = wire.app.broker.compiled_specs
     monkeypatch.delenv("HOOK_SECRET")
     compiled_specs._apps.clear()
     await compiled_specs.reload()

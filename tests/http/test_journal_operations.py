@@ -101,7 +101,7 @@ async def test_the_client_waits_for_a_push_in_the_journal(wire: Wire) -> None:
 async def test_a_push_that_leaves_the_journal_for_a_lane_with_operations_keeps_its_id(wire: Wire) -> None:
     queue = wire.name()
     await wire.push(queue, 0)
-    await wire.app.engine.operation_drain.stop()
+    await wire.app.broker.operation_drain.stop()
     make_busy(wire)
     await push(wire, queue, 1)
     await maintain(wire, on=True)
@@ -115,7 +115,7 @@ async def test_a_push_that_leaves_the_journal_for_a_lane_with_operations_keeps_i
     await until(moved)
     found = (await wire.get("/api/v1/operations", accepted["operationId"])).ok()
     assert found["status"] == "pending"
-    wire.app.engine.operation_drain.start()
+    wire.app.broker.operation_drain.start()
     assert (await completed(wire, accepted["operationId"]))["result"]["items"][0]["status"] == "queued"
     assert (await completed(wire, again["operationId"]))["result"]["items"][0]["status"] == "duplicate"
     assert [message["data"] for message in await wire.pop(queue)] == [0, 1, 2]
@@ -123,7 +123,7 @@ async def test_a_push_that_leaves_the_journal_for_a_lane_with_operations_keeps_i
 
 async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wire) -> None:
     queue, names = wire.name(), ["a", "b", "c", "d", "e"]
-    await wire.app.engine.operation_drain.stop()
+    await wire.app.broker.operation_drain.stop()
     await maintain(wire, on=True)
     ids: list[Any] = []
     for name in names:  # by turns
@@ -131,7 +131,7 @@ async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wir
             ids.append((await push(wire, queue, 0, partition=name))[0]["operationId"])
         else:
             request = PushRequest("default", [PushItem(queue=queue, partition=name, payload=b"0")])
-            [[outcome]] = await wire.app.engine._pusher.enqueue([request])  # type: ignore[misc]
+            [[outcome]] = await wire.app.broker._pusher.enqueue([request])  # type: ignore[misc]
             ids.append(outcome.operation_id)
     for limit in (1, 2, 3, 100):
         found: list[Any] = []
@@ -145,7 +145,7 @@ async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wir
             cursor = page["cursor"]
         assert [(one["id"], one["partition"]) for one in found] == list(zip(ids, names, strict=True))
         assert [one["durability"] for one in found] == ["store", "journal", "store", "journal", "store"]
-    wire.app.engine.operation_drain.start()
+    wire.app.broker.operation_drain.start()
 
 
 async def test_a_failed_entry_of_the_journal_is_a_failed_operation(wire: Wire) -> None:
@@ -178,7 +178,7 @@ async def test_an_ack_that_is_an_operation_says_where_and_why(wire: Wire) -> Non
     queue = wire.name()
     await wire.push(queue, 0, 1)
     first, second = await wire.pop(queue)
-    await wire.app.engine.operation_drain.stop()
+    await wire.app.broker.operation_drain.stop()
     make_busy(wire)
 
     async def ack(message: Any) -> Any:
@@ -193,7 +193,7 @@ async def test_an_ack_that_is_an_operation_says_where_and_why(wire: Wire) -> Non
     make_calm(wire)
     two = await ack(second)
     assert (two["queuePosition"], two["reason"]) == (2, "maintaining_order")
-    wire.app.engine.operation_drain.start()
+    wire.app.broker.operation_drain.start()
     assert (await completed(wire, two["operationId"]))["result"]["items"][0]["success"]
 
 

@@ -71,7 +71,7 @@ async def test_leases_that_ran_out_are_counted(wire: Wire) -> None:
 async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
     await wire.push(wire.name(), 1)
     assert (await scrape(wire))[sample("store_up")] == 1
-    await wire.app.engine.store.close()
+    await wire.app.broker.store.close()
     found = await scrape(wire)
     assert found[sample("store_up")] == 0
     assert found[sample("operations_total", op="push")] == 1

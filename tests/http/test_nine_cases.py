@@ -126,7 +126,7 @@ async def test_dead_after_its_last_attempt_and_replayed_once(incidents: Incident
     listed = (await incidents.wire.get("/admin/queues", incidents.queue, "dlq")).ok()["dead_letters"]
     assert [(letter["error"], letter["attempts"]) for letter in listed] == [("boom", 2)]
     assert incidents.wire.app is not None
-    await incidents.wire.app.engine.forwarder.forward()
+    await incidents.wire.app.broker.forwarder.forward()
     [letter] = await incidents.wire.pop(incidents.dead)
     assert letter["data"]["error"] == "boom"
     replay = f"/admin/queues/{incidents.queue}/dlq/{listed[0]['id']}/replay"

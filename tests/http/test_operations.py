@@ -13,11 +13,11 @@ from tests.metrics import sample, samples
 
 
 def make_busy(wire: Wire, *, push: int = 10_000) -> None:
-    wire.app.engine.admission.limits = {"push": Limit(-1.0, push), "ack": Limit(-1.0, 50_000)}
+    wire.app.broker.admission.limits = {"push": Limit(-1.0, push), "ack": Limit(-1.0, 50_000)}
 
 
 def make_calm(wire: Wire) -> None:
-    wire.app.engine.admission.limits = {}
+    wire.app.broker.admission.limits = {}
 
 
 async def push(wire: Wire, queue: str, *payloads: Any, status: int = 202) -> list[Any]:
@@ -77,7 +77,7 @@ async def test_a_refused_push_says_when_to_come_again_and_how_much_waits(wire: W
 
 async def test_stats_count_operations_and_name_the_deepest_lanes(wire: Wire) -> None:
     queue = wire.name()
-    await wire.app.engine.operation_drain.stop()
+    await wire.app.broker.operation_drain.stop()
     make_busy(wire)
     await push(wire, queue, 1)
     [deep] = await push(wire, queue, 2)
@@ -96,17 +96,17 @@ async def test_stats_count_operations_and_name_the_deepest_lanes(wire: Wire) -> 
     assert discarded["status"] == "discarded"
     again = await wire.post(f"/api/v1/operations/{deep['operationId']}/discard")
     assert (again.status, again.json["code"]) == (409, "conflict")
-    await wire.app.engine.store.queues.delete("default", queue)
+    await wire.app.broker.store.queues.delete("default", queue)
 
 
 async def test_a_failed_operation_is_shown_and_tried_again(wire: Wire) -> None:
     queue = wire.name()
     await push(wire, queue, 0, status=201)
-    await wire.app.engine.operation_drain.stop()
+    await wire.app.broker.operation_drain.stop()
     make_busy(wire)
     [poison] = await push(wire, queue, "kept")
-    await wire.app.broker.delete_queue(queue)
-    wire.app.engine.operation_drain.start()
+    await wire.app.broker.queues.delete(queue)
+    wire.app.broker.operation_drain.start()
     failed = await ended(wire, poison["operationId"])
     assert failed["status"] == "failed"
     assert "deleted" in failed["error_message"]
@@ -122,12 +122,12 @@ async def test_a_failed_operation_is_shown_and_tried_again(wire: Wire) -> None:
 async def fail(wire: Wire, queue: str, *payloads: Any) -> list[str]:
     """Operations of a queue that was deleted under them, one for each payload; the queue is there again."""
     await push(wire, queue, "first", status=201)
-    await wire.app.engine.operation_drain.stop()
+    await wire.app.broker.operation_drain.stop()
     make_busy(wire)
     ids = [(await push(wire, queue, payload))[0]["operationId"] for payload in payloads]
-    await wire.app.broker.delete_queue(queue)
+    await wire.app.broker.queues.delete(queue)
     make_calm(wire)
-    wire.app.engine.operation_drain.start()
+    wire.app.broker.operation_drain.start()
     assert {(await ended(wire, id))["status"] for id in ids} == {"failed"}
     await wire.configure(queue)
     return ids

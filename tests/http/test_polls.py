@@ -32,7 +32,7 @@ async def hang_on(wire: Wire, queue: str) -> asyncio.StreamWriter:
 
 def waiting(wire: Wire) -> int:
     assert wire.app is not None
-    return wire.app.engine.waiters._polls
+    return wire.app.broker.waiters._polls
 
 
 async def test_polls_beyond_the_limit_are_told_to_come_again(narrow: Wire) -> None:
@@ -95,7 +95,7 @@ async def test_a_pop_takes_what_fits_into_the_bytes_that_the_broker_may_hold(bac
     limits = Limits(inflight_bytes_max=4 * 2**20)
     async with serving(await backend.open(None), limits=limits) as wire:
         assert wire.app is not None
-        queue, budget = wire.name(), wire.app.engine.budget
+        queue, budget = wire.name(), wire.app.broker.budget
         for _ in range(6):
             await wire.push(queue, "x" * (2**20 - 100))
         taken = await wire.pop(queue)

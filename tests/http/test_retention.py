@@ -45,7 +45,7 @@ async def test_a_run_says_when_another_broker_is_at_it(wire: Wire) -> None:
     from fairlane.broker import retention
     from fairlane.model.retention import RETENTION
 
-    leadership = wire.app.engine.store.leadership
+    leadership = wire.app.broker.store.leadership
     token = await leadership.lead(RETENTION, seconds=60, early=True)
     assert token is not None
     waited, retention._WAIT_SECONDS = retention._WAIT_SECONDS, 0.2
@@ -61,7 +61,7 @@ async def test_a_broker_deletes_by_itself_what_its_rules_cover(backend: Backend)
     await backend.make()
     async with Broker.open(backend.url, retention_interval=0.05, **backend.options) as broker:
         name = f"brief {id(broker)}"
-        queue = await broker.configure(name, retention_enabled=True, retention_seconds=1)
+        queue = await broker.queues.configure(name, retention_enabled=True, retention_seconds=1)
         await broker.push(name, 1)
 
         async def gone() -> bool:

@@ -68,7 +68,7 @@ async def test_waiting_polls_are_counted_and_do_not_lengthen_the_latency(wire: W
     await wire.configure(queue)
     began = time.monotonic()
     waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=60_000))
-    await until(wire.app.engine.waiters.parked)
+    await until(wire.app.broker.waiters.parked)
     assert (await wire.get("/api/v1/status/engine")).ok()["queue"]["parked"] >= 1
     await asyncio.sleep(0.5)
     await wire.push(queue, 1)
@@ -171,7 +171,7 @@ async def test_analytics_serve_what_was_counted(wire: Wire) -> None:
     assert parked["replicas"][0]["hostname"]
     assert (await wire.get("/api/v1/analytics/retention", queue=queue)).ok()["totals"]["totalMsgs"] == 0
     report = (await wire.get("/api/v1/analytics/postgres-stats")).ok()
-    assert report["kind"] == wire.app.engine.store.kind
+    assert report["kind"] == wire.app.broker.store.kind
     (await wire.get("/api/v1/status/analytics", interval="year")).refused(400)
 
 
@@ -185,7 +185,7 @@ async def test_health_tells_whether_the_store_answers(wire: Wire, monkeypatch: p
     async def away(_self: Any) -> set[str]:
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(type(wire.app.engine.store.flags), "on", away)
+    monkeypatch.setattr(type(wire.app.broker.store.flags), "on", away)
     assert (await wire.get("/livez")).ok() == {"status": "alive"}
     not_ready = await wire.get("/readyz")
     assert (not_ready.status, not_ready.json["database"]) == (503, "disconnected")
@@ -224,7 +224,7 @@ async def test_a_poll_that_waits_when_pops_are_paused_ends_empty(wire: Wire) -> 
     await wire.configure(queue)
     path = "/api/v1/system/maintenance/pop"
     waiting = asyncio.create_task(wire.get("/api/v1/pop/queue", queue, wait="true", timeout=30_000))
-    await until(wire.app.engine.waiters.parked)
+    await until(wire.app.broker.waiters.parked)
     (await wire.post(path, body={"enabled": True})).ok()
     try:
         assert (await asyncio.wait_for(waiting, 10)).status == 204

@@ -131,7 +131,7 @@ async def serving(
 ) -> AsyncIterator[Wire]:
     """`options` are those of `App.serve`."""
     broker = Broker(store, polls_max=polls_max, limits=LIMITS, journal=journal)
-    await broker.engine.start()
+    await broker.start()
     app = App(broker)
     server = app.serve(**options)
     port = await server.start(host, 0)
@@ -141,6 +141,6 @@ async def serving(
         # The session hangs up when the loop comes round to it.
         await asyncio.sleep(0)
     finally:
-        await broker.engine.stop()
+        await broker.stop()
         await server.close(grace_seconds=2)
         await broker.close()

@@ -68,9 +68,9 @@ async def test_every_verb_works_behind_a_pooler(brokers: list[Broker]) -> None:
 @pytest.mark.usefixtures("only_when_told")
 async def test_a_poll_behind_a_pooler_is_woken_by_another_broker(brokers: list[Broker]) -> None:
     one, other = brokers
-    await one.configure("wakes")
+    await one.queues.configure("wakes")
     poll = asyncio.create_task(other.pop("wakes", wait=20))
-    while not other.engine.waiters._polls:  # noqa: ASYNC110  # it tells nobody
+    while not other.waiters._polls:  # noqa: ASYNC110  # it tells nobody
         await asyncio.sleep(0.01)
     await one.push("wakes", 1)
     assert [delivery.json() for delivery in await poll] == [1]

@@ -39,9 +39,9 @@ class Agreement(Transactions):
         """Per queue: its depth, its dead letters, and the lanes of each of its groups."""
         calls = [
             asyncio.gather(
-                self.broker.depth(name),
-                self.broker.dead_letters(name, DeadFilter()),
-                *(self.broker.lanes(name, group) for group in model.groups),
+                self.broker.queues.depth(name),
+                self.broker.dead_letters.list(name, DeadFilter()),
+                *(self.broker.groups.lanes(name, group) for group in model.groups),
             )
             for name, model in self.models.items()
         ]

@@ -113,8 +113,8 @@ class Backend:
         self.broker_loop = broker_loop
 
     def leave(self) -> None:
-        for queue in self.broker_loop.run(self.broker_loop.broker.queues()):
-            self.broker_loop.run(self.broker_loop.broker.delete_queue(queue.name))
+        for queue in self.broker_loop.run(self.broker_loop.broker.queues.list()):
+            self.broker_loop.run(self.broker_loop.broker.queues.delete(queue.name))
 
 
 class SqliteBackend(Backend):

@@ -130,7 +130,7 @@ class Consuming(Driver):
         lanes = self.models[queue].groups[group]
         order = {name: seen.index(name) for name in seen}
         if any(lane.failures or (lane.lease is not None and lane.ends_at <= self.now) for lane in lanes.values()):
-            for state in self.run(self.broker.lanes(queue, group)):
+            for state in self.run(self.broker.groups.lanes(queue, group)):
                 if state.head and state.committed != lanes[state.name].committed:
                     order.setdefault(state.name, -1)
         return lambda ready: sorted(

@@ -70,7 +70,7 @@ class DeliveryMachine(Losing):
     def begin(self, chosen: dict[str, int]) -> None:
         self.clock.at = max(self.clock.at, EPOCH)
         # Nothing happens behind the machine's back: what is due is appended by its steps.
-        self.run(self.broker.engine.due.stop())
+        self.run(self.broker.due.stop())
         unordered = chosen["unordered"]
         delayed = {} if unordered else {name: chosen[name] for name in ("delay_seconds", "ttl_seconds")}
         if unordered:
@@ -84,7 +84,7 @@ class DeliveryMachine(Losing):
             "lease_seconds": 7 * 86_400,
             **delayed,
         }
-        self.queue_id = self.run(self.broker.configure(QUEUE, **self.configured)).id
+        self.queue_id = self.run(self.broker.queues.configure(QUEUE, **self.configured)).id
         self.model = Queue(chosen)
         for group in GROUPS[: 1 if unordered else 2]:
             self.run(self.broker.pop(QUEUE, group=group, subscription=Subscription(conflation=group == NEWEST)))
@@ -119,7 +119,7 @@ class DeliveryMachine(Losing):
         if self.ids:
             partition, tx = self.ids[pick % len(self.ids)]
             for _ in self.calls():
-                cancelled = self.run(self.broker.cancel(QUEUE, tx, partition=partition))
+                cancelled = self.run(self.broker.scheduled.cancel(QUEUE, tx, partition=partition))
                 assert cancelled == self.model.cancel(partition, tx)
 
     @rule(pick=st.integers(0, 4), delay_ms=st.sampled_from([0, 2000, 60_000]))
@@ -127,7 +127,7 @@ class DeliveryMachine(Losing):
         if self.ids:
             partition, tx = self.ids[pick % len(self.ids)]
             for _ in self.calls():
-                due_at = self.run(self.broker.reschedule(QUEUE, tx, partition=partition, delay_ms=delay_ms))
+                due_at = self.run(self.broker.scheduled.reschedule(QUEUE, tx, partition=partition, delay_ms=delay_ms))
                 assert due_at == self.model.reschedule(partition, tx, self.now + delay_ms * 1000)
 
     @rule(passed=st.sampled_from([5 * SECOND, 11 * SECOND, 1, SECOND // 2, SECOND, None]))
@@ -253,14 +253,14 @@ class DeliveryMachine(Losing):
     async def act(self, act: Act) -> object:
         verb, group, partition, how = act
         if verb == "pause":
-            return await self.broker.pause(QUEUE, group=group, partition=partition)
+            return await self.broker.pauses.pause(QUEUE, group=group, partition=partition)
         if verb == "resume":
-            return await self.broker.resume(QUEUE, group=group, partition=partition)
+            return await self.broker.pauses.resume(QUEUE, group=group, partition=partition)
         if verb == "configure":
-            await self.broker.configure(QUEUE, **{**self.configured, "delay_seconds": how})
+            await self.broker.queues.configure(QUEUE, **{**self.configured, "delay_seconds": how})
             return None
         if verb == "seek":
-            await self.broker.seek(QUEUE, group or "", Seek(how), partition=partition)
+            await self.broker.groups.seek(QUEUE, group or "", Seek(how), partition=partition)
             return None
         store = self.broker.store
         named = await store.queues.named(self.queue_id, partition) if partition else None
@@ -273,7 +273,7 @@ class DeliveryMachine(Losing):
 
     @rule()
     def retain(self) -> None:
-        self.run(self.broker.engine.retention.run())
+        self.run(self.broker.retention.run())
         for state in self.run(self.broker.store.queues.partitions(self.queue_id)):
             if state.name in self.model.logs:
                 bound, held_up = self.model.may_go(state.name, self.now)
@@ -288,8 +288,10 @@ class DeliveryMachine(Losing):
         agrees(self.model, self.run(self.look()))
 
     async def look(self) -> list[Any]:
-        lanes = (self.broker.lanes(QUEUE, group) for group in self.model.groups)
-        return list(await asyncio.gather(self.broker.depth(QUEUE), self.broker.scheduled(QUEUE, limit=1000), *lanes))
+        lanes = (self.broker.groups.lanes(QUEUE, group) for group in self.model.groups)
+        return list(
+            await asyncio.gather(self.broker.queues.depth(QUEUE), self.broker.scheduled.list(QUEUE, limit=1000), *lanes)
+        )
 
 
 def agrees(model: Queue, seen: Sequence[Any]) -> None:

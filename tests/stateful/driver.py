@@ -54,7 +54,7 @@ class Driver(Losing):
         self.lives[queue] = self.lives.get(queue, 0) + 1
 
     def configure(self, queue: str, options: dict[str, Any]) -> None:
-        self.run(self.broker.configure(queue, **options))
+        self.run(self.broker.queues.configure(queue, **options))
 
     def items(self, chosen: Sequence[Choice]) -> list[PushItem]:
         return [self._item(*choice) for choice in chosen]

@@ -67,7 +67,7 @@ class Losing(RuleBasedStateMachine):
 
     def settle_down(self) -> None:
         """Return when the broker has given back what it popped for nobody."""
-        popper = self.backend.broker_loop.broker.engine._popper
+        popper = self.backend.broker_loop.broker._popper
 
         async def given_back() -> None:
             while popper._tasks:

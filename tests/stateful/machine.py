@@ -185,7 +185,7 @@ class QueueMachine(Agreement):
             times = {message.created_at for log in model.partitions.values() for message in log}
             at = sorted({self.now, *times})[at % (len(times) or 1)]
         for _ in self.calls():
-            self.run(self.broker.seek(queue, group, Seek(to, at), partition=partition))  # type: ignore[arg-type]
+            self.run(self.broker.groups.seek(queue, group, Seek(to, at), partition=partition))  # type: ignore[arg-type]
             model.seek(group, to, at, self.now, partition)
         self.forget_leases(queue, group, partition)
 
@@ -213,17 +213,17 @@ class QueueMachine(Agreement):
     def purge(self, queue: str, group: str | None) -> None:
         mine = [lanes for name, lanes in self.models[queue].groups.items() if group in (None, name)]
         count = sum(len(lane.letters) for lanes in mine for lane in lanes.values())
-        assert self.run(self.broker.purge(queue, DeadFilter(group=group))) == count
+        assert self.run(self.broker.dead_letters.purge(queue, DeadFilter(group=group))) == count
         for lane in [lane for lanes in mine for lane in lanes.values()]:
             lane.letters.clear()
 
     def delete_group(self, queue: str, group: str) -> None:
         if self.models[queue].groups.pop(group, None) is not None:
-            self.run(self.broker.delete_group(queue, group))
+            self.run(self.broker.groups.delete(queue, group))
             self.forget_leases(queue, group)
 
     def delete_queue(self, queue: str, options: dict[str, int]) -> None:
         """And make it anew."""
-        self.run(self.broker.delete_queue(queue))
+        self.run(self.broker.queues.delete(queue))
         self.forget_leases(queue)
         self.make(queue, options)

@@ -88,12 +88,12 @@ class Transactions(Consuming):
         return refused
 
     def replay(self, queue: str) -> None:
-        letters = {letter.id: letter for letter in self.run(self.broker.dead_letters(queue, DeadFilter()))}
+        letters = {letter.id: letter for letter in self.run(self.broker.dead_letters.list(queue, DeadFilter()))}
         waiting = [letter.id for letter in letters.values() if letter.replayed_at is None]
         model = self.models[queue]
         fits = not waiting or not 0 < model.options["max_size"] < model.depth() + len(waiting)
         try:
-            made = self.run(self.broker.replay(queue, DeadFilter()))
+            made = self.run(self.broker.dead_letters.replay(queue, DeadFilter()))
         except QueueFull:
             assert not fits
             return

@@ -26,14 +26,14 @@ from fairlane.store.sqlite.store import SqliteStore
 async def broker() -> AsyncIterator[Broker]:
     """A broker that applies no operations."""
     broker = Broker(await SqliteStore.open(":memory:"), limits=LIMITS)
-    await broker.engine.operation_drain.stop()
+    await broker.operation_drain.stop()
     yield broker
     await broker.close()
 
 
 @pytest.fixture
 def admission(broker: Broker) -> Admission:
-    return broker.engine.admission
+    return broker.admission
 
 
 def let_wait(admission: Admission, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ async def test_each_kind_waits_then_becomes_an_operation_and_is_refused_only_pas
     decision: str,
 ) -> None:
     let_wait(admission, wait, monkeypatch)
-    broker.engine.operation_drain.depth = depth
+    broker.operation_drain.depth = depth
     if decision == "refuse":
         with pytest.raises(Overloaded):
             admission.check(kind)
@@ -82,7 +82,7 @@ async def test_a_refusal_says_why_and_when_to_come_again(
     broker: Broker, admission: Admission, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_wait(admission, 3.25, monkeypatch)
-    drain = broker.engine.operation_drain
+    drain = broker.operation_drain
     drain.depth = 12_000
 
     def refused(kind: Kind) -> Overloaded:
@@ -109,7 +109,7 @@ async def test_callers_in_the_same_process_are_never_held_back(
 ) -> None:
     let_wait(admission, 1e9, monkeypatch)
     admission.limits = PATIENT
-    broker.engine.operation_drain.depth = 10**9
+    broker.operation_drain.depth = 10**9
     for kind in LIMITS:
         admission.check(kind)
         assert not admission.defers(kind)
@@ -171,7 +171,7 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
 
 async def with_an_operation(broker: Broker) -> asyncio.Event:
     """Keep a push in q, and let the next that meets it wait for it until the event is set."""
-    drain, admission = broker.engine.operation_drain, broker.engine.admission
+    drain, admission = broker.operation_drain, broker.admission
     await drain.stop()
     drain.rate.resume(0.0)
     drain.rate.did(1, 1.0)
@@ -180,7 +180,7 @@ async def with_an_operation(broker: Broker) -> asyncio.Event:
     admission.limits = LIMITS
     assert admission.pause_for_operations() > 0
     over = asyncio.Event()
-    broker.engine._intake.sleep = lambda seconds: over.wait()  # type: ignore[method-assign, assignment]
+    broker._intake.sleep = lambda seconds: over.wait()  # type: ignore[method-assign, assignment]
     return over
 
 
@@ -192,8 +192,8 @@ async def test_a_push_that_meets_operations_waits_for_them_and_holds_up_nobody(b
     over = await with_an_operation(broker)
     both = asyncio.create_task(broker.push_many(items(b"2", b"3") + items(b"4", partition="other")))
     assert (await broker.push("q", 5, partition="free")).status == "queued"
-    broker.engine.operation_drain.start()
-    while broker.engine.operation_drain.depth:  # noqa: ASYNC110
+    broker.operation_drain.start()
+    while broker.operation_drain.depth:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     assert not both.done()
     over.set()
@@ -216,7 +216,7 @@ async def test_a_push_that_must_become_an_operation_is_refused_past_the_depth_an
 ) -> None:
     over = await with_an_operation(broker)
     over.set()
-    broker.engine.operation_drain.depth = 10_000
+    broker.operation_drain.depth = 10_000
     both = await broker.push_many(items(b"2") + items(b"3", partition="other"))
     assert [outcome.status for outcome in both] == ["refused", "queued"]
     assert isinstance(both[0].error, Overloaded)
@@ -224,10 +224,10 @@ async def test_a_push_that_must_become_an_operation_is_refused_past_the_depth_an
 
 
 async def test_where_no_operation_is_applied_a_push_becomes_one_at_once(broker: Broker) -> None:
-    broker.engine.admission.limits = {"push": Limit(-1.0, 10_000)}
+    broker.admission.limits = {"push": Limit(-1.0, 10_000)}
     await broker.push("q", 1)
-    broker.engine.admission.limits = LIMITS
-    assert broker.engine.admission.pause_for_operations() == 0
+    broker.admission.limits = LIMITS
+    assert broker.admission.pause_for_operations() == 0
     assert (await broker.push("q", 2)).reason == "maintaining_order"
 
 

@@ -23,10 +23,10 @@ async def test_no_file_and_no_log_line_holds_the_canary(tmp_path: Path, caplog: 
     caplog.set_level(logging.DEBUG)
     url, key = f"sqlite:///{tmp_path}/queue.db", os.urandom(32).hex()
     async with Broker.open(url, encryption_key=key, retention_interval=0.01) as broker:
-        await broker.configure("secrets", encryption_enabled=True, retry_limit=0)
+        await broker.queues.configure("secrets", encryption_enabled=True, retry_limit=0)
         await broker.push("secrets", {"card": CANARY})
         await broker.nack(await broker.pop("secrets"), error="refused")
-        assert len(await broker.replay("secrets")) == 1
+        assert len(await broker.dead_letters.replay("secrets")) == 1
         [again] = await broker.pop("secrets")
         assert again.json() == {"card": CANARY}
         await broker.ack(again, result={"charged": CANARY})
@@ -53,7 +53,7 @@ async def test_a_broker_with_a_key_that_never_saw_its_store_keeps_nothing_in_cle
     journal, key = tmp_path / "journal", os.urandom(32).hex()
     url = await fresh_database(postgres18)
     async with Broker.open(url, encryption_key=key) as broker:
-        await broker.configure("secrets", encryption_enabled=True)
+        await broker.queues.configure("secrets", encryption_enabled=True)
         await broker.push("secrets", {"card": "first"})
         [first] = await broker.pop("secrets", lease_seconds=600)
     away = "postgresql://nobody@127.0.0.1:1/none"

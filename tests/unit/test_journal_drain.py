@@ -33,7 +33,7 @@ def backlog(queue: str, partition: object) -> Backlog:
 async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_much(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.engine.flags.turn(PUSH_MAINTENANCE, True)
+    await broker.flags.turn(PUSH_MAINTENANCE, True)
     await broker.push_many([PushItem(queue="much", payload=b"1", partition=f"p{n % 600}") for n in range(MANY)])
     for number in range(MANY // 2):
         await broker.push("long", number)
@@ -46,7 +46,7 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
         return await push(slices)
 
     monkeypatch.setattr(broker.store.messages, "push", watched)
-    await broker.engine.flags.turn(PUSH_MAINTENANCE, False)
+    await broker.flags.turn(PUSH_MAINTENANCE, False)
     await drained(broker)
     queue = await broker.store.queues.get("default", "little")
     assert queue is not None

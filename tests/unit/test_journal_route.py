@@ -22,7 +22,7 @@ QUEUE = "orders"
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """Whose drain is at rest: what is in its journal stays there."""
     async with Broker.open("sqlite:///:memory:", journal=str(tmp_path)) as broker:
-        await broker.engine._stop_draining()
+        await broker._stop_draining()
         yield broker
 
 
@@ -42,19 +42,19 @@ def requests(count: int) -> list[PushRequest]:
 async def test_producers_of_one_id_in_one_flush_are_all_in_the_journal_when_the_store_fails(
     broker: Broker, fault: StoreUnavailable
 ) -> None:
-    await broker.configure(QUEUE)
+    await broker.queues.configure(QUEUE)
     fails(broker.store.messages, "push", *[fault] * 4)
-    route = broker.engine.journal_route
+    route = broker.journal_route
     assert route is not None
-    answers = await route.push(requests(3), broker.engine._pusher.run)
+    answers = await route.push(requests(3), broker._pusher.run)
     assert [[one.status for one in answer] for answer in answers if isinstance(answer, list)] == [["buffered"]] * 3
     assert kept(broker) == 3
 
 
 async def test_producers_of_one_id_in_one_flush_all_get_the_error(broker: Broker) -> None:
-    await broker.configure(QUEUE)
+    await broker.queues.configure(QUEUE)
     fails(broker.store.messages, "push", AWAY)
-    assert await broker.engine._pusher.flush(requests(3)) == [AWAY] * 3
+    assert await broker._pusher.flush(requests(3)) == [AWAY] * 3
 
 
 @pytest.mark.parametrize("lease", [True, False], ids=["leased", "unleased"])
@@ -69,7 +69,7 @@ async def test_a_nack_that_no_lease_fences_never_goes_to_the_journal_for_it_coul
         status="failed",
         lease=one.lease if lease else None,
     )
-    route = broker.engine.journal_route
+    route = broker.journal_route
     assert route is not None
     fails(broker.store, "answer", *[AWAY] * 1000)
     route.watch.lost("the disk is full")

@@ -78,7 +78,7 @@ async def half_paused(broker: Broker) -> Callable[[], Awaitable[None]]:
 async def test_a_queue_is_in_one_shard_and_queues_are_in_all(broker: Broker) -> None:
     await broker.push_many(items())
     shards = set()
-    for queue in await broker.queues():
+    for queue in await broker.queues.list():
         states = await broker.store.queues.partitions(queue.id)
         assert len(states) == 2
         assert len({state.id.shard for state in states}) == 1
@@ -115,7 +115,7 @@ async def test_what_a_pop_leased_is_given_back_when_its_next_call_says_nothing(b
     fails("pop", None, APPLIED)
     with pytest.raises(OutcomeUnknown):
         await broker.pop(QUEUE, batch=100, partitions=100)
-    await until(lambda: not broker.engine._popper._tasks)
+    await until(lambda: not broker._popper._tasks)
     await resume()
     again = await broker.pop(QUEUE, batch=100, partitions=100)
     assert sorted((one.json(), one.attempts) for one in again) == [(n, 0) for n in range(PARTITIONS)]
@@ -139,14 +139,14 @@ async def test_what_some_shards_enqueued_is_enqueued_once_when_it_is_tried_again
     broker: Broker, fails: Any, fault: FairlaneError
 ) -> None:
     for queue in QUEUES:
-        await broker.configure(queue)
+        await broker.queues.configure(queue)
     fails("add_scheduled", None, fault)
     outcomes = await broker.push_many(items(delay_ms=60_000))
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * PARTITIONS
-    assert sum([len(await broker.scheduled(queue)) for queue in QUEUES]) == PARTITIONS
-    await broker.engine.operation_drain.stop()
+    assert sum([len(await broker.scheduled.list(queue)) for queue in QUEUES]) == PARTITIONS
+    await broker.operation_drain.stop()
     fails("enqueue", None, fault)
-    [kept] = await broker.engine._pusher.enqueue([PushRequest(DEFAULT_TENANT, items())])
+    [kept] = await broker._pusher.enqueue([PushRequest(DEFAULT_TENANT, items())])
     assert isinstance(kept, list)
     assert [outcome.status for outcome in kept] == ["buffered"] * PARTITIONS
     assert await broker.store.operations.depth() == PARTITIONS

@@ -78,7 +78,7 @@ async def test_messages_of_a_mapped_queue_come_to_the_function_as_its_commands(t
         assert queue is not None
         group = await test.broker.store.groups.get(queue.id, COMMANDS)
         assert group is not None
-        [lane] = await test.broker.lanes("Orders", COMMANDS)
+        [lane] = await test.broker.groups.lanes("Orders", COMMANDS)
         assert await test.broker.store.groups.result(group.id, lane.partition, 0) == b'{"billed":1}'
 
 

@@ -1,4 +1,4 @@
-"""The batchers of the engine: one for each kind of work that travels together."""
+"""The batchers of the broker: one for each kind of work that travels together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Acks = Batcher[AckRequest, Sequence[AckOutcome]]
 
 
 class Batchers:
-    """The batchers of the engine: `push_operations` and `ack_operations` make operations, to be applied later."""
+    """The batchers of the broker: `push_operations` and `ack_operations` make operations, to be applied later."""
 
     def __init__(self, store: Store, flushes: Flushes, scheduled: ScheduledMessages) -> None:
         wide = BatchPolicy(flushes=store.flushes())

@@ -1,4 +1,4 @@
-"""The broker as a library: a broker in your process, on a file or a PostgreSQL URL."""
+"""The broker: the verbs of the queue, in your process, on a file or a PostgreSQL URL."""
 
 from __future__ import annotations
 
@@ -12,65 +12,45 @@ import msgspec
 
 from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import AckRequest
-from fairlane.broker.administration import Administration
 from fairlane.broker.admission import PATIENT, Kind, Limit
 from fairlane.broker.delivery import Batch, Delivery, alike
 from fairlane.broker.draft import PushRequest
-from fairlane.broker.engine import Engine
 from fairlane.broker.operation_drain import FAILED_SECONDS
+from fairlane.broker.parts import Parts
 from fairlane.broker.patience import PATIENCE_SECONDS
 from fairlane.broker.pop import PopRequest
+from fairlane.broker.popped import Popped
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.broker.transaction import Transaction, ack_item, item_of
-from fairlane.broker.workers import Workers
-from fairlane.config import SECRET_NAMES, named_variables
+from fairlane.config import SECRET_NAMES
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
-from fairlane.model.limits import COUNT_MAX, LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
+from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
+from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
 from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
-from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
-from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, Verdict, check_acks
-from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
+from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_count, check_name
+from fairlane.model.outcome import (
+    AckItem,
+    AckOutcome,
+    AckStatus,
+    PushOutcome,
+    RenewOutcome,
+    Verdict,
+    check_acks,
+)
+from fairlane.model.stream import StateChange
+from fairlane.outbound.addresses import Allowed
 from fairlane.runtime.clock import Clock
-from fairlane.store.contract.journal import Journal
-from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import ScheduledMessage
+from fairlane.store.contract.values import Renewal
 from fairlane.store.opening import open_journal, open_or_wait, store_url
 
 JOURNAL_BYTES_MAX = 1024**3
 _ALL = Subscription()
 
 
-class Broker(Administration):
+class Broker(Parts):
     """The verbs of the queue. One event loop; any number of tasks."""
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        tenant: str = DEFAULT_TENANT,
-        polls_max: int = POLLS_MAX,
-        journal: Journal | None = None,
-        limits: Mapping[Kind, Limit] = PATIENT,
-        patience_seconds: float = PATIENCE_SECONDS,
-        allowed: Allowed = NOTHING_INSIDE,
-        secret_names: str = SECRET_NAMES,
-    ) -> None:
-        """With a `journal`, await `engine.start()` before the first call."""
-        self.store = store
-        self.journal = journal
-        self.engine = Engine(
-            store,
-            polls_max=polls_max,
-            journal=journal,
-            tenant=tenant,
-            limits=limits,
-            patience_seconds=patience_seconds,
-            secrets=partial(named_variables, allowed=secret_names),
-            allowed=allowed,
-        )
-        self.tenant = tenant
-        self.workers = Workers(store, tenant)
 
     @classmethod
     @asynccontextmanager
@@ -120,16 +100,16 @@ class Broker(Administration):
             allowed=allowed,
             secret_names=secret_names,
         )
-        broker.engine.operation_drain.failed_seconds = failed_operations_seconds
-        broker.engine.retention.start(retention_interval)
+        broker.operation_drain.failed_seconds = failed_operations_seconds
+        broker.retention.start(retention_interval)
         try:
-            await broker.engine.start()
+            await broker.start()
             yield broker
         finally:
             await broker.close()
 
     async def close(self) -> None:
-        await self.engine.stop()
+        await self.stop()
         await self.store.close()
         if self.journal is not None:
             await self.journal.close()
@@ -153,7 +133,7 @@ class Broker(Administration):
         item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
         item.deliver_at, item.delay_ms, item.priority = deliver_at, delay_ms, priority
         special = check_items([item])
-        [outcome] = await self.engine.push(PushRequest(self.tenant, [item], special))
+        [outcome] = await self.push_request(PushRequest(self.tenant, [item], special))
         if outcome.error is not None:
             raise outcome.error
         return outcome
@@ -162,29 +142,7 @@ class Broker(Administration):
         """Store many; one outcome per item. The items of one partition are stored together or refused together."""
         special = check_items(items)
         check_payloads(items)
-        return await self.engine.push(PushRequest(self.tenant, items, special))
-
-    async def scheduled(self, queue: str, *, limit: int = 100) -> list[ScheduledMessage]:
-        """Messages that wait for their time, next due first."""
-        check_count("limit", limit, least=1, most=COUNT_MAX)
-        return await self.engine.scheduled.list(self.tenant, queue, limit=limit)
-
-    async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
-        """Forget a scheduled message; False if it does not wait (any more)."""
-        return await self.engine.scheduled.cancel(self.tenant, queue, partition, transaction_id)
-
-    async def reschedule(
-        self,
-        queue: str,
-        transaction_id: str,
-        *,
-        partition: str = DEFAULT_PARTITION,
-        deliver_at: int | None = None,
-        delay_ms: int | None = None,
-    ) -> int | None:
-        """Let a scheduled message be due at another time; that time, None if it does not wait (any more)."""
-        when = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
-        return await self.engine.scheduled.reschedule(self.tenant, queue, partition, transaction_id, when)
+        return await self.push_request(PushRequest(self.tenant, items, special))
 
     async def pop(
         self,
@@ -212,7 +170,7 @@ class Broker(Administration):
             wait_seconds=wait,
             subscription=subscription,
         )
-        return Batch(await self.engine.pop(request.check()))
+        return Batch(await self.pop_request(request.check()))
 
     async def ack(
         self,
@@ -234,13 +192,13 @@ class Broker(Administration):
         else:
             items = [ack_item(delivery, status, error, delay_ms, result) for delivery in some]
             check_acks(items)
-        return await self.engine.ack(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
+        return await self.ack_request(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
 
     async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> Sequence[AckOutcome]:
         """Say different things of messages; one outcome each."""
         check_name("group", group)
         check_acks(items)
-        return await self.engine.ack(AckRequest(self.tenant, group, items))
+        return await self.ack_request(AckRequest(self.tenant, group, items))
 
     async def nack(
         self, deliveries: Delivery | Sequence[Delivery], *, error: str | None = None, delay_ms: int | None = None
@@ -253,10 +211,25 @@ class Broker(Administration):
         if seconds is None:
             seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
-        return await self.engine.renew(_lease(lease), seconds=seconds)
+        self._check_running()
+        parsed = LeaseId.parse(_lease(lease))
+        if parsed is None:
+            return RenewOutcome(0, None)
+        renewal = self._batchers.renewals.submit(Renewal(parsed, seconds))
+        return await self.telemetry.measured(self.telemetry.renew_lease, 1, renewal)
 
-    async def release(self, lease: str | Batch) -> int:
-        return await self.engine.release(_lease(lease))
+    async def release(self, lease: str | Batch, *, partition: PartitionId | None = None) -> int:
+        """Give a lease back without charge; how many lanes."""
+        self._check_running()
+        parsed = LeaseId.parse(_lease(lease))
+        if parsed is None:
+            return 0
+        released = await self.store.messages.release(parsed, partition=partition)
+        self.waiters.wake_group(parsed.group_id, released)
+        queue_id = self.catalogue.queue_of(parsed.group_id)
+        if queue_id is not None:
+            self.store.hint(queue_id)
+        return released
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -278,7 +251,45 @@ class Broker(Administration):
                 check_acks([step.item])
             else:
                 raise InvalidRequest(f"a transaction takes pushes and acks, not {type(step).__name__}")
-        return await self.engine.transact(self.tenant, steps)
+        return await self.transact_checked(steps)
+
+    async def transact_checked(
+        self, steps: Sequence[Step], change: StateChange | None = None, *, release: bool = False
+    ) -> list[Outcome]:
+        """A transaction of steps that were checked; one with a `change` changes the state of a stream as well."""
+        self._check_running()
+        await self.know_specs()
+        steps = self.compiled_specs.admit_steps(self.tenant, steps)
+        steps = await self.priorities.apply(self.tenant, steps, away=self._intake.away)
+        self._check_backlogs(self.tenant, steps)
+        commit = None if change is None else partial(self.store.streams.cycle, change)
+        transaction = self._transactor.transact(self.tenant, steps, commit=commit, release=release)
+        size = len(steps) + (len(change.ops) if change else 0)
+        outcomes = await self.telemetry.measured(self.telemetry.transaction, size, transaction)
+        self._announcer.flushed()
+        return outcomes
+
+    async def pop_request(self, request: PopRequest) -> Popped:
+        self._check_running()
+        self._defers("pop")
+        return await self._polls.pop(request)
+
+    async def ack_request(self, request: AckRequest) -> Sequence[AckOutcome]:
+        self._check_running()
+        if not request.items:
+            return []
+        batcher = self._batchers.ack_operations if self._defers("ack") else self._batchers.acks
+        return await self.telemetry.measured(self.telemetry.ack, len(request.items), batcher.submit(request))
+
+    def give_back(self, lease: LeaseId) -> None:
+        """Release a lease whose holder went away before it knew of it. Returns at once."""
+        self._popper.give_back(lease)
+
+    async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
+        """Pop from whichever queue with these labels has something."""
+        self._check_running()
+        self._defers("pop")
+        return await self._polls.pop_any(request, namespace=namespace, task=task)
 
 
 def _deliveries(given: Delivery | Sequence[Delivery]) -> Sequence[Delivery]:

@@ -1,4 +1,4 @@
-"""The catalogue: queues, partitions and groups as the engine remembers them. A memory, not a truth: the store says when
+"""The catalogue: queues, partitions and groups as the broker remembers them. A memory, not a truth: the store says when
 it is stale."""
 
 from __future__ import annotations

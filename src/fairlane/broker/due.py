@@ -39,7 +39,7 @@ class DueService(Service):
         self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
         self.appended = self.expired = 0
         self.schedules: Schedules | None = None
-        """Set by the engine, which makes it after this service."""
+        """Set by the broker, which makes it after this service."""
 
     async def _run(self) -> None:
         away = False

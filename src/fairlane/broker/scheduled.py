@@ -11,8 +11,9 @@ from fairlane.broker.push import Pusher
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, LaneLocked, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId, id_key
+from fairlane.model.limits import COUNT_MAX
 from fairlane.model.message import PushItem
-from fairlane.model.names import check_name
+from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledMessage, ScheduledSlice
@@ -23,8 +24,11 @@ _ROUNDS_MAX = 100
 class ScheduledMessages:
     """Scheduled messages of all queues; `wake` says that there is something new to wait for."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, pusher: Pusher, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, tenant: str, catalogue: Catalogue, pusher: Pusher, wake: Callable[[], None]
+    ) -> None:
         self._store = store
+        self._tenant = tenant
         self._catalogue = catalogue
         self._pusher = pusher
         self._wake = wake
@@ -96,37 +100,45 @@ class ScheduledMessages:
             if not draft.owners:
                 del flush.drafts[draft.partition]
 
-    async def cancel(self, tenant: str, queue: str, partition: str, transaction_id: str) -> bool:
-        """False if it does not wait (any more)."""
-        found = await self._partition(tenant, queue, partition)
+    async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
+        """Forget a scheduled message; False if it does not wait (any more)."""
+        found = await self._partition(queue, partition)
         check_name("transactionId", transaction_id)
         return found is not None and await self._store.scheduled.cancel(found, transaction_id)
 
     async def reschedule(
-        self, tenant: str, queue: str, partition: str, transaction_id: str, item: PushItem
+        self,
+        queue: str,
+        transaction_id: str,
+        *,
+        partition: str = DEFAULT_PARTITION,
+        deliver_at: int | None = None,
+        delay_ms: int | None = None,
     ) -> int | None:
-        """The new time, which `item` names as a push would; None if the message does not wait (any more)."""
-        item.check_time()
-        if item.deliver_at is None and item.delay_ms is None:
+        """Let a scheduled message be due at another time; that time, None if it does not wait (any more)."""
+        PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
+        if deliver_at is None and delay_ms is None:
             raise InvalidRequest("say when: deliverAt is a time, delayMs counts from now")
-        found = await self._partition(tenant, queue, partition)
+        found = await self._partition(queue, partition)
         check_name("transactionId", transaction_id)
         if found is None:
             return None
         due_at = await self._store.scheduled.reschedule(
-            found, transaction_id, due_at=item.deliver_at, delay_ms=item.delay_ms or 0
+            found, transaction_id, due_at=deliver_at, delay_ms=delay_ms or 0
         )
         self._wake()
         return due_at
 
     async def list(
-        self, tenant: str, queue: str, *, after: tuple[int, str] | None = None, limit: int = 100
+        self, queue: str, *, after: tuple[int, str] | None = None, limit: int = 100
     ) -> list[ScheduledMessage]:
-        found = await self._catalogue.existing(tenant, check_name("queue", queue))
+        """Messages that wait for their time, next due first."""
+        check_count("limit", limit, least=1, most=COUNT_MAX)
+        found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
         return await self._store.scheduled.list(found.id, after=after, limit=limit)
 
-    async def _partition(self, tenant: str, queue: str, partition: str) -> PartitionId | None:
-        found = await self._catalogue.existing(tenant, check_name("queue", queue))
+    async def _partition(self, queue: str, partition: str) -> PartitionId | None:
+        found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
         named = await self._store.queues.named(found.id, check_name("partition", partition))
         return named.id if named else None
 

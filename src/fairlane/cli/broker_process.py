@@ -88,7 +88,7 @@ async def _serve(
     }
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         secrets = partial(named_variables, allowed=settings.secret_names)
-        executors = broker.engine.inbox.runner = Executors(broker, partial(_caller, settings), secrets)
+        executors = broker.inbox.runner = Executors(broker, partial(_caller, settings), secrets)
         commands = CommandService(broker, executors)
         pollers = PollerService(broker, secrets, Allowed.parse(settings.outbound_allow.split(",")))
         siblings = None
@@ -113,7 +113,7 @@ async def _serve(
         log.info("stopping: answering requests in flight")
         server.stop_listening()
         await asyncio.gather(commands.stop(), pollers.stop())
-        await broker.engine.stop()
+        await broker.stop()
         await server.close(grace_seconds=DRAIN_SECONDS)
         if siblings is not None:
             siblings.close()

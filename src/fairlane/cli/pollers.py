@@ -55,7 +55,7 @@ class PollerService:
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
-            pollers = self._broker.engine.compiled_specs.pollers
+            pollers = self._broker.compiled_specs.pollers
             if pollers is not self._seen:  # they are others whenever a spec was applied
                 await self._renew(pollers)
                 self._seen = pollers
@@ -95,7 +95,7 @@ class _Sources:
     """The verbs of a client, without the way over HTTP."""
 
     def __init__(self, broker: Broker) -> None:
-        self._sources = broker.engine.sources
+        self._sources = broker.sources
         self._tenant = broker.tenant
 
     async def source(self, name: str) -> SourceView:

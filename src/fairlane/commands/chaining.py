@@ -79,7 +79,7 @@ class Chaining:
         assert command is not None  # only queues with a mapping are carried
         payload = msgspec.json.encode(command.input)
         partition = message.partition
-        target = self._broker.engine.compiled_specs.queues.get(self._queue)
+        target = self._broker.compiled_specs.queues.get(self._queue)
         if target is not None:
             target.check(payload)
             partition = target.partition(command.input) or partition

@@ -42,7 +42,7 @@ class Executors:
     async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
         """Carry out a command at once, whoever does it; what it came to, as JSON. CommandFailed if it came to
         nothing."""
-        executor = await self.of(self._broker.engine.compiled_specs.commands.get(command))
+        executor = await self.of(self._broker.compiled_specs.commands.get(command))
         return await executor.run(command, input, idempotency_key=idempotency_key)
 
     async def of(self, declared: ir.CommandSpec | None) -> Executor:
@@ -125,7 +125,7 @@ class WorkerExecutor:
 
     async def _find_message(self, queue: str, outcome: PushOutcome) -> tuple[int, PartitionId, int] | None:
         """Where the message is; None while it waits to be stored."""
-        found = await self._broker.engine.catalogue.queue(self._broker.tenant, queue, make=False)
+        found = await self._broker.catalogue.queue(self._broker.tenant, queue, make=False)
         if found is None:
             return None
         partition = outcome.partition

@@ -80,7 +80,7 @@ class Runner:
 
     async def _turn(self) -> None:
         """One pop, and the work of what it brought begun."""
-        queue = await self._broker.engine.catalogue.queue(self._broker.tenant, self.queue, make=False)
+        queue = await self._broker.catalogue.queue(self._broker.tenant, self.queue, make=False)
         unordered = queue is not None and queue.options.ordering == "unordered"
         messages, lanes = self._carrier.asks(self._free, unordered=unordered)
         popping = self._broker.pop(

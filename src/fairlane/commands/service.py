@@ -61,7 +61,7 @@ class CommandService:
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
-            queues = self._broker.engine.compiled_specs.queues
+            queues = self._broker.compiled_specs.queues
             if queues is not self._seen:  # they are others whenever a spec was applied
                 await self.renew()
                 self._seen = queues
@@ -89,7 +89,7 @@ class CommandService:
         runner.start()
 
     def _wanted(self) -> dict[str, Mapped]:
-        compiled_specs = self._broker.engine.compiled_specs
+        compiled_specs = self._broker.compiled_specs
         found: dict[str, Mapped] = {}
         for queue, compiled in compiled_specs.queues.items():
             declared = compiled_specs.commands.get(compiled.mapping.command) if compiled.mapping else None
@@ -98,7 +98,7 @@ class CommandService:
         return found
 
     async def _carrier(self, mapped: Mapped) -> tuple[Carrier, int]:
-        counts = self._broker.engine.telemetry.command(mapped.command)
+        counts = self._broker.telemetry.command(mapped.command)
         run = mapped.declared.run
         if isinstance(run, ir.QueueRun):
             return Chaining(self._broker, mapped.compiled, run.queue, counts), TRANSACTIONS_MAX

@@ -1,4 +1,4 @@
-"""The application: routes over one engine. Every error becomes an answer here, and nowhere else."""
+"""The application: routes over one broker. Every error becomes an answer here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ _HEALTH_SECONDS = 2.0
 
 
 class App:
-    """The application, as endpoints are given it: the broker, its engine, and what they ask about both. `server` is the
+    """The application, as endpoints are given it: the broker, and what they ask about it. `server` is the
     one that listens, once there is one; `siblings` are the other processes, if this is one of several."""
 
     def __init__(self, broker: Broker, *, siblings: Siblings | None = None) -> None:
         self.broker = broker
-        self.engine = broker.engine
         self.tenant = broker.tenant
         self.census = Census(broker.store)
         self.browser = Browser(broker.store)
@@ -54,7 +53,7 @@ class App:
         origins = check_origins(cors_origin) if cors_origin else frozenset[bytes]()
         handler = Cors(self.handle, origins) if origins else self.handle
         door = AppDoor(self, hosts or Hosts(), origins)
-        self.server = Server(handler, limits, door=door, budget=self.engine.budget)
+        self.server = Server(handler, limits, door=door, budget=self.broker.budget)
         return self.server
 
     def find(self, request: Request) -> Route | Response:
@@ -72,7 +71,7 @@ class App:
             found = request.found or self.find(request)
             if isinstance(found, Response):
                 return found
-            if request.method == "GET" and self.engine.budget.room < 0 and found.tag != "health":
+            if request.method == "GET" and self.broker.budget.room < 0 and found.tag != "health":
                 return overloaded()
             if request.query_string and (known := found.parameters) is not None:
                 check_parameters(request.query, known)
@@ -91,14 +90,14 @@ class App:
         return (len(self.server.connections), self.server.active) if self.server else (0, 0)
 
     def uptime_seconds(self) -> float:
-        return max(0.001, (wall_clock() - self.engine.telemetry.started_at) / 1e6)
+        return max(0.001, (wall_clock() - self.broker.telemetry.started_at) / 1e6)
 
     async def healthy(self) -> bool:
         """Whether the store answers in reasonable time."""
-        if self.engine.journal_route is not None and not self.engine.journal_route.watch.up:
+        if self.broker.journal_route is not None and not self.broker.journal_route.watch.up:
             return False
         try:
-            await asyncio.wait_for(self.engine.store.flags.on(), _HEALTH_SECONDS)
+            await asyncio.wait_for(self.broker.store.flags.on(), _HEALTH_SECONDS)
         except (FairlaneError, TimeoutError):
             return False
         return True

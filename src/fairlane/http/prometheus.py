@@ -74,7 +74,7 @@ def _counted(out: Families, app: App) -> None:
 
 def _process(out: Families, app: App) -> None:
     user, system = cpu_seconds()
-    total, busy = app.engine.store.connections()
+    total, busy = app.broker.store.connections()
     out.one("uptime_seconds", "gauge", "Since the broker started.", app.uptime_seconds())
     out.family(
         "process_cpu_seconds_total",
@@ -92,8 +92,8 @@ def _process(out: Families, app: App) -> None:
     connections, active = app.http_load()
     out.one("http_connections", "gauge", "Open connections of clients.", connections)
     out.one("http_requests_active", "gauge", "Requests being answered.", active)
-    out.one("operations_pending", "gauge", "Requests handed over and not answered yet.", app.engine.pending)
-    out.one("polls_waiting", "gauge", "Long polls parked until there is something.", len(app.engine.waiters))
+    out.one("operations_pending", "gauge", "Requests handed over and not answered yet.", app.broker.pending)
+    out.one("polls_waiting", "gauge", "Long polls parked until there is something.", len(app.broker.waiters))
 
 
 def _load(out: Families, app: App) -> None:
@@ -101,7 +101,7 @@ def _load(out: Families, app: App) -> None:
         "admission_wait_seconds",
         "gauge",
         "How long one more would wait for the store.",
-        [({"op": kind}, app.engine.admission.wait_seconds(kind)) for kind in ("push", "ack")],
+        [({"op": kind}, app.broker.admission.wait_seconds(kind)) for kind in ("push", "ack")],
     )
     out.family(
         "admission_decisions_total",
@@ -109,26 +109,26 @@ def _load(out: Families, app: App) -> None:
         "Operations executed, queued and refused for the load.",
         [
             ({"op": kind, "verdict": verdict}, count)
-            for kind, verdicts in app.engine.admission.decisions.items()
+            for kind, verdicts in app.broker.admission.decisions.items()
             for verdict, count in verdicts.items()
         ],
     )
-    drain = app.engine.operation_drain
+    drain = app.broker.operation_drain
     out.one("operation_queue_drain_rate", "gauge", "Operations a second applied here lately.", drain.rate.a_second)
     out.one("operation_queue_applied_total", "counter", "Operations applied here.", drain.completed)
     out.one("operation_queue_failed_total", "counter", "Operations given up on here.", drain.failed)
-    if app.engine.journal_route is not None:
+    if app.broker.journal_route is not None:
         out.one(
-            "store_outages_total", "counter", "How often the store went away.", app.engine.journal_route.watch.outages
+            "store_outages_total", "counter", "How often the store went away.", app.broker.journal_route.watch.outages
         )
 
 
 def _journal(out: Families, app: App) -> None:
     """Processes that hand theirs over know its state only as it was when they did."""
     journal = journal_status(app)
-    if journal is None or app.engine.journal_route is None:
+    if journal is None or app.broker.journal_route is None:
         return
-    if app.siblings is not None and not app.engine.journal_route.journal.owned:
+    if app.siblings is not None and not app.broker.journal_route.journal.owned:
         return
     out.one("journal_messages", "gauge", "Messages and acks that wait in the journal.", journal.messages)
     out.one("journal_lanes", "gauge", "Partitions they belong to.", journal.lanes)
@@ -140,7 +140,7 @@ def _journal(out: Families, app: App) -> None:
 
 
 def _verbs(out: Families, app: App) -> None:
-    kinds = app.engine.telemetry.verbs
+    kinds = app.broker.telemetry.verbs
     out.family("operations_total", "counter", "Operations done.", [({"op": k}, o.count) for k, o in kinds.items()])
     out.family(
         "operation_items_total", "counter", "Messages in them.", [({"op": k}, o.items) for k, o in kinds.items()]
@@ -156,7 +156,7 @@ def _verbs(out: Families, app: App) -> None:
 
 
 def _messages(out: Families, app: App) -> None:
-    telemetry = app.engine.telemetry
+    telemetry = app.broker.telemetry
     out.one("redeliveries_total", "counter", "Messages handed out after a failed attempt.", telemetry.redelivered)
     out.one("lease_expiries_total", "counter", "Leases that ran out, as pops found them.", telemetry.leases_lost)
     out.one("messages_dead_lettered_total", "counter", "Messages given up on.", telemetry.dead)
@@ -176,12 +176,12 @@ def _hooks(out: Families, app: App) -> None:
         "hook_requests_total",
         "counter",
         "Webhooks that came, by what became of them.",
-        [({"hook": hook, "outcome": outcome}, count) for (hook, outcome), count in app.engine.telemetry.hooks.items()],
+        [({"hook": hook, "outcome": outcome}, count) for (hook, outcome), count in app.broker.telemetry.hooks.items()],
     )
 
 
 def _commands(out: Families, app: App) -> None:
-    commands = app.engine.telemetry.commands
+    commands = app.broker.telemetry.commands
     outcomes = [
         (name, {"done": counts.done.count, "failed": counts.failed, "dead": counts.dead})
         for name, counts in commands.items()

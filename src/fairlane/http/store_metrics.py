@@ -65,11 +65,11 @@ class StoreMetrics:
 
 async def _operations(out: Families, app: App) -> None:
     """Operations that were accepted and are applied later."""
-    operations = app.engine.store.operations
+    operations = app.broker.store.operations
     depth = await operations.depth()
     stuck = 0
     if depth:
-        before = await app.engine.store.now() - STUCK_SECONDS * 1_000_000
+        before = await app.broker.store.now() - STUCK_SECONDS * 1_000_000
         backlogs = await operations.backlogs(app.tenant, limit=10_000)
         stuck = sum(backlog.moved_at < before for backlog in backlogs)
     out.one("operation_queue_depth", "gauge", "Operations accepted and not applied yet, of all brokers.", depth)
@@ -79,7 +79,7 @@ async def _operations(out: Families, app: App) -> None:
 
 
 async def _queues(out: Families, app: App) -> None:
-    now = await app.engine.store.now()
+    now = await app.broker.store.now()
     counted = (await app.census.queues(app.tenant))[:LINES_MAX]
     states = [(queue.name, counts_out(stats)) for queue, stats in counted]
     out.family(

@@ -29,7 +29,7 @@ class Weight(NamedTuple):
 class BatchPolicy(NamedTuple):
     """A flush fires at once while one of `flushes` is free; when all are busy, what arrives waits and goes together.
 
-    There is no window: an idle engine adds no latency, and a busy one batches by itself, up to these bounds.
+    There is no window: an idle broker adds no latency, and a busy one batches by itself, up to these bounds.
     """
 
     flushes: int = 1

@@ -40,7 +40,9 @@ async def _ack(app: App, bodies: list[AckBody], group: str | None) -> Response:
     if len(bodies) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(bodies)}")
     items = _done(bodies) or ack_items(bodies)
-    outcomes = await app.engine.ack(AckRequest(app.tenant, check_name("consumerGroup", group or QUEUE_MODE), items))
+    outcomes = await app.broker.ack_request(
+        AckRequest(app.tenant, check_name("consumerGroup", group or QUEUE_MODE), items)
+    )
     if isinstance(items, Alike) and isinstance(outcomes, Outcomes) and (common := outcomes.common) and _plain(common):
         return Response(200, await _done_answer(app, items, common))
     names = await partition_names(app, [item.partition for item in items])
@@ -112,7 +114,7 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
 async def partition_names(app: App, partitions: Iterable[PartitionId]) -> dict[PartitionId, str]:
     """`"queueName":..,"partitionName":..` of each partition."""
     names: dict[PartitionId, str] = {}
-    catalogue, route = app.engine.catalogue, app.engine.journal_route
+    catalogue, route = app.broker.catalogue, app.broker.journal_route
     away = route is not None and not route.watch.up
     for partition in dict.fromkeys(partitions):
         queue, name = catalogue.known_names(partition) if away else await catalogue.names(partition)

@@ -45,10 +45,10 @@ _MINUTE = 60_000_000
 
 async def list_queues(app: App, request: Request) -> Response:
     counted = sorted(await app.census.queues(app.tenant), key=lambda entry: entry[0].name)
-    groups = await app.engine.store.statistics.groups([queue.id for queue, _ in counted])
+    groups = await app.broker.store.statistics.groups([queue.id for queue, _ in counted])
     oldest = await app.census.oldest(counted, groups)
     rates = _rates(app)
-    now = await app.engine.store.now()
+    now = await app.broker.store.now()
     queues = [
         AdminQueue(
             name=queue.name,
@@ -68,7 +68,7 @@ def _rates(app: App) -> dict[int, float]:
     within them."""
     now = wall_clock()
     rates: dict[int, float] = {}
-    for minute in app.engine.telemetry.minutes(now - 2 * _MINUTE, now):
+    for minute in app.broker.telemetry.minutes(now - 2 * _MINUTE, now):
         share = 1.0 if now - minute.at < _MINUTE else 1 - (now - minute.at - _MINUTE) / _MINUTE
         for queue_id, counts in minute.queues.items():
             rates[queue_id] = rates.get(queue_id, 0.0) + counts.pushed * max(0.0, share)
@@ -79,7 +79,7 @@ async def list_letters(app: App, request: Request) -> Response:
     query = read(request.query, AdminLettersQuery)
     before = read_cursor(query.cursor)
     queue = await existing(app, request.params["queue"])
-    letters = app.engine.store.dead_letters
+    letters = app.broker.store.dead_letters
     page = await letters.list(queue.id, DeadFilter(), limit=query.limit + 1, before=before)
     more = cursor_of(page[query.limit - 1]) if len(page) > query.limit else None
     return json_response(AdminLetters(dead_letters=[admin_letter(one) for one in page[: query.limit]], next=more))
@@ -93,7 +93,7 @@ async def show_letter(app: App, request: Request) -> Response:
 async def replay_letter(app: App, request: Request) -> Response:
     """Asked again, it answers what the first time made."""
     queue, letter = await _letter(app, request)
-    replayed = dict(await app.broker.replay(queue.name, DeadFilter(ids=[letter.id])))
+    replayed = dict(await app.broker.dead_letters.replay(queue.name, DeadFilter(ids=[letter.id])))
     if letter.id not in replayed:
         _, letter = await _letter(app, request)
     new = replayed.get(letter.id) or letter.replayed_as
@@ -106,14 +106,14 @@ async def replay_letters(app: App, request: Request) -> Response:
     where = _where(decode(request.body, AdminFilter))
     queue = await existing(app, request.params["queue"])
     replayed: list[AdminReplayedOne] = []
-    while some := await app.broker.replay(queue.name, where):
+    while some := await app.broker.dead_letters.replay(queue.name, where):
         replayed += [AdminReplayedOne(id=id, new_message_id=new) for id, new in some]
     return json_response(AdminReplayedMany(ok=True, replayed=replayed))
 
 
 async def delete_letter(app: App, request: Request) -> Response:
     queue, letter = await _letter(app, request)
-    if not await app.broker.purge(queue.name, DeadFilter(ids=[letter.id])):
+    if not await app.broker.dead_letters.purge(queue.name, DeadFilter(ids=[letter.id])):
         raise _no_letter(queue, letter.id)
     return json_response(AdminDone(ok=True))
 
@@ -125,7 +125,7 @@ async def purge_letters(app: App, request: Request) -> Response:
     )
     queue = await existing(app, request.params["queue"])
     purged = 0
-    while some := await app.broker.purge(queue.name, where):
+    while some := await app.broker.dead_letters.purge(queue.name, where):
         purged += some
     return json_response(AdminPurged(ok=True, purged=purged))
 
@@ -133,7 +133,7 @@ async def purge_letters(app: App, request: Request) -> Response:
 async def _letter(app: App, request: Request) -> tuple[Queue, DeadLetter]:
     queue = await existing(app, request.params["queue"])
     id = check_name("id", request.params["id"])
-    letter = await app.engine.store.dead_letters.get(queue.id, id)
+    letter = await app.broker.store.dead_letters.get(queue.id, id)
     if letter is None:
         raise _no_letter(queue, id)
     return queue, letter

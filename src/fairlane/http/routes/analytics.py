@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 async def system_metrics(app: App, request: Request) -> Response:
     span = await span_of(app, read(request.query, ReplicaQuery))
-    series = buckets(app.engine.telemetry.minutes(*span), span)
-    total, busy = app.engine.store.connections()
+    series = buckets(app.broker.telemetry.minutes(*span), span)
+    total, busy = app.broker.store.connections()
     points = [
         {
             "timestamp": timestamp(each.at),
@@ -69,7 +69,7 @@ def _only(value: float) -> dict[str, float]:
 async def worker_metrics(app: App, request: Request) -> Response:
     query = read(request.query, ReplicaQuery)
     span = await span_of(app, query)
-    series = buckets(app.engine.telemetry.minutes(*span), span)
+    series = buckets(app.broker.telemetry.minutes(*span), span)
     names = {queue.id: queue.name for queue, _ in await chosen(app, query)}
     points = [_worker_point(each) for each in series]
     answer = WorkerMetrics(
@@ -138,7 +138,7 @@ async def queue_lag(app: App, request: Request) -> Response:
     return json_response(
         [
             _lag(names[id], counts, bucket.at)
-            for bucket in buckets(app.engine.telemetry.minutes(*span), span)
+            for bucket in buckets(app.broker.telemetry.minutes(*span), span)
             for id, counts in bucket.queues.items()
             if id in names
         ]
@@ -151,7 +151,7 @@ async def queue_ops(app: App, request: Request) -> Response:
     names = {queue.id: queue.name for queue, _ in await chosen(app, query)}
     points = [
         _ops(names[id], counts, bucket)
-        for bucket in buckets(app.engine.telemetry.minutes(*span), span)
+        for bucket in buckets(app.broker.telemetry.minutes(*span), span)
         for id, counts in bucket.queues.items()
         if id in names
     ]
@@ -188,7 +188,7 @@ async def parked_replicas(app: App, request: Request) -> Response:
     query = read(request.query, SpanQuery)
     span = await span_of(app, query)
     names = {queue.id: queue.name for queue, _ in await chosen(app, query)}
-    now = timestamp(await app.engine.store.now())
+    now = timestamp(await app.broker.store.now())
     answer = ParkedReplicas(
         time_range=range_out(span),
         bucket_minutes=span.width_minutes,
@@ -196,7 +196,7 @@ async def parked_replicas(app: App, request: Request) -> Response:
             ParkedPoint(
                 bucket=now, queue_name=names[id], hostname=app.hostname, worker_id=app.worker_id, parked_count=count
             )
-            for id, count in app.engine.waiters.parked().items()
+            for id, count in app.broker.waiters.parked().items()
             if id in names
         ],
         replicas=[ReplicaName(hostname=app.hostname, worker_id=app.worker_id)],
@@ -211,7 +211,7 @@ async def retention(app: App, request: Request) -> Response:
     points: dict[int, RetentionPoint] = {}
     totals = RetentionTotals()
     width = span.width_minutes * 60_000_000
-    for went in await app.engine.store.retention.history(queues, since=span.since, until=span.until):
+    for went in await app.broker.store.retention.history(queues, since=span.since, until=span.until):
         at = went.at // width * width
         for sums in (points.setdefault(at, RetentionPoint(bucket=timestamp(at))), totals):
             _add_retained(sums, went)
@@ -236,8 +236,8 @@ def _add_retained(sums: RetentionTotals, went: Retained) -> None:
 
 
 async def store_report(app: App, request: Request) -> Response:
-    report = await app.engine.store.report()
-    return json_response({"timestamp": timestamp(await app.engine.store.now()), **report})
+    report = await app.broker.store.report()
+    return json_response({"timestamp": timestamp(await app.broker.store.now()), **report})
 
 
 def _route(name: str, endpoint: Any, summary: str, query: Any, answer: Any) -> Route:

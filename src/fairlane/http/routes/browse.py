@@ -67,7 +67,7 @@ async def page_of(
 async def _filter(app: App, query: MessageQuery) -> MessageFilter:
     if query.trace_id is not None and not is_uuid(query.trace_id):
         raise InvalidRequest(f"traceId must be a UUID, not {query.trace_id!r:.80}")
-    now = await app.engine.store.now()
+    now = await app.broker.store.now()
     until = moment("to", query.until) if query.until else now
     default = 0 if query.transaction_id or query.trace_id or query.before else now - _HOUR
     return MessageFilter(
@@ -82,7 +82,7 @@ async def _filter(app: App, query: MessageQuery) -> MessageFilter:
 
 
 async def _queues(app: App, query: MessageQuery) -> list[Queue]:
-    queues = await app.engine.store.queues.list(app.tenant)
+    queues = await app.broker.store.queues.list(app.tenant)
     return [
         queue
         for queue in queues
@@ -111,9 +111,9 @@ async def show(app: App, request: Request) -> Response:
 
 async def delete(app: App, request: Request) -> Response:
     detail = await _detail(app, request)
-    if not await app.engine.store.browse.delete(detail.partition_id, detail.message.position):
+    if not await app.broker.store.browse.delete(detail.partition_id, detail.message.position):
         raise NotFound("Message not found")
-    app.engine.announce(detail.queue.id, 1)
+    app.broker.announce(detail.queue.id, 1)
     answer = DeletedMessage(
         success=True,
         partition_id=str(detail.partition_id),
@@ -144,7 +144,7 @@ async def retry(app: App, request: Request) -> Response:
 
 async def _replay(app: App, detail: Detail) -> str:
     ids = [letter.id for letter in detail.letters]
-    replayed = await app.broker.replay(detail.queue.name, DeadFilter(ids=ids[:1]))
+    replayed = await app.broker.dead_letters.replay(detail.queue.name, DeadFilter(ids=ids[:1]))
     if not replayed:
         raise Conflict(f"the message was replayed before, as {detail.letters[0].replayed_as}")
     return replayed[0][1]
@@ -160,7 +160,7 @@ async def _copy(app: App, detail: Detail) -> str:
         type=message.type,
         headers=replay_headers(message.transaction_id, message.headers),
     )
-    [outcome] = await app.engine.push(PushRequest(app.tenant, [item]))
+    [outcome] = await app.broker.push_request(PushRequest(app.tenant, [item]))
     if outcome.error is not None:
         raise outcome.error
     return outcome.message_id or ""
@@ -169,7 +169,7 @@ async def _copy(app: App, detail: Detail) -> str:
 async def dead_letter(app: App, request: Request) -> Response:
     body = decode(request.body, DeadLetterBody, default=DeadLetterBody())
     detail = await _detail(app, request)
-    store = app.engine.store
+    store = app.broker.store
     groups = await store.groups.list(detail.queue.id)
     if body.consumer_group is not None:
         groups = [group for group in groups if group.name == body.consumer_group]
@@ -180,7 +180,7 @@ async def dead_letter(app: App, request: Request) -> Response:
     dead = [group.name for group in groups if await store.browse.dead_letter(at[0], group.id, at[1], error) == "dead"]
     if not dead:
         raise Conflict("no group has this message still before it, so there is none that could give it up")
-    app.engine.announce(detail.queue.id, 1)
+    app.broker.announce(detail.queue.id, 1)
     answer = DeadLetteredMessage(
         success=True,
         partition_id=str(detail.partition_id),

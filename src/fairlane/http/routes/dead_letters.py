@@ -38,7 +38,7 @@ _AT_ONCE = 20
 async def list_letters(app: App, request: Request) -> Response:
     """Of a queue, or of all: those that are there are merged by the time of failure."""
     query = read(request.query, DlqQuery)
-    store = app.engine.store
+    store = app.broker.store
     name_or_none("partition", query.partition)
     where = _where(query)
     lists = []
@@ -61,7 +61,7 @@ class _Letters:
     """The dead letters of one queue, latest failure first, read a few at a time: each holds a whole message."""
 
     def __init__(self, app: App, queue: Queue, where: DeadFilter) -> None:
-        self._letters = app.engine.store.dead_letters
+        self._letters = app.broker.store.dead_letters
         self._queue = queue
         self._where = where
         self._page: deque[DeadLetter] = deque()
@@ -100,8 +100,8 @@ async def _page(lists: list[_Letters], offset: int, limit: int) -> list[DeadLett
 async def _queues(app: App, name: str | None) -> list[Queue]:
     """The queue named, if it is there, or all: to a reader, the dead letters of no queue are none."""
     if name is None:
-        return await app.engine.store.queues.list(app.tenant)
-    queue = await app.engine.store.queues.get(app.tenant, name)
+        return await app.broker.store.queues.list(app.tenant)
+    queue = await app.broker.store.queues.get(app.tenant, name)
     return [queue] if queue else []
 
 
@@ -109,7 +109,7 @@ async def _narrowed(app: App, queue: Queue, where: DeadFilter, partition: str | 
     """The filter for one partition of the queue; None if the queue has no such partition."""
     if partition is None:
         return where
-    found = await app.engine.store.queues.named(queue.id, partition)
+    found = await app.broker.store.queues.named(queue.id, partition)
     return msgspec.structs.replace(where, partition=found.id) if found else None
 
 
@@ -119,7 +119,7 @@ async def replay(app: App, request: Request) -> Response:
     where = await _chosen(app, queue, body, body.ids)
     replayed: list[tuple[str, str]] = []
     # All that match, in steps that each are a transaction: a replay of many does not hold the store up.
-    while where is not None and (some := await app.broker.replay(queue.name, where)):
+    while where is not None and (some := await app.broker.dead_letters.replay(queue.name, where)):
         replayed += some
     return json_response(ReplayedLetters(replayed=[ReplayedLetter(id=id, message_id=new) for id, new in replayed]))
 
@@ -148,7 +148,7 @@ async def purge(app: App, request: Request) -> Response:
     queue = await existing(app, query.queue)
     where = await _chosen(app, queue, query, query.ids.split(",") if query.ids is not None else None)
     purged = 0
-    while where is not None and (some := await app.broker.purge(queue.name, where)):
+    while where is not None and (some := await app.broker.dead_letters.purge(queue.name, where)):
         purged += some
     return json_response(PurgedLetters(purged=purged))
 

@@ -42,7 +42,7 @@ class EffectAnswer(msgspec.Struct, rename="camel", kw_only=True):
 async def get(app: App, request: Request) -> Response:
     key = check_name("key", request.params["key"])
     partition = PartitionId.parse(read(request.query, EffectQuery).partition_id)
-    found = await app.engine.store.effects.get(app.tenant, key, partition)
+    found = await app.broker.store.effects.get(app.tenant, key, partition)
     if found is None:
         raise NotFound("there is no such effect")
     return json_response(EffectAnswer(key=key, value=msgspec.Raw(found)))
@@ -52,7 +52,7 @@ async def keep(app: App, request: Request) -> Response:
     key = check_name("key", request.params["key"])
     body = decode(request.body, EffectBody)
     check_json("value", body.value, bytes_max=RESULT_BYTES_MAX)
-    saved = await app.engine.store.effects.keep(
+    saved = await app.broker.store.effects.keep(
         app.tenant, key, PartitionId.parse(body.partition_id), bytes(body.value), seconds=body.seconds
     )
     return json_response(EffectAnswer(key=key, value=msgspec.Raw(saved)))

@@ -38,13 +38,13 @@ _LANES_MAX = 1000
 
 
 async def list_groups(app: App, request: Request) -> Response:
-    now = await app.engine.store.now()
+    now = await app.broker.store.now()
     return json_response([group_out(*entry, now) for entry in await app.census.groups(app.tenant)])
 
 
 async def lagging(app: App, request: Request) -> Response:
     query = read(request.query, LaggingQuery)
-    store = app.engine.store
+    store = app.broker.store
     now = await store.now()
     queues = {queue.id: queue.name for queue in await store.queues.list(app.tenant)}
     before = now - int(max(0.0, min(query.min_lag_seconds, 1e9)) * 1e6)
@@ -61,7 +61,7 @@ async def _everywhere(app: App, name: str) -> list[tuple[Queue, Group]]:
 
 
 async def show(app: App, request: Request) -> Response:
-    store = app.engine.store
+    store = app.broker.store
     now = await store.now()
     found = {}
     for queue, group in await _everywhere(app, request.params["group"]):
@@ -90,7 +90,7 @@ async def delete_of_queue(app: App, request: Request) -> Response:
     query = read(request.query, DeleteGroupQuery)
     name = check_name("group", request.params["group"])
     queue = await existing(app, request.params["queue"])
-    group = await app.engine.store.groups.get(queue.id, name)
+    group = await app.broker.store.groups.get(queue.id, name)
     deleted = 0
     if group is not None:
         deleted = await _delete(app, queue, group, keep_subscription=not query.delete_metadata)
@@ -106,8 +106,8 @@ async def delete_of_queue(app: App, request: Request) -> Response:
 
 
 async def _delete(app: App, queue: Queue, group: Group, *, keep_subscription: bool) -> int:
-    deleted = await app.engine.store.groups.delete(group.id, keep_subscription=keep_subscription)
-    app.engine.catalogue.forget_group(queue.id, group.name)
+    deleted = await app.broker.store.groups.delete(group.id, keep_subscription=keep_subscription)
+    app.broker.catalogue.forget_group(queue.id, group.name)
     return deleted
 
 
@@ -118,7 +118,7 @@ async def resubscribe(app: App, request: Request) -> Response:
     subscription = Subscription("time", at)
     updated = 0
     for _, group in await _everywhere(app, name):
-        updated += await app.engine.store.groups.resubscribe(group.id, subscription)
+        updated += await app.broker.store.groups.resubscribe(group.id, subscription)
     return json_response(
         UpdatedSubscription(success=True, consumer_group=name, new_timestamp=timestamp(at), rows_updated=updated)
     )
@@ -126,7 +126,7 @@ async def resubscribe(app: App, request: Request) -> Response:
 
 async def _group(app: App, request: Request) -> tuple[Queue, Group]:
     queue = await existing(app, request.params["queue"])
-    group = await app.engine.store.groups.get(queue.id, check_name("group", request.params["group"]))
+    group = await app.broker.store.groups.get(queue.id, check_name("group", request.params["group"]))
     if group is None:
         raise NotFound("Consumer group not found")
     return queue, group
@@ -146,7 +146,7 @@ def target(body: SeekBody) -> Seek:
 async def seek(app: App, request: Request) -> Response:
     sought = target(decode(request.body, SeekBody, default=SeekBody()))
     queue, group = await _group(app, request)
-    moved = await app.broker.seek(queue.name, group.name, sought)
+    moved = await app.broker.groups.seek(queue.name, group.name, sought)
     answer = SoughtGroup(
         success=True,
         consumer_group=group.name,
@@ -164,9 +164,9 @@ async def seek_partition(app: App, request: Request) -> Response:
     sought = Seek("end") if body == SeekBody() else target(body)
     queue, group = await _group(app, request)
     name = check_name("partition", request.params["partition"])
-    moved = await app.broker.seek(queue.name, group.name, sought, partition=name)
-    partition = await app.engine.store.queues.named(queue.id, name)
-    lanes = await app.engine.store.groups.lanes(group.id, partition=partition.id) if partition else []
+    moved = await app.broker.groups.seek(queue.name, group.name, sought, partition=name)
+    partition = await app.broker.store.queues.named(queue.id, name)
+    lanes = await app.broker.store.groups.lanes(group.id, partition=partition.id) if partition else []
     lane = lanes[0] if lanes else None
     answer = SoughtPartition(
         success=True,

@@ -41,7 +41,7 @@ async def health(app: App, request: Request) -> Response:
         server="fairlane",
         worker_id=app.worker_id,
         version=app.version,
-        store=app.engine.store.kind,
+        store=app.broker.store.kind,
         uptime_seconds=app.uptime_seconds(),
         queen=Worker(worker_id=app.worker_id, status="active"),
     )

@@ -48,9 +48,9 @@ class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 async def receive(app: App, request: Request) -> Response:
     name = request.params["name"]
-    compiled_specs = app.engine.compiled_specs
+    compiled_specs = app.broker.compiled_specs
     if not compiled_specs.loaded:
-        await app.engine.know_specs()
+        await app.broker.know_specs()
     if name not in compiled_specs.hooks:
         if not compiled_specs.loaded:
             return _counted(app, "", "unready", _unready("the broker does not know its webhooks yet"))
@@ -66,7 +66,7 @@ async def receive(app: App, request: Request) -> Response:
     if challenge is not None:
         return _counted(app, name, "challenge", Response(200, b'{"challenge":%b}' % _encode(challenge)))
     try:
-        taken = await app.engine.inbox.take(hook, received)
+        taken = await app.broker.inbox.take(hook, received)
     except FairlaneError as error:
         return _problem(app, hook, error)
     return _counted(app, name, taken.status, _answer(taken))
@@ -74,16 +74,16 @@ async def receive(app: App, request: Request) -> Response:
 
 def body_bytes_max(app: App, request: Request) -> int:
     """Of this webhook, as far as it is known: nobody sends more than what is refused anyway."""
-    hook = app.engine.compiled_specs.hooks.get(request.params["name"])
+    hook = app.broker.compiled_specs.hooks.get(request.params["name"])
     if hook is not None:
         return hook.spec.max_body_bytes
-    return MESSAGE_BYTES_MAX if not app.engine.compiled_specs.loaded else _UNKNOWN_BYTES_MAX
+    return MESSAGE_BYTES_MAX if not app.broker.compiled_specs.loaded else _UNKNOWN_BYTES_MAX
 
 
 def too_large(app: App, request: Request, bytes_max: int) -> Response:
     name = request.params["name"]
     return _counted(
-        app, name if name in app.engine.compiled_specs.hooks else "", "too_large", limits.too_large(bytes_max)
+        app, name if name in app.broker.compiled_specs.hooks else "", "too_large", limits.too_large(bytes_max)
     )
 
 
@@ -149,7 +149,7 @@ def _answer(taken: Taken) -> Response:
 
 
 def _counted(app: App, hook: str, outcome: str, response: Response) -> Response:
-    app.engine.telemetry.hooks[hook, outcome] += 1
+    app.broker.telemetry.hooks[hook, outcome] += 1
     return response
 
 

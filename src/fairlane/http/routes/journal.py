@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def _failed_operations(app: App) -> FailedOperations:
-    if app.engine.journal_route is None:
+    if app.broker.journal_route is None:
         raise Conflict("this broker has no journal, so that nothing failed in it")
-    return app.engine.journal_route.failed
+    return app.broker.journal_route.failed
 
 
 async def failed(app: App, request: Request) -> Response:

@@ -24,7 +24,7 @@ async def extend(app: App, request: Request) -> Response:
     body = decode(request.body, ExtendBody, default=ExtendBody())
     check_count("seconds", body.seconds, least=1, most=LEASE_SECONDS_MAX)
     lease = request.params["leaseId"]
-    outcome = await app.engine.renew(lease, seconds=body.seconds)
+    outcome = await app.broker.renew(lease, seconds=body.seconds)
     ends_at = timestamp_or_none(outcome.expires_at)
     answer = {
         "leaseId": lease,
@@ -41,12 +41,12 @@ async def extend(app: App, request: Request) -> Response:
 
 async def release(app: App, request: Request) -> Response:
     lease = request.params["leaseId"]
-    return json_response({"leaseId": lease, "released": await app.engine.release(lease)})
+    return json_response({"leaseId": lease, "released": await app.broker.release(lease)})
 
 
 async def active(app: App, request: Request) -> Response:
     query = read(request.query, LeaseQuery)
-    store = app.engine.store
+    store = app.broker.store
     queues = {
         queue.id: queue.name for queue in await store.queues.list(app.tenant) if query.queue in (None, queue.name)
     }
@@ -59,7 +59,7 @@ async def active(app: App, request: Request) -> Response:
 
 async def utilisation(app: App, request: Request) -> Response:
     queue = await existing(app, request.params["queue"])
-    store = app.engine.store
+    store = app.broker.store
     counted = await store.statistics.queues([queue.id])
     if not counted:
         raise NotFound("Queue not found")

@@ -34,8 +34,8 @@ async def _maintenance(app: App, message: str | None = None) -> Maintenance:
     journal = journal_status(app)
     pending, failed = (journal.messages, journal.failed) if journal is not None else (0, 0)
     return Maintenance(
-        maintenance_mode=await app.engine.flags.is_on(PUSH_MAINTENANCE),
-        pop_maintenance_mode=await app.engine.flags.is_on(POP_MAINTENANCE),
+        maintenance_mode=await app.broker.flags.is_on(PUSH_MAINTENANCE),
+        pop_maintenance_mode=await app.broker.flags.is_on(POP_MAINTENANCE),
         buffered_messages=pending,
         buffer_healthy=healthy,
         buffer_stats=BufferStats(pending_count=pending, failed_count=failed, db_healthy=healthy),
@@ -46,25 +46,25 @@ async def _maintenance(app: App, message: str | None = None) -> Maintenance:
 async def set_maintenance(app: App, request: Request) -> Response:
     """Every broker of the store sees it within two seconds, this one at once."""
     body = decode(request.body, MaintenanceBody)
-    route = app.engine.journal_route
+    route = app.broker.journal_route
     if route is None:
         if body.enabled:
             return error_response(409, "not_available", "pushes cannot wait: this broker has no journal for them")
         return json_response(await _maintenance(app, "Maintenance mode is off"))
-    await app.engine.flags.turn(PUSH_MAINTENANCE, body.enabled)
+    await app.broker.flags.turn(PUSH_MAINTENANCE, body.enabled)
     route.backlogs.added.set()
     sentence = "Pushes are kept in the journal" if body.enabled else "Pushes are stored; what was kept is being drained"
     return json_response(await _maintenance(app, sentence))
 
 
 async def show_pop(app: App, request: Request) -> Response:
-    return json_response(_pop(await app.engine.flags.is_on(POP_MAINTENANCE)))
+    return json_response(_pop(await app.broker.flags.is_on(POP_MAINTENANCE)))
 
 
 async def set_pop_maintenance(app: App, request: Request) -> Response:
     body = decode(request.body, MaintenanceBody)
-    await app.engine.flags.turn(POP_MAINTENANCE, body.enabled)
-    app.engine.waiters.wake_all()  # parked polls end with an empty answer, or go on
+    await app.broker.flags.turn(POP_MAINTENANCE, body.enabled)
+    app.broker.waiters.wake_all()  # parked polls end with an empty answer, or go on
     return json_response(_pop(body.enabled))
 
 
@@ -75,14 +75,14 @@ def _pop(on: bool) -> PopMaintenance:
 
 async def notify(app: App, request: Request) -> Response:
     body = decode(request.body, NotifyBody)
-    queue = await app.engine.catalogue.queue(app.tenant, check_name("queue", body.queue), make=False)
+    queue = await app.broker.catalogue.queue(app.tenant, check_name("queue", body.queue), make=False)
     if queue is not None:
-        app.engine.waiters.wake(queue.id, len(app.engine.waiters))
+        app.broker.waiters.wake(queue.id, len(app.broker.waiters))
     return json_response(Notified(status="ok"))
 
 
 async def shared_state(app: App, request: Request) -> Response:
-    return json_response(SharedState(enabled=False, store=app.engine.store.kind))
+    return json_response(SharedState(enabled=False, store=app.broker.store.kind))
 
 
 async def refresh(app: App, request: Request) -> Response:

@@ -57,7 +57,7 @@ async def tasks(app: App, request: Request) -> Response:
 
 async def overview(app: App, request: Request) -> Response:
     counted = await app.census.queues(app.tenant)
-    now = await app.engine.store.now()
+    now = await app.broker.store.now()
     groups = [entry for _, entry in await app.census.groups(app.tenant)]
     ages = [(now - group.oldest_at) / 1e6 if group.oldest_at is not None else 0.0 for group in groups]
     pushed, acked = _rates(app, now)
@@ -83,7 +83,7 @@ def spread(values: list[float]) -> Spread:
 
 def _rates(app: App, now: int) -> tuple[float, float]:
     """Messages a second pushed and acked in the last full minute."""
-    minutes = app.engine.telemetry.minutes(0, 2**62)[-2:]
+    minutes = app.broker.telemetry.minutes(0, 2**62)[-2:]
     verbs = minutes[0].verbs
     return verbs["push"].items / 60, verbs["ack"].items / 60
 

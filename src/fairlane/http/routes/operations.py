@@ -34,12 +34,12 @@ BACKLOGS_SHOWN = 100
 
 
 async def stats(app: App, request: Request) -> Response:
-    store, engine = app.engine.store, app.engine
+    store = app.broker.store
     counts = await store.operations.counts(app.tenant)
     total, busy = store.connections()
     health = SystemHealth(
         pool_utilization=round(busy / max(1, total), 4),
-        pool_waiting=engine.pending,
+        pool_waiting=app.broker.pending,
         queue_depth=await store.operations.depth(),
     )
     backlogs = await store.operations.backlogs(app.tenant, limit=BACKLOGS_SHOWN)
@@ -54,7 +54,7 @@ async def stats(app: App, request: Request) -> Response:
 
 async def list_operations(app: App, request: Request) -> Response:
     query = read(request.query, OperationsQuery)
-    page = await app.engine.operations.page(
+    page = await app.broker.operations.page(
         app.tenant,
         status=query.status,
         queue=name_or_none("queue", query.queue),
@@ -82,7 +82,7 @@ async def _settle(app: App, request: Request, verb: Verb) -> Response:
     body = decode(request.body, SettleBody)
     if (body.ids is not None) + (body.queue is not None) + body.all != 1:
         raise InvalidRequest("say which failed operations: `ids`, the `queue` they are of, or `all`: true")
-    settled = await app.engine.operations.settle_failed(
+    settled = await app.broker.operations.settle_failed(
         app.tenant,
         verb,
         ids=None if body.ids is None else [operation_id(id) for id in body.ids],
@@ -103,15 +103,15 @@ def _cursor(text: str | None) -> UUID:
 
 
 async def show(app: App, request: Request) -> Response:
-    return json_response(operation_out(await app.engine.operations.get(app.tenant, _id(request))))
+    return json_response(operation_out(await app.broker.operations.get(app.tenant, _id(request))))
 
 
 async def retry(app: App, request: Request) -> Response:
-    return json_response(operation_out(await app.engine.operations.retry(app.tenant, _id(request))))
+    return json_response(operation_out(await app.broker.operations.retry(app.tenant, _id(request))))
 
 
 async def discard(app: App, request: Request) -> Response:
-    return json_response(operation_out(await app.engine.operations.discard(app.tenant, _id(request))))
+    return json_response(operation_out(await app.broker.operations.discard(app.tenant, _id(request))))
 
 
 def _id(request: Request) -> UUID:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.broker.pauses import PauseScope
 from fairlane.errors import InvalidRequest
 from fairlane.http.decode import decode, read
 from fairlane.http.router import Route
@@ -30,34 +29,33 @@ if TYPE_CHECKING:
 async def pause(app: App, request: Request) -> Response:
     body = decode(request.body, PauseBody, default=PauseBody())
     name = request.params["queue"]
-    await app.engine.pauses.pause(PauseScope(app.tenant, name, body.group, body.partition))
+    await app.broker.pauses.pause(name, group=body.group, partition=body.partition)
     return json_response(PausedThing(queue=name, group=body.group, partition=body.partition, paused=True))
 
 
 async def resume(app: App, request: Request) -> Response:
     body = decode(request.body, ResumeBody, default=ResumeBody())
     name = request.params["queue"]
-    scope = PauseScope(app.tenant, name, body.group, body.partition)
     if body.lanes:
         if body.partition is not None:
             raise InvalidRequest("`lanes` resumes all lanes of a group; leave it out to resume one partition")
-        resumed = await app.engine.pauses.resume_lanes(scope)
+        resumed = await app.broker.pauses.resume_lanes(name, body.group or QUEUE_MODE)
     else:
-        resumed = int(await app.engine.pauses.resume(scope))
+        resumed = int(await app.broker.pauses.resume(name, group=body.group, partition=body.partition))
     answer = Resumed(queue=name, group=body.group, partition=body.partition, paused=False, resumed=resumed)
     return json_response(answer)
 
 
 async def pauses(app: App, request: Request) -> Response:
     name = request.params["queue"]
-    return json_response(paused_out(name, await app.engine.pauses.paused(app.tenant, name)))
+    return json_response(paused_out(name, await app.broker.pauses.paused(name)))
 
 
 async def explain(app: App, request: Request) -> Response:
     query = read(request.query, ExplainQuery)
     queue = await existing(app, request.params["queue"])
     group = query.group or QUEUE_MODE
-    found = await app.engine.pauses.explain(PauseScope(app.tenant, queue.name, group, request.params["partition"]))
+    found = await app.broker.pauses.explain(queue.name, request.params["partition"], group)
     return json_response(explained_out(queue.name, group, found, queue.options.retry_limit + 1))
 
 

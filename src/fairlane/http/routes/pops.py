@@ -54,7 +54,7 @@ class PopAnyQuery(PopQuery, rename="camel"):
 
 async def pop(app: App, request: Request) -> Response:
     asked = pop_request(app.tenant, request)
-    return _answer(app, request, asked, await app.engine.pop(asked.check()))
+    return _answer(app, request, asked, await app.broker.pop_request(asked.check()))
 
 
 async def pop_any(app: App, request: Request) -> Response:
@@ -63,7 +63,7 @@ async def pop_any(app: App, request: Request) -> Response:
     if namespace is None and task is None:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
     asked = msgspec.structs.replace(pop_request(app.tenant, request), queue="any")
-    popped = await app.engine.pop_any(asked.check(), namespace=namespace, task=task)
+    popped = await app.broker.pop_any(asked.check(), namespace=namespace, task=task)
     return _answer(app, request, asked, popped, named=True)
 
 
@@ -77,7 +77,7 @@ def _answer(app: App, request: Request, asked: PopRequest, popped: Popped, *, na
         more += ',"conflationConflict":true' if wanted != popped.conflation else ""
     if flag(request.query, "autopilot"):
         more += f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}'
-    unsent = partial(app.engine.give_back, popped.lease) if popped.lease is not None else None
+    unsent = partial(app.broker.give_back, popped.lease) if popped.lease is not None else None
     return Response(200, parts=pop_answer(popped, named=named, more=more), unsent=unsent)
 
 

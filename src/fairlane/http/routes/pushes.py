@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 async def push(app: App, request: Request) -> Response:
-    app.engine.check_admission("push")
+    app.broker.check_admission("push")
     items = decode(request.body, PushBody).items
     nested: list[Nested] = []
     special = check_wire_items(items, nested)
     if nested:
         await check_depths(nested)
-    outcomes = await app.engine.push(PushRequest(app.tenant, items, special))
+    outcomes = await app.broker.push_request(PushRequest(app.tenant, items, special))
     if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
         return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
     statuses = {outcome.status for outcome in outcomes}

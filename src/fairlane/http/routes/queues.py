@@ -45,10 +45,10 @@ async def configure(app: App, request: Request) -> Response:
     if not body.queue:
         return _nameless(body, options)
     name = check_name("queue", body.queue)
-    queue = await app.broker.configure(
+    queue = await app.broker.queues.configure(
         name, namespace=body.namespace, task=body.task, **msgspec.structs.asdict(options)
     )
-    [partition] = await app.engine.store.queues.born(queue.id, [DEFAULT_PARTITION])
+    [partition] = await app.broker.store.queues.born(queue.id, [DEFAULT_PARTITION])
     answer = Configured(
         configured=True,
         queue_id=str(queue.id),
@@ -78,13 +78,13 @@ def _nameless(body: ConfigureBody, options: QueueOptions) -> Response:
 
 async def set_options(app: App, request: Request) -> Response:
     body = decode(request.body, OptionsBody)
-    queue = await app.broker.set_options(request.params["queue"], **options_given(body.options))
+    queue = await app.broker.queues.set_options(request.params["queue"], **options_given(body.options))
     return json_response(OptionsSet(queue=queue.name, options=options_out(queue.options)))
 
 
 async def existing(app: App, name: str) -> Queue:
     """The queue as the store has it now, or NotFound."""
-    queue = await app.engine.store.queues.get(app.tenant, check_name("queue", name))
+    queue = await app.broker.store.queues.get(app.tenant, check_name("queue", name))
     if queue is None:
         raise NotFound("Queue not found")
     return queue
@@ -100,7 +100,7 @@ async def list_queues(app: App, request: Request) -> Response:
 async def show(app: App, request: Request) -> Response:
     query = read(request.query, PageQuery)
     queue = await existing(app, request.params["queue"])
-    store = app.engine.store
+    store = app.broker.store
     counted = await store.statistics.queues([queue.id])
     if not counted:
         raise NotFound("Queue not found")
@@ -111,7 +111,7 @@ async def show(app: App, request: Request) -> Response:
 async def partitions(app: App, request: Request) -> Response:
     query = read(request.query, PartitionQuery)
     queue = await existing(app, query.queue)
-    page = await app.engine.store.statistics.partitions(queue.id, after=after(query.after), limit=query.limit)
+    page = await app.broker.store.statistics.partitions(queue.id, after=after(query.after), limit=query.limit)
     found = [partition_out(one) for one in page]
     return json_response(PartitionList(queue=queue.name, partitions=found, next=next_page(page, query.limit)))
 
@@ -119,7 +119,7 @@ async def partitions(app: App, request: Request) -> Response:
 async def depth(app: App, request: Request) -> Response:
     query = read(request.query, DepthQuery)
     queue = await existing(app, request.params["queue"])
-    store = app.engine.store
+    store = app.broker.store
     conflation = False
     if query.group is None:
         lanes = [(one.name, one.unfinished) for one in await store.statistics.partitions(queue.id, limit=10_000)]
@@ -150,7 +150,7 @@ async def depth(app: App, request: Request) -> Response:
 async def clear(app: App, request: Request) -> Response:
     query = read(request.query, ClearQuery)
     queue = await existing(app, request.params["queue"])
-    store = app.engine.store
+    store = app.broker.store
     only = None
     if query.partition is not None:
         found = await store.queues.named(queue.id, check_name("partition", query.partition))
@@ -163,7 +163,7 @@ async def clear(app: App, request: Request) -> Response:
 
 async def delete(app: App, request: Request) -> Response:
     name = request.params["queue"]
-    existed = await app.broker.delete_queue(name)
+    existed = await app.broker.queues.delete(name)
     return json_response(DeletedQueue(deleted=True, queue=name, existed=existed))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def _queues(app: App, query: SpanQuery) -> dict[int, Queue]:
     return {
         queue.id: queue
-        for queue in await app.engine.store.queues.list(app.tenant)
+        for queue in await app.broker.store.queues.list(app.tenant)
         if query.queue in (None, queue.name)
         and query.namespace in (None, queue.namespace)
         and query.task in (None, queue.task)
@@ -28,9 +28,9 @@ async def _queues(app: App, query: SpanQuery) -> dict[int, Queue]:
 
 
 async def run(app: App, request: Request) -> Response:
-    queues = {queue.id: queue for queue in await app.engine.store.queues.list(app.tenant)}
+    queues = {queue.id: queue for queue in await app.broker.store.queues.list(app.tenant)}
     sums: dict[tuple[str, str], RetentionRunEntry] = {}
-    for one in await app.engine.retention.run():
+    for one in await app.broker.retention.run():
         if one.queue_id not in queues:
             continue
         name = queues[one.queue_id].name
@@ -52,7 +52,7 @@ async def history(app: App, request: Request) -> Response:
             messages=one.messages,
             unread=one.unread,
         )
-        for one in await app.engine.store.retention.history(list(queues), since=span.since, until=span.until)
+        for one in await app.broker.store.retention.history(list(queues), since=span.since, until=span.until)
     ]
     return json_response(RetentionHistory(time_range=range_out(span), history=went))
 

@@ -18,7 +18,6 @@ from fairlane.http.wire_scheduled import (
     ScheduledQuery,
     scheduled_out,
 )
-from fairlane.model.message import PushItem
 from fairlane.model.moment import timestamp_or_none
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
 async def list_scheduled(app: App, request: Request) -> Response:
     query = read(request.query, ScheduledQuery)
     name = request.params["queue"]
-    found = await app.engine.scheduled.list(app.tenant, name, after=_after(query.after), limit=query.limit)
+    found = await app.broker.scheduled.list(name, after=_after(query.after), limit=query.limit)
     return json_response(scheduled_out(name, found, query.limit))
 
 
@@ -45,7 +44,7 @@ def _after(page: str) -> tuple[int, str] | None:
 
 async def cancel(app: App, request: Request) -> Response:
     message = request.params["queue"], request.params["partition"], request.params["transactionId"]
-    cancelled = await app.engine.scheduled.cancel(app.tenant, *message)
+    cancelled = await app.broker.scheduled.cancel(message[0], message[2], partition=message[1])
     return json_response(
         Cancelled(queue=message[0], partition=message[1], transaction_id=message[2], cancelled=cancelled)
     )
@@ -55,8 +54,9 @@ async def reschedule(app: App, request: Request) -> Response:
     body = decode(request.body, RescheduleBody)
     message = request.params["queue"], request.params["partition"], request.params["transactionId"]
     at = None if body.deliver_at is None else moment("deliverAt", body.deliver_at)
-    when = PushItem(queue="", payload=b"", deliver_at=at, delay_ms=body.delay_ms)
-    due_at = await app.engine.scheduled.reschedule(app.tenant, *message, when)
+    due_at = await app.broker.scheduled.reschedule(
+        message[0], message[2], partition=message[1], deliver_at=at, delay_ms=body.delay_ms
+    )
     answer = Rescheduled(
         queue=message[0],
         partition=message[1],

@@ -26,40 +26,40 @@ _RUNS_SHOWN = 5
 
 
 def _shown(app: App, schedule: Schedule) -> ScheduleAnswer:
-    return schedule_out(schedule, app.engine.schedules.next_ticks(schedule, _RUNS_SHOWN))
+    return schedule_out(schedule, app.broker.schedules.next_ticks(schedule, _RUNS_SHOWN))
 
 
 async def list_schedules(app: App, request: Request) -> Response:
-    found = await app.engine.schedules.list(app.tenant)
+    found = await app.broker.schedules.list(app.tenant)
     return json_response(ScheduleList(schedules=[_shown(app, schedule) for schedule in found]))
 
 
 async def get(app: App, request: Request) -> Response:
-    return json_response(_shown(app, await app.engine.schedules.get(app.tenant, request.params["name"])))
+    return json_response(_shown(app, await app.broker.schedules.get(app.tenant, request.params["name"])))
 
 
 async def define(app: App, request: Request) -> Response:
     options = options_in(decode(request.body, ScheduleBody))
-    return json_response(_shown(app, await app.engine.schedules.put(app.tenant, request.params["name"], options)))
+    return json_response(_shown(app, await app.broker.schedules.put(app.tenant, request.params["name"], options)))
 
 
 async def delete(app: App, request: Request) -> Response:
     name = request.params["name"]
-    return json_response(ScheduleDeleted(name=name, deleted=await app.engine.schedules.delete(app.tenant, name)))
+    return json_response(ScheduleDeleted(name=name, deleted=await app.broker.schedules.delete(app.tenant, name)))
 
 
 async def pause(app: App, request: Request) -> Response:
-    return json_response(_shown(app, await app.engine.schedules.pause(app.tenant, request.params["name"])))
+    return json_response(_shown(app, await app.broker.schedules.pause(app.tenant, request.params["name"])))
 
 
 async def resume(app: App, request: Request) -> Response:
-    return json_response(_shown(app, await app.engine.schedules.resume(app.tenant, request.params["name"])))
+    return json_response(_shown(app, await app.broker.schedules.resume(app.tenant, request.params["name"])))
 
 
 async def run_now(app: App, request: Request) -> Response:
     name = request.params["name"]
-    schedule = await app.engine.schedules.get(app.tenant, name)
-    outcome = await app.engine.schedules.run_now(app.tenant, name)
+    schedule = await app.broker.schedules.get(app.tenant, name)
+    outcome = await app.broker.schedules.run_now(app.tenant, name)
     return json_response(
         ScheduleRun(
             name=name,

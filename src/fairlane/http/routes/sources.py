@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 
 
 async def list_sources(app: App, request: Request) -> Response:
-    found = await app.engine.sources.list(app.tenant)
+    found = await app.broker.sources.list(app.tenant)
     return json_response(SourceList(sources=[source_out(source) for source in found]))
 
 
 async def get(app: App, request: Request) -> Response:
-    return json_response(source_out(await app.engine.sources.get(app.tenant, request.params["name"])))
+    return json_response(source_out(await app.broker.sources.get(app.tenant, request.params["name"])))
 
 
 async def delete(app: App, request: Request) -> Response:
     name = request.params["name"]
-    return json_response(SourceDeleted(name=name, deleted=await app.engine.sources.delete(app.tenant, name)))
+    return json_response(SourceDeleted(name=name, deleted=await app.broker.sources.delete(app.tenant, name)))
 
 
 async def lease(app: App, request: Request) -> Response:
     body = decode(request.body, SourceLeaseBody, default=SourceLeaseBody())
     name = request.params["name"]
-    source = await app.engine.sources.lease(app.tenant, name, seconds=body.seconds, token=body.token)
+    source = await app.broker.sources.lease(app.tenant, name, seconds=body.seconds, token=body.token)
     return json_response(source_out(source))
 
 
 async def release(app: App, request: Request) -> Response:
     body, name = decode(request.body, SourceReleaseBody), request.params["name"]
-    released = await app.engine.sources.release(app.tenant, name, body.token)
+    released = await app.broker.sources.release(app.tenant, name, body.token)
     return json_response(SourceReleased(name=name, released=released))
 
 
 async def commit(app: App, request: Request) -> Response:
     page = commit_in(decode(request.body, SourceCommitBody))
-    done = await app.engine.sources.commit(app.tenant, request.params["name"], page)
+    done = await app.broker.sources.commit(app.tenant, request.params["name"], page)
     return json_response(SourceCommitted(**msgspec.structs.asdict(done)))
 
 

@@ -36,25 +36,25 @@ if TYPE_CHECKING:
 
 async def plan(app: App, request: Request) -> Response:
     body = decode(request.body, SpecPlanBody)
-    return json_response(plan_out(await app.engine.specs.plan(bytes(body.spec))))
+    return json_response(plan_out(await app.broker.specs.plan(bytes(body.spec))))
 
 
 async def apply(app: App, request: Request) -> Response:
     body = decode(request.body, SpecApplyBody)
-    applied = await app.engine.specs.apply(
+    applied = await app.broker.specs.apply(
         bytes(body.spec), source=body.source, by=body.applied_by, consent=body.consent, version=body.version
     )
     return json_response(applied_out(applied))
 
 
 async def in_force(app: App, request: Request) -> Response:
-    return json_response(SpecList(specs=[detail_out(spec) for spec in await app.engine.specs.in_force()]))
+    return json_response(SpecList(specs=[detail_out(spec) for spec in await app.broker.specs.in_force()]))
 
 
 async def versions(app: App, request: Request) -> Response:
     query = read(request.query, SpecVersionsQuery)
     only = name_or_none("app", query.app)
-    found = await app.engine.specs.versions(app=only, before=query.before, limit=query.limit)
+    found = await app.broker.specs.versions(app=only, before=query.before, limit=query.limit)
     return json_response(SpecVersionList(versions=[head_out(spec) for spec in found]))
 
 
@@ -62,12 +62,12 @@ async def version(app: App, request: Request) -> Response:
     given = request.params["version"]
     if not (given.isascii() and given.isdecimal() and len(given) <= 15):
         raise InvalidRequest(f"version is {given!r:.40}; it must be a whole number")
-    return json_response(detail_out(await app.engine.specs.get(int(given))))
+    return json_response(detail_out(await app.broker.specs.get(int(given))))
 
 
 async def export(app: App, request: Request) -> Response:
     name = check_name("app", read(request.query, SpecExportQuery).app)
-    spec = await app.engine.specs.export(name)
+    spec = await app.broker.specs.export(name)
     return json_response(SpecExported(app=name, spec=msgspec.Raw(msgspec.json.encode(spec))))
 
 

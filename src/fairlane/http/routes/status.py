@@ -49,7 +49,7 @@ _HOUR = 3_600_000_000
 
 def journal_status(app: App) -> JournalStatus | None:
     """None if this broker has no journal."""
-    route, drain = app.engine.journal_route, app.engine.journal_drain
+    route, drain = app.broker.journal_route, app.broker.journal_drain
     if route is None or drain is None:
         return None
     state, watch = route.journal.state(), route.watch
@@ -70,7 +70,7 @@ def journal_status(app: App) -> JournalStatus | None:
 
 
 async def span_of(app: App, query: SpanQuery, *, hours: int = 1) -> Span:
-    until = moment("to", query.until) if query.until else await app.engine.store.now()
+    until = moment("to", query.until) if query.until else await app.broker.store.now()
     since = moment("from", query.since) if query.since else until - hours * _HOUR
     if since > until:
         raise InvalidRequest("`from` must not be later than `to`")
@@ -96,13 +96,13 @@ async def status(app: App, request: Request) -> Response:
     span = await span_of(app, query)
     counted = await chosen(app, query)
     groups = [stats for queue, stats in await app.census.groups(app.tenant) if query.queue in (None, queue.name)]
-    series = buckets(app.engine.telemetry.minutes(*span), span)
+    series = buckets(app.broker.telemetry.minutes(*span), span)
     totals = summed([counts_out(stats) for _, stats in counted])
     answer = Status(
         time_range=range_out(span),
         bucket_minutes=span.width_minutes,
         point_count=len(series),
-        since_start_of_broker=timestamp(app.engine.telemetry.started_at),
+        since_start_of_broker=timestamp(app.broker.telemetry.started_at),
         throughput=[_point(each, before) for before, each in reversed(list(zip([None, *series], series)))],  # noqa: B905
         queues=[_queue(queue, stats) for queue, stats in counted],
         messages=_with_requests(app, totals),
@@ -157,7 +157,7 @@ def _queue(queue: Queue, stats: QueueStats) -> StatusQueue:
 
 
 def _with_requests(app: App, counts: Counts) -> StatusCounts:
-    kinds = app.engine.telemetry.verbs
+    kinds = app.broker.telemetry.verbs
     return StatusCounts(
         requests=Requests(push=kinds["push"].count, pop=kinds["pop"].count, ack=kinds["ack"].count),
         batch_efficiency=Requests(push=_share(kinds["push"]), pop=_share(kinds["pop"]), ack=_share(kinds["ack"])),
@@ -170,12 +170,12 @@ def _share(verb: VerbStats) -> float:
 
 
 def worker(app: App) -> WorkerEntry:
-    telemetry = app.engine.telemetry
+    telemetry = app.broker.telemetry
     return WorkerEntry(
         hostname=app.hostname,
         worker_id=app.worker_id,
-        db_connections=app.engine.store.connections()[0],
-        job_queue_size=app.engine.pending,
+        db_connections=app.broker.store.connections()[0],
+        job_queue_size=app.broker.pending,
         messages_processed=telemetry.push.items + telemetry.pop.items + telemetry.ack.items,
     )
 
@@ -195,7 +195,7 @@ async def analytics(app: App, request: Request) -> Response:
     ids = {queue.id for queue, _ in await chosen(app, query)}
     everything = query.queue is None and query.namespace is None and query.task is None
     points: dict[int, int] = {}
-    for minute in app.engine.telemetry.minutes(*span):
+    for minute in app.broker.telemetry.minutes(*span):
         of_queues = sum(counts.pushed for id, counts in minute.queues.items() if id in ids)
         at = minute.at - minute.at % width
         points[at] = points.get(at, 0) + (minute.verbs["push"].items if everything else of_queues)
@@ -204,7 +204,7 @@ async def analytics(app: App, request: Request) -> Response:
         interval=query.interval,
         since=timestamp(span.since),
         until=timestamp(span.until),
-        since_start_of_broker=timestamp(app.engine.telemetry.started_at),
+        since_start_of_broker=timestamp(app.broker.telemetry.started_at),
     )
     return json_response(answer)
 
@@ -213,9 +213,9 @@ async def journal_report(app: App, request: Request) -> Response:
     """The journal of this process."""
     answer = JournalReport(pending=0, failed=0, db_healthy=await app.healthy(), worker=app.worker_id)
     journal = answer.journal = journal_status(app)
-    if journal is not None and app.engine.journal_route is not None:
+    if journal is not None and app.broker.journal_route is not None:
         answer.pending, answer.failed = journal.messages, journal.failed
-        failed = app.engine.journal_route.failed
+        failed = app.broker.journal_route.failed
         answer.failed_entries = [failed_out(failed, entry) for entry in await failed.list(limit=100)]
     return json_response(answer)
 
@@ -225,14 +225,14 @@ async def engine(app: App, request: Request) -> Response:
 
 
 def engine_status(app: App) -> EngineStatus:
-    telemetry = app.engine.telemetry
-    total, busy = app.engine.store.connections()
+    telemetry = app.broker.telemetry
+    total, busy = app.broker.store.connections()
     return EngineStatus(
         connections=Connections(total=total, busy=busy),
         queue=RequestCounts(
-            pending=app.engine.pending,
+            pending=app.broker.pending,
             completed=sum(verb.count for verb in telemetry.verbs.values()),
-            parked=len(app.engine.waiters),
+            parked=len(app.broker.waiters),
         ),
         operations={
             kind: VerbStatus(
@@ -245,7 +245,7 @@ def engine_status(app: App) -> EngineStatus:
             )
             for kind, verb in telemetry.verbs.items()
         },
-        admission=admission_out(app.engine.admission),
+        admission=admission_out(app.broker.admission),
         uptime_seconds=app.uptime_seconds(),
     )
 

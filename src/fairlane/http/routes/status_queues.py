@@ -45,7 +45,7 @@ async def list_queues(app: App, request: Request) -> Response:
 async def show_queue(app: App, request: Request) -> Response:
     query = read(request.query, StatusQueueQuery)
     queue = await existing(app, request.params["queue"])
-    statistics = app.engine.store.statistics
+    statistics = app.broker.store.statistics
     counted = await statistics.queues([queue.id])
     if not counted:
         raise NotFound("Queue not found")

@@ -47,7 +47,7 @@ async def register(app: App, request: Request) -> Response:
         sink_queue=body.sink_queue,
         config_hash=body.config_hash,
     ).check()
-    found = await app.engine.store.streams.register(app.tenant, wanted, reset=body.reset)
+    found = await app.broker.store.streams.register(app.tenant, wanted, reset=body.reset)
     query = found.query
     if query.config_hash != body.config_hash:
         return error_response(
@@ -87,7 +87,7 @@ async def state(app: App, request: Request) -> Response:
         prefix=_key("key_prefix", body.key_prefix) if body.key_prefix else "",
         ripe_until=body.ripe_at_or_before,
     )
-    query = await app.engine.store.streams.get(app.tenant, query_id)
+    query = await app.broker.store.streams.get(app.tenant, query_id)
     if query is None:
         raise NotFound("there is no such query")
     if where.ripe_until is not None:  # an idle flush: what is held is not idle, and closed by who holds it
@@ -107,7 +107,7 @@ async def _rows(app: App, query_id: UUID, partition: PartitionId, where: StateFi
     """All of them: half a state would be a wrong one. More than an answer can hold is refused."""
     found: list[StateRow] = []
     size = 0
-    while page := await app.engine.store.streams.state(query_id, partition, where, limit=_ROWS_AT_ONCE):
+    while page := await app.broker.store.streams.state(query_id, partition, where, limit=_ROWS_AT_ONCE):
         found += page
         size += sum(len(row.value) for row in page)
         if size > POP_BYTES_MAX:
@@ -131,17 +131,17 @@ async def cycle(app: App, request: Request) -> Response:
     check_wire_items(body.push_items, nested, "push_items")
     await check_depths(nested)
     steps = _steps(body, change.partition, group)
-    if await app.engine.store.streams.get(app.tenant, change.query_id) is None:
+    if await app.broker.store.streams.get(app.tenant, change.query_id) is None:
         raise NotFound("there is no such query")
     answer = CycleResult(success=True, query_id=body.query_id, partition_id=body.partition_id)
     # Without a lease there is nothing of the caller's to give back.
     release = body.release_lease and body.ack is not None and bool(body.ack.lease_id)
     try:
-        outcomes = await app.engine.cycle(app.tenant, change, steps, release=release)
+        outcomes = await app.broker.transact_checked(steps, change, release=release)
     except TransactionRefused as error:
         answer.success, answer.error, answer.code = False, str(error), error.code
         return json_response(answer)
-    answer.queue_name, _ = await app.engine.catalogue.names(change.partition)
+    answer.queue_name, _ = await app.broker.catalogue.names(change.partition)
     answer.state_ops_applied = len(change.ops)
     _report(answer, body, outcomes)
     return json_response(answer)

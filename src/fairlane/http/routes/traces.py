@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 async def add(app: App, request: Request) -> Response:
     trace = _trace(decode(request.body, TraceBody))
-    store = app.engine.store
+    store = app.broker.store
     if await store.messages.find(trace.partition, trace.transaction_id) is None or not await store.traces.add(trace):
         raise NotFound("Message not found")
     return json_response(TraceAdded(success=True, trace_id=trace.id), 201)
@@ -63,14 +63,14 @@ def _trace(body: TraceBody) -> Trace:
 
 async def of_message(app: App, request: Request) -> Response:
     partition, transaction_id = message_of(request)
-    traces = await app.engine.store.traces.of_message(partition, transaction_id)
+    traces = await app.broker.store.traces.of_message(partition, transaction_id)
     return json_response(TraceList(traces=[trace_out(trace) for trace in traces]))
 
 
 async def by_name(app: App, request: Request) -> Response:
     query = read(request.query, NamedTraceQuery)
     name = check_name("traceName", request.params["traceName"])
-    store = app.engine.store
+    store = app.broker.store
     traces = await store.traces.named(app.tenant, name, limit=query.limit, offset=query.offset)
     queues = {queue.id: queue.name for queue in await store.queues.list(app.tenant)}
     shown: list[NamedTraceEntry] = []
@@ -90,12 +90,12 @@ async def by_name(app: App, request: Request) -> Response:
 
 
 async def _names(app: App, trace: Trace, queues: dict[int, str]) -> tuple[str | None, str | None]:
-    partition = await app.engine.catalogue.partition(trace.partition)
+    partition = await app.broker.catalogue.partition(trace.partition)
     return (queues.get(partition.queue_id), partition.name) if partition else (None, None)
 
 
 async def _payload(app: App, trace: Trace) -> msgspec.Raw | None:
-    store = app.engine.store.messages
+    store = app.broker.store.messages
     position = await store.find(trace.partition, trace.transaction_id)
     if position is None:
         return None
@@ -106,7 +106,7 @@ async def _payload(app: App, trace: Trace) -> msgspec.Raw | None:
 
 async def list_names(app: App, request: Request) -> Response:
     query = read(request.query, TraceNameQuery)
-    traces = app.engine.store.traces
+    traces = app.broker.store.traces
     names = await traces.names(app.tenant, limit=query.limit, offset=query.offset)
     answer = TraceNameList(
         trace_names=[name_out(name) for name in names],

@@ -39,7 +39,7 @@ async def transaction(app: App, request: Request) -> Response:
                 f"rolled back: this broker has no {' and no '.join(foreign)}; a transaction is pushes and acks",
                 index=len(steps),
             )
-        outcomes = await app.engine.transact(app.tenant, steps)
+        outcomes = await app.broker.transact_checked(steps)
     except TransactionRefused as error:
         answer |= {"success": False, "error": str(error), "code": error.code, "failedIndex": error.index, "results": []}
         return json_response(answer, 409 if isinstance(error, AlreadyApplied) else 200)

@@ -1,4 +1,4 @@
-"""Values between the engine and a store: whole batches, one value per lane touched."""
+"""Values between the broker and a store: whole batches, one value per lane touched."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Slice(msgspec.Struct):
     partition: PartitionId
     queue_id: int
     options: QueueOptions
-    """As the engine knows them; the store decides by its own where it matters (`max_size`)."""
+    """As the broker knows them; the store decides by its own where it matters (`max_size`)."""
     fragments: list[bytes]
     """Stored form of each message, see `model.segment`."""
     transaction_ids: list[str]
@@ -44,7 +44,7 @@ class Slice(msgspec.Struct):
 
 
 class Duplicate(msgspec.Struct, frozen=True):
-    """The message at `index` of the slice has the key of a stored one; the engine compares the ids."""
+    """The message at `index` of the slice has the key of a stored one; the broker compares the ids."""
 
     index: int
     position: int

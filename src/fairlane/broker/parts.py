@@ -1,4 +1,4 @@
-"""The engine: the verbs of the queue over a store, each through its batcher."""
+"""The parts of a broker: made and joined here, started and stopped in their order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import Acker, AckRequest
-from fairlane.broker.admission import LIMITS, Admission, Kind, Limit
+from fairlane.broker.admission import PATIENT, Admission, Kind, Limit
 from fairlane.broker.announcer import Announcer
 from fairlane.broker.answer_room import AnswerRoom
 from fairlane.broker.batchers import Batchers
@@ -16,11 +17,13 @@ from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.dead_letters import DeadLetters
 from fairlane.broker.draft import PushRequest
 from fairlane.broker.due import DueService
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
 from fairlane.broker.flushes import Flushes
 from fairlane.broker.forwarder import Forwarder
+from fairlane.broker.groups import Groups
 from fairlane.broker.inbox import Inbox
 from fairlane.broker.intake import Intake
 from fairlane.broker.journal_acks import AckAnswers
@@ -36,10 +39,10 @@ from fairlane.broker.operations import Operations
 from fairlane.broker.patience import PATIENCE_SECONDS
 from fairlane.broker.pauses import Pauses
 from fairlane.broker.polls import Polls
-from fairlane.broker.pop import Popper, PopRequest
-from fairlane.broker.popped import Popped
+from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push import Pusher
+from fairlane.broker.queues import Queues
 from fairlane.broker.reseed import Reseed
 from fairlane.broker.retention import RetentionService
 from fairlane.broker.scheduled import ScheduledMessages
@@ -47,54 +50,57 @@ from fairlane.broker.schedules import Schedules
 from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.store_watch import StoreWatch
-from fairlane.broker.transact import Outcome, Step, Transactor
+from fairlane.broker.transact import Step, Transactor
 from fairlane.broker.waiters import Waiters
 from fairlane.broker.wide_pop import WidePopper
+from fairlane.broker.workers import Workers
+from fairlane.config import SECRET_NAMES, named_variables
 from fairlane.errors import LaneWaiting, ShuttingDown, Unavailable
-from fairlane.hooks.hook import Secrets, no_secrets
-from fairlane.model.ids import PartitionId
-from fairlane.model.lease import LeaseId
 from fairlane.model.limits import POLLS_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.model.outcome import AckOutcome, OperationReason, PushOutcome, RenewOutcome
-from fairlane.model.stream import StateChange
+from fairlane.model.outcome import (
+    OperationReason,
+    PushOutcome,
+)
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.memory import Budget
 from fairlane.store.contract.journal import Journal
 from fairlane.store.contract.operations import ClaimedBacklog
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import Renewal
 from fairlane.telemetry import Telemetry
 
 
-class Engine:
-    """The engine: callers hand over checked values and wait; no caller touches the store. `stop` answers everybody."""
+class Parts:
+    """The parts of a broker over one store."""
 
     def __init__(
         self,
         store: Store,
         *,
+        tenant: str = DEFAULT_TENANT,
         polls_max: int = POLLS_MAX,
         journal: Journal | None = None,
-        tenant: str = DEFAULT_TENANT,
-        limits: Mapping[Kind, Limit] = LIMITS,
+        limits: Mapping[Kind, Limit] = PATIENT,
         patience_seconds: float = PATIENCE_SECONDS,
-        secrets: Secrets = no_secrets,
         allowed: Allowed = NOTHING_INSIDE,
+        secret_names: str = SECRET_NAMES,
     ) -> None:
+        """With a `journal`, await `start()` before the first call."""
         self.store = store
+        self.journal = journal
+        self.tenant = tenant
         self.budget = Budget(sys.maxsize)
         """For those who ask over a network; whoever serves them says how much it is."""
         self.telemetry = Telemetry()
         self.flags = Flags(store)
         self.retention = RetentionService(store)
         self.catalogue = Catalogue(store)
-        self.compiled_specs = CompiledSpecs(store, tenant, secrets, allowed)
+        self.compiled_specs = CompiledSpecs(store, tenant, partial(named_variables, allowed=secret_names), allowed)
         self.specs = Specs(store, self.compiled_specs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
-        self.pauses = Pauses(store, self.catalogue, self.announce)
+        self.pauses = Pauses(store, tenant, self.catalogue, self.announce)
         leases = Leases(store)
         self.operation_drain = OperationDrain(store, self._begin)
         self.operations = Operations(store, self.catalogue, self.operation_drain)
@@ -109,7 +115,7 @@ class Engine:
         self._pusher = Pusher(store, self.catalogue, announcer.stored, enqueuer.push, capacity)
         self.due = DueService(store, announcer.appended)
         self.priorities = Priorities(store, self.catalogue)
-        self.scheduled = ScheduledMessages(store, self.catalogue, self._pusher, self.due.wake)
+        self.scheduled = ScheduledMessages(store, tenant, self.catalogue, self._pusher, self.due.wake)
         self._popper = Popper(
             store,
             self.catalogue,
@@ -134,7 +140,7 @@ class Engine:
         self.sources = Sources(
             store, self._transactor, self.compiled_specs.admit_steps, self._check_transaction, announcer.flushed
         )
-        self.inbox = Inbox(store, self.catalogue, tenant, self.push)
+        self.inbox = Inbox(store, self.catalogue, tenant, self.push_request)
         self.journal_route: JournalRoute | None = None
         self.journal_drain: JournalDrain | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -154,6 +160,10 @@ class Engine:
             self.journal_route,
             self.telemetry,
         )
+        self.queues = Queues(store, tenant, self.catalogue, self.forwarder)
+        self.groups = Groups(store, tenant, self.catalogue, self.announce)
+        self.dead_letters = DeadLetters(store, tenant, self.catalogue, self.announce, self.operation_drain)
+        self.workers = Workers(store, tenant)
         self._stopped = False
         self.operation_drain.start()
         self._reseed = Reseed(store, self.announce)
@@ -219,7 +229,7 @@ class Engine:
         if self._stopped:
             raise ShuttingDown("the broker is stopping")
 
-    async def push(self, request: PushRequest) -> list[PushOutcome]:
+    async def push_request(self, request: PushRequest) -> list[PushOutcome]:
         self._check_running()
         if not request.items:
             return []
@@ -248,43 +258,6 @@ class Engine:
         """Lanes of a queue became ready by other ways than a push."""
         self._announcer.announce(queue_id, lanes)
 
-    async def pop(self, request: PopRequest) -> Popped:
-        self._check_running()
-        self._defers("pop")
-        return await self._polls.pop(request)
-
-    async def ack(self, request: AckRequest) -> Sequence[AckOutcome]:
-        self._check_running()
-        if not request.items:
-            return []
-        batcher = self._batchers.ack_operations if self._defers("ack") else self._batchers.acks
-        return await self.telemetry.measured(self.telemetry.ack, len(request.items), batcher.submit(request))
-
-    async def renew(self, lease: str, *, seconds: int) -> RenewOutcome:
-        self._check_running()
-        parsed = LeaseId.parse(lease)
-        if parsed is None:
-            return RenewOutcome(0, None)
-        renewal = self._batchers.renewals.submit(Renewal(parsed, seconds))
-        return await self.telemetry.measured(self.telemetry.renew_lease, 1, renewal)
-
-    async def release(self, lease: str, *, partition: PartitionId | None = None) -> int:
-        """Give a lease back without charge; how many lanes."""
-        self._check_running()
-        parsed = LeaseId.parse(lease)
-        if parsed is None:
-            return 0
-        released = await self.store.messages.release(parsed, partition=partition)
-        self.waiters.wake_group(parsed.group_id, released)
-        queue_id = self.catalogue.queue_of(parsed.group_id)
-        if queue_id is not None:
-            self.store.hint(queue_id)
-        return released
-
-    def give_back(self, lease: LeaseId) -> None:
-        """Release a lease whose holder went away before it knew of it. Returns at once."""
-        self._popper.give_back(lease)
-
     def _check_transaction(self, tenant: str, steps: Sequence[Step]) -> None:
         self._check_running()
         self._check_backlogs(tenant, steps)
@@ -299,36 +272,6 @@ class Engine:
                     f"earlier messages for partition {step.partition!r} of queue {step.queue!r} wait in the journal; "
                     "try again soon"
                 )
-
-    async def transact(self, tenant: str, steps: Sequence[Step]) -> list[Outcome]:
-        self._check_running()
-        await self.know_specs()
-        steps = self.compiled_specs.admit_steps(tenant, steps)
-        steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
-        self._check_backlogs(tenant, steps)
-        transaction = self._transactor.transact(tenant, steps)
-        outcomes = await self.telemetry.measured(self.telemetry.transaction, len(steps), transaction)
-        self._announcer.flushed()
-        return outcomes
-
-    async def cycle(self, tenant: str, change: StateChange, steps: Sequence[Step], *, release: bool) -> list[Outcome]:
-        """A transaction that changes the state of a stream as well."""
-        self._check_running()
-        await self.know_specs()
-        steps = self.compiled_specs.admit_steps(tenant, steps)
-        steps = await self.priorities.apply(tenant, steps, away=self._intake.away)
-        self._check_backlogs(tenant, steps)
-        commit = partial(self.store.streams.cycle, change)
-        transaction = self._transactor.transact(tenant, steps, commit=commit, release=release)
-        outcomes = await self.telemetry.measured(self.telemetry.transaction, len(steps) + len(change.ops), transaction)
-        self._announcer.flushed()
-        return outcomes
-
-    async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
-        """Pop from whichever queue with these labels has something."""
-        self._check_running()
-        self._defers("pop")
-        return await self._polls.pop_any(request, namespace=namespace, task=task)
 
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
