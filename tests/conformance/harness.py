@@ -28,9 +28,9 @@ from fairlane.store.contract.values import (
     Claim,
     Dead,
     Lane,
+    LaneAck,
     Locked,
     Nack,
-    OrderedAck,
     PopCall,
     PushResult,
     Renewal,
@@ -282,19 +282,19 @@ class Harness:
         nack: Nack | None = None,
         dead_letters: Sequence[Dead] = (),
         results: Sequence[tuple[int, bytes]] = (),
-    ) -> OrderedAck:
+    ) -> LaneAck:
         """Of the only lane taken."""
-        return OrderedAck(
+        return LaneAck(
             partition=taken.lane.partition,
             group_id=taken.group.id,
             token=taken.token,
-            upto=upto,
-            nack=nack,
+            done=[(0, upto)],
+            nacks=[nack] if nack else [],
             dead_letters=list(dead_letters),
             results=list(results),
         )
 
-    async def apply(self, ordered_ack: OrderedAck, *, store: Store | None = None) -> AckResult:
+    async def apply(self, ordered_ack: LaneAck, *, store: Store | None = None) -> AckResult:
         while True:
             [acked] = await (store or self.store).messages.ack([ordered_ack])
             if acked.state != "locked":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from fairlane.model.ids import PartitionId
-from fairlane.store.contract.values import Dead, DeadFilter, Nack, OrderedAck
+from fairlane.store.contract.values import Dead, DeadFilter, LaneAck, Nack
 from tests.conformance.harness import Harness
 
 
@@ -41,7 +41,7 @@ async def test_a_cursor_never_moves_back(harness: Harness) -> None:
     await harness.ack(taken, 2)
     acked = await harness.ack(taken, 1)
     assert (acked.state, acked.before, acked.after, acked.released) == ("ok", 2, 2, False)
-    without = OrderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=None, upto=1)
+    without = LaneAck(partition=taken.lane.partition, group_id=taken.group.id, token=None, done=[(0, 1)])
     acked = await harness.apply(without)
     assert (acked.state, acked.before, acked.after) == ("ok", 2, 2)
     await harness.store.messages.release(taken.lease)
@@ -133,7 +133,7 @@ async def test_an_ack_without_a_lease_finishes_what_is_not_yet_committed(harness
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1, 2])
-    bare = OrderedAck(partition=partition.id, group_id=group.id, token=None, upto=3)
+    bare = LaneAck(partition=partition.id, group_id=group.id, token=None, done=[(0, 3)])
     acked = await harness.apply(bare)
     assert (acked.state, acked.before, acked.after, acked.limit) == ("ok", 0, 0, 0), "nobody was given anything"
     await harness.pop(queue, group, batch=2)
@@ -149,10 +149,10 @@ async def test_an_ack_without_a_lease_releases_a_lease_only_when_its_batch_is_fi
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue, batch=3)
-    bare = OrderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=None, upto=2)
+    bare = LaneAck(partition=taken.lane.partition, group_id=taken.group.id, token=None, done=[(0, 2)])
     assert not (await harness.apply(bare)).released
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 1
-    bare.upto = 3
+    bare.done = [(0, 3)]
     assert (await harness.apply(bare)).released
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
     assert (await harness.pop(queue)).data == [3]
@@ -164,7 +164,7 @@ async def test_an_ack_without_a_lease_drains_a_lane_for_good(harness: Harness) -
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1])
     await harness.pop(queue, group)
-    await harness.apply(OrderedAck(partition=partition.id, group_id=group.id, token=None, upto=2))
+    await harness.apply(LaneAck(partition=partition.id, group_id=group.id, token=None, done=[(0, 2)]))
     assert not await harness.pop(queue, group)
     assert (await harness.lane(group)).ready_at is None
     await harness.push(queue, [2])

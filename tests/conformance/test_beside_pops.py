@@ -17,7 +17,7 @@ from fairlane.model.group import Group, Seek
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
-from fairlane.store.contract.values import AckResult, DeadFilter, Nack, UnorderedAck
+from fairlane.store.contract.values import AckResult, DeadFilter, LaneAck, Nack
 from tests.conformance.backends import Row, until
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.test_retention import run as run_retention
@@ -49,7 +49,8 @@ class Scene:
         if self.queue.options.ordering != "unordered":
             return await (self.harness.nack(taken, nack.position) if nack else self.harness.ack(taken))
         done = [] if nack else [(lane.first, lane.upto) for lane in taken.lanes]
-        ack = UnorderedAck(
+        ack = LaneAck(
+            unordered=True,
             partition=self.partition,
             group_id=self.group.id,
             token=taken.token,

@@ -7,7 +7,7 @@ import pytest
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.names import COMMANDS, QUEUE_MODE
 from fairlane.model.queue import Queue
-from fairlane.store.contract.values import DeadFilter, Duplicates, Full, Gone, OrderedAck, Stored
+from fairlane.store.contract.values import DeadFilter, Duplicates, Full, Gone, LaneAck, Stored
 from tests.conformance.harness import Harness
 
 LOOK = Subscription(look=True)
@@ -131,7 +131,7 @@ async def test_an_ack_without_a_lease_makes_room(harness: Harness) -> None:
     partition = await harness.partition(queue)
     await harness.push(queue, [0, 1])
     await harness.pop(queue, group)
-    await harness.apply(OrderedAck(partition=partition.id, group_id=group.id, token=None, upto=1))
+    await harness.apply(LaneAck(partition=partition.id, group_id=group.id, token=None, done=[(0, 1)]))
     assert await room(harness, queue) == 1
 
 

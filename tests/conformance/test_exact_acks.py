@@ -13,7 +13,7 @@ from fairlane.model.group import Seek
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem
-from fairlane.store.contract.values import Dead, DeadFilter, OrderedAck
+from fairlane.store.contract.values import Dead, DeadFilter, LaneAck
 from tests.conformance.harness import Harness
 from tests.conformance.test_ack_by_id import codes, deliver, item, pop
 from tests.conformance.test_retention import run, total
@@ -291,7 +291,7 @@ async def test_settlements_name_ranges(harness: Harness) -> None:
     await harness.push(queue, list(range(10)))
     taken = await harness.pop(queue)
     ack = harness.ordered_ack(taken, 4, dead_letters=[Dead(8, "bad")], results=[(3, b"3"), (8, b"8"), (9, b"9")])
-    ack.first, ack.ahead = 2, [(5, 6), (8, 9)]
+    ack.done = [(2, ack.done[0][1]), (5, 6), (8, 9)]
     acked = await harness.apply(ack)
     assert (acked.state, acked.before, acked.after, acked.finished) == ("ok", 0, 0, [])
     assert (await harness.apply(ack)).finished == [2, 3, 5, 8]
@@ -307,7 +307,7 @@ async def test_a_cumulative_settlement_finishes_all_that_lies_below(harness: Har
     queue = await harness.queue()
     await harness.push(queue, list(range(3)))
     taken = await harness.pop(queue)
-    plain = OrderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=taken.token, upto=3)
+    plain = LaneAck(partition=taken.lane.partition, group_id=taken.group.id, token=taken.token, done=[(0, 3)])
     assert (await harness.apply(plain)).released
 
 

@@ -7,7 +7,7 @@ import pytest
 from fairlane.errors import NotFound
 from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.contract.values import Claim, DeadFilter, OrderedAck, PopCall
+from fairlane.store.contract.values import Claim, DeadFilter, LaneAck, PopCall
 from tests.conformance.harness import Harness
 
 # Partitions of a queue whose groups get their cursors in several steps of STEP.
@@ -226,7 +226,7 @@ async def test_a_deleted_group_is_forgotten_with_its_cursors_leases_and_dead_let
     assert await harness.store.groups.lanes(group.id) == []
     assert (await harness.ack(taken)).state == "gone"
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
-    bare = OrderedAck(partition=a.id, group_id=group.id, token=None, upto=2)
+    bare = LaneAck(partition=a.id, group_id=group.id, token=None, done=[(0, 2)])
     assert (await harness.apply(bare)).state == "gone"
     [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
     assert letter.group == "other"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.store.contract.values import DeadFilter, Nack, OrderedAck
+from fairlane.store.contract.values import DeadFilter, LaneAck, Nack
 from tests.conformance.harness import Harness
 
 
@@ -143,12 +143,11 @@ async def test_a_nack_without_a_lease_ends_the_lease_of_whoever_holds_the_lane(h
     queue = await harness.queue()
     await harness.push(queue, [0, 1])
     taken = await harness.pop(queue)
-    bare = OrderedAck(
+    bare = LaneAck(
         partition=taken.lane.partition,
         group_id=taken.group.id,
         token=None,
-        upto=0,
-        nack=Nack(0, charge=True, error="bare"),
+        nacks=[Nack(0, charge=True, error="bare")],
     )
     acked = await harness.apply(bare)
     assert (acked.state, acked.released) == ("ok", True)

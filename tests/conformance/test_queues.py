@@ -11,7 +11,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions, labels_of, queue_options
-from fairlane.store.contract.values import Claim, DeadFilter, Gone, Nack, OrderedAck, PopCall
+from fairlane.store.contract.values import Claim, DeadFilter, Gone, LaneAck, Nack, PopCall
 from tests.conformance.harness import Harness
 
 AWKWARD_NAMES = [
@@ -216,7 +216,7 @@ async def test_nothing_of_a_deleted_queue_can_be_pushed_claimed_or_acked(harness
     for ack in (
         harness.ordered_ack(taken, 1),
         harness.ordered_ack(taken, nack=nack),
-        OrderedAck(partition=partition.id, group_id=taken.group.id, token=None, upto=1),
+        LaneAck(partition=partition.id, group_id=taken.group.id, token=None, done=[(0, 1)]),
     ):
         assert (await harness.apply(ack)).state == "gone"
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0

@@ -10,7 +10,7 @@ from fairlane.errors import LeaseLost
 from fairlane.model.group import Seek
 from fairlane.model.queue import PartitionState, Queue
 from fairlane.model.retention import RETENTION, Expired
-from fairlane.store.contract.values import DeadFilter, Gone, OrderedAck
+from fairlane.store.contract.values import DeadFilter, Gone, LaneAck
 from tests.conformance.harness import Harness
 
 DAY = 86_400
@@ -383,7 +383,7 @@ async def test_retention_beside_pushes_pops_seeks_and_deletes_loses_nothing_it_s
         while len(seen) < 240:
             taken = await harness.pop(queue, group, batch=5, partitions=2)
             for lane in taken.lanes:
-                ack = OrderedAck(partition=lane.partition, group_id=group.id, token=taken.token, upto=lane.upto)
+                ack = LaneAck(partition=lane.partition, group_id=group.id, token=taken.token, done=[(0, lane.upto)])
                 [acked] = await harness.store.messages.ack([ack])
                 assert acked.state == "ok"
             seen.update((name, number) for name, number in taken.data)

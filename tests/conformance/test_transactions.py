@@ -18,10 +18,8 @@ from fairlane.store.contract.values import (
     Gone,
     LaneAck,
     Nack,
-    OrderedAck,
     Slice,
     Stored,
-    UnorderedAck,
 )
 from tests.conformance.harness import Harness, Taken
 
@@ -85,9 +83,9 @@ async def test_one_refused_ack_undoes_the_others(harness: Harness) -> None:
     good, slices = await forward(harness)
     bad, _ = await forward(harness)
     for refused in (
-        OrderedAck(partition=PartitionId(bad.lane.partition.shard, 2**62), group_id=1, token=None, upto=1),
-        OrderedAck(partition=bad.lane.partition, group_id=2**62, token=bad.token, upto=1),
-        OrderedAck(partition=bad.lane.partition, group_id=bad.group.id, token=uuid4(), upto=1),
+        LaneAck(partition=PartitionId(bad.lane.partition.shard, 2**62), group_id=1, token=None, done=[(0, 1)]),
+        LaneAck(partition=bad.lane.partition, group_id=2**62, token=bad.token, done=[(0, 1)]),
+        LaneAck(partition=bad.lane.partition, group_id=bad.group.id, token=uuid4(), done=[(0, 1)]),
     ):
         for acks in ([harness.ordered_ack(good, 2), refused], [refused, harness.ordered_ack(good, 2)]):
             acked, _ = await harness.store.messages.transact(acks, slices)
@@ -196,8 +194,8 @@ def finishing(taken: Taken, upto: int, *, leased: bool, unordered: bool) -> Lane
     where: dict[str, Any] = {"partition": taken.lane.partition, "group_id": taken.group.id}
     where["token"] = taken.token if leased else None
     if unordered:
-        return UnorderedAck(**where, done=[(taken.lane.first, upto)])
-    return OrderedAck(**where, upto=upto)
+        return LaneAck(**where, unordered=True, done=[(taken.lane.first, upto)])
+    return LaneAck(**where, done=[(0, upto)])
 
 
 async def test_a_consumer_may_push_into_the_lane_it_acks(harness: Harness) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fairlane.errors import Conflict, InvalidRequest
 from fairlane.model.group import Group, Seek
 from fairlane.model.queue import Queue, queue_options
-from fairlane.store.contract.values import AckResult, Dead, DeadFilter, Full, Nack, Stored, UnorderedAck
+from fairlane.store.contract.values import AckResult, Dead, DeadFilter, Full, LaneAck, Nack, Stored
 from tests.conformance.harness import Harness, Taken
 
 
@@ -18,15 +18,15 @@ async def unordered(harness: Harness, **options: Any) -> Queue:
     return await harness.queue("jobs", ordering="unordered", **options)
 
 
-def unordered_ack(taken: Taken, *done: int | tuple[int, int], **more: Any) -> UnorderedAck:
+def unordered_ack(taken: Taken, *done: int | tuple[int, int], **more: Any) -> LaneAck:
     """Verdicts on the only partition taken; a number is one position."""
     [partition] = {lane.partition for lane in taken.lanes}
     ranges = [(one, one + 1) if isinstance(one, int) else one for one in done]
     more.setdefault("token", taken.token)
-    return UnorderedAck(partition=partition, group_id=taken.group.id, done=ranges, **more)
+    return LaneAck(partition=partition, group_id=taken.group.id, unordered=True, done=ranges, **more)
 
 
-async def apply_unordered(harness: Harness, verdicts: UnorderedAck) -> AckResult:
+async def apply_unordered(harness: Harness, verdicts: LaneAck) -> AckResult:
     [acked] = await harness.store.messages.ack([verdicts])
     return acked
 
@@ -300,7 +300,7 @@ async def test_verdicts_in_a_transaction_are_applied_together_or_not_at_all(harn
     await harness.push(source, [0, 1, 2])
     taken = await harness.pop(source)
     out = harness.slice(sink, await harness.partition(sink), ["out"])
-    stale = UnorderedAck(partition=taken.lane.partition, group_id=taken.group.id, token=harness.token(), done=[(1, 2)])
+    stale = unordered_ack(taken, 1, token=harness.token())
     acked, _ = await harness.store.messages.transact([unordered_ack(taken, 0), stale], [out])
     assert acked[1].lost == [1]
     assert await harness.store.queues.depth(source.id) == 3
@@ -363,7 +363,8 @@ async def test_every_message_of_an_unordered_queue_ends_once_while_consumers_rac
                 mine = [lane for lane in taken.lanes if lane.partition == partition]
                 bad = [p for lane in mine for p in range(lane.first, lane.upto) if p % 10 == number]
                 good = [(p, p + 1) for lane in mine for p in range(lane.first, lane.upto) if p % 10 != number]
-                unordered_ack = UnorderedAck(
+                unordered_ack = LaneAck(
+                    unordered=True,
                     partition=partition,
                     group_id=group.id,
                     token=taken.token,

@@ -11,7 +11,7 @@ import pytest
 from fairlane.broker import reseed
 from fairlane.model.group import Seek
 from fairlane.model.queue import Partition
-from fairlane.store.contract.values import OrderedAck, Stored
+from fairlane.store.contract.values import LaneAck, Stored
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, Taken, answer
 
@@ -24,7 +24,7 @@ async def ack(harness: Harness, taken: Taken) -> object:
 
 async def ack_without_lease(harness: Harness, taken: Taken) -> object:
     lane = taken.lane
-    bare = OrderedAck(partition=lane.partition, group_id=taken.group.id, token=None, upto=lane.upto)
+    bare = LaneAck(partition=lane.partition, group_id=taken.group.id, token=None, done=[(0, lane.upto)])
     return await harness.apply(bare)
 
 

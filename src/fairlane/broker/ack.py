@@ -14,17 +14,15 @@ from fairlane.broker.ack_plan import (
     LOST,
     UNRESOLVABLE,
     Plan,
+    add_verdicts,
     after_a_late_nack,
-    bounds,
     given_positions,
-    lane_ack,
     lanes_of,
-    ordered_outcome,
+    outcome_of,
 )
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.leases import Leases
 from fairlane.broker.unknown import still_unknown
-from fairlane.broker.unordered_ack import unordered_outcome
 from fairlane.broker.waiters import Waiters
 from fairlane.errors import BrokerFailed, LaneLocked, Unavailable
 from fairlane.model.ids import PartitionId
@@ -32,7 +30,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome, Alike, OperationReason, Outcomes
 from fairlane.runtime.batcher import LateAnswer
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import AckResult, OrderedAck, UnorderedAck
+from fairlane.store.contract.values import AckResult, LaneAck
 from fairlane.telemetry import Telemetry
 
 Answers = list[Sequence[AckOutcome] | Exception]
@@ -40,6 +38,8 @@ Answers = list[Sequence[AckOutcome] | Exception]
 LOCKED_SECONDS = 10.0
 """For how long a locked lane is waited for where there is no journal."""
 _LOCKED_PAUSE_SECONDS = 0.1
+_DONE = AckOutcome(True, "")
+_RELEASED = AckOutcome(True, "", lease_released=True)
 
 
 class AckRequest(msgspec.Struct):
@@ -50,28 +50,23 @@ class AckRequest(msgspec.Struct):
     """Under which it was accepted before, and waits again if it must; then all its items are of one lease and lane."""
 
 
-class _Acking:
+class _Acking(msgspec.Struct):
     """Ack requests on their way into the store, as acks of lanes."""
 
-    def __init__(self, requests: list[AckRequest]) -> None:
-        self.requests = requests
-        self.outcomes = [Outcomes(request.items) for request in requests]
-        self.answers: Answers = list(self.outcomes)
-        self.unsettled: list[tuple[int, Plan]] = []
-        """What is still to be settled: the number of its request, and the plan."""
-        self.locked: list[tuple[int, Plan]] = []
-        self.applied: set[int] = set()
-        """Requests of which something was settled."""
+    requests: list[AckRequest]
+    outcomes: list[Outcomes]
+    answers: Answers
+    unsettled: list[tuple[int, Plan]] = []
+    """What is still to be settled: the number of its request, and the plan."""
+    locked: list[tuple[int, Plan]] = []
+    applied: set[int] = set()
+    """Requests of which something was settled."""
 
     def put_off(self, number: int, plan: Plan) -> None:
         """Somebody else holds its lane. What is to be settled in the same lane is put off too."""
-        lane = _lane(plan)
         self.locked.append((number, plan))
-        self.locked += [one for one in self.unsettled if _lane(one[1]) == lane]
-        self.unsettled = [one for one in self.unsettled if _lane(one[1]) != lane]
-
-    def locked_requests(self) -> set[int]:
-        return {number for number, _ in self.locked}
+        self.locked += [one for one in self.unsettled if one[1].lane == plan.lane]
+        self.unsettled = [one for one in self.unsettled if one[1].lane != plan.lane]
 
     def locked_error(self, number: int) -> Unavailable:
         error = LaneLocked(LOCKED)
@@ -111,7 +106,7 @@ class Acker:
         """A request that meets a locked lane gets LaneLocked, without waiting for it long; OutcomeUnknown if it named
         others beside it."""
         acking = await self._begin(requests)
-        for number in acking.locked_requests():
+        for number, _ in acking.locked:
             acking.answers[number] = acking.locked_error(number)
         return acking.answers
 
@@ -122,19 +117,22 @@ class Acker:
         acking = await self._begin(requests)
         answers: list[Sequence[AckOutcome] | Exception | LateAnswer] = list(acking.answers)
         if acking.locked:
-            numbers = acking.locked_requests()
+            numbers = {number for number, _ in acking.locked}
             decided = asyncio.ensure_future(self._wait_for_lanes(acking))
             for number in numbers:
                 answers[number] = asyncio.ensure_future(_answer(acking, number, decided))
         return answers
 
     async def _begin(self, requests: list[AckRequest]) -> _Acking:
-        acking = _Acking(requests)
+        outcomes = [Outcomes(request.items) for request in requests]
+        acking = _Acking(requests, outcomes, list(outcomes))
         try:
             for number, request in enumerate(requests):
-                plans = await self.plan(request, acking.outcomes[number], in_transaction=False)
+                plans = self._usual(request)
+                if plans is None:
+                    plans = await self.plan(request, outcomes[number], in_transaction=False)
                 acking.unsettled += [(number, plan) for plan in plans]
-            await self._apply_all(acking)
+            await self._settle(acking)
         except Unavailable as error:
             if not acking.applied:
                 raise
@@ -146,17 +144,23 @@ class Acker:
         while acking.locked and monotonic() < give_up_at:
             await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
             acking.unsettled, acking.locked = acking.locked, []
-            await self._apply_all(acking)
-        for number in acking.locked_requests():
+            await self._settle(acking)
+        for number, _ in acking.locked:
             acking.answers[number] = acking.locked_error(number)
 
-    async def _apply_all(self, acking: _Acking) -> None:
+    async def _settle(self, acking: _Acking) -> None:
         deferred: list[tuple[int, Plan]] = []
-        while acking.unsettled:
-            # A lane takes one ack a call; a second one of the same lane waits for the first.
-            now, acking.unsettled = _one_per_lane(acking.unsettled)
-            for (number, plan), result in zip(now, await self._apply(acking, now), strict=True):
-                items, outcomes = acking.requests[number].items, acking.outcomes[number]
+        while now := acking.unsettled:
+            acking.unsettled = []
+            if len(now) > 1:
+                now, acking.unsettled = _one_per_lane(now)
+            try:
+                results: Sequence[AckResult | BrokerFailed] = await self._store.messages.ack(
+                    [plan.ack for _, plan in now]
+                )
+            except BrokerFailed as error:
+                results = [error] if len(now) == 1 else await self._apply_alone(now)
+            for (number, plan), result in zip(now, results, strict=True):
                 if isinstance(result, BrokerFailed):
                     acking.answers[number] = result
                 elif result.state == "locked":
@@ -165,25 +169,25 @@ class Acker:
                     deferred.append((number, plan))
                 else:
                     acking.applied.add(number)
-                    rest = after_a_late_nack(plan, result, items)
-                    if rest is not None:
+                    items = acking.requests[number].items
+                    if plan.ack.nacks and (rest := after_a_late_nack(plan, result, items)) is not None:
                         acking.unsettled.append((number, rest))
-                    await self.answer(plan, result, items, outcomes)
+                    if not self.answer(plan, result, acking.outcomes[number]):
+                        await self.answer_each(plan, result, items, acking.outcomes[number])
         if deferred:
             await self._defer(acking.requests, deferred, acking.answers)
 
-    async def _apply(self, acking: _Acking, some: list[tuple[int, Plan]]) -> list[AckResult | BrokerFailed]:
-        """Together; after a defect one by one, so that what it met fails alone."""
-        try:
-            return list(await self._store.messages.ack([plan.ack for _, plan in some]))
-        except BrokerFailed as error:
-            if len(some) == 1:
-                return [error]
-        return [result for one in some for result in await self._apply(acking, [one])]
+    async def _apply_alone(self, some: list[tuple[int, Plan]]) -> list[AckResult | BrokerFailed]:
+        """One by one after a defect, so that what it met fails alone."""
+        results: list[AckResult | BrokerFailed] = []
+        for _, plan in some:
+            try:
+                results += await self._store.messages.ack([plan.ack])
+            except BrokerFailed as error:
+                results.append(error)
+        return results
 
-    async def _defer(
-        self, requests: list[AckRequest], plans: list[tuple[int, Plan]], answers: list[Sequence[AckOutcome] | Exception]
-    ) -> None:
+    async def _defer(self, requests: list[AckRequest], plans: list[tuple[int, Plan]], answers: Answers) -> None:
         """Acks of these lanes wait as operations: an ack that overtook a nack would finish what failed."""
         parts = [
             msgspec.structs.replace(requests[number], items=[requests[number].items[index] for index in plan.indexes])
@@ -197,6 +201,28 @@ class Acker:
                 for index, outcome in zip(plan.indexes, enqueued, strict=True):
                     known.add([index], outcome)
 
+    def _usual(self, request: AckRequest) -> list[Plan] | None:
+        """The plans of acks which say of messages of one lease that they are done, if all about them is known here;
+        None if it takes a closer look."""
+        items = request.items
+        if type(items) is not Alike or not items.verdict.finishes:
+            return None
+        plans = []
+        for (partition, lease), indexes in items.lanes.items():
+            found = self._catalogue.by_id.get(partition)
+            group = self._catalogue.groups.get((found.queue_id, request.group)) if found is not None else None
+            known = self._leases.known(lease, partition, items, indexes) if lease is not None else None
+            if found is None or group is None or known is None or known[0].group_id != group.id:
+                return None
+            (group_id, token), positions = known
+            ack = LaneAck(partition=partition, group_id=group_id, token=token, unordered=found.unordered)
+            if type(positions) is range:
+                ack.done = [(0 if items.cumulative and not found.unordered else positions.start, positions.stop)]
+            else:
+                add_verdicts(ack, items, indexes, positions, in_transaction=False)
+            plans.append(Plan(ack, indexes, positions, found.queue_id, lease))
+        return plans
+
     async def plan(self, request: AckRequest, outcomes: Outcomes, *, in_transaction: bool) -> list[Plan]:
         """Acks of lanes for all items that name a message; the others are answered in `outcomes`."""
         plans = []
@@ -204,7 +230,7 @@ class Acker:
         for (partition, named), indexes in lanes_of(items).items():
             found = await self._catalogue.partition(partition)
             group_id = await self._catalogue.group_id(found.queue_id, request.group) if found else None
-            lease = LeaseId.parse(named) if isinstance(named, str) else named
+            lease = LeaseId.parse(named)
             if found and lease and lease.group_id != group_id:
                 # Another broker may have made the group anew.
                 self._catalogue.forget_group(found.queue_id, request.group)
@@ -220,10 +246,10 @@ class Acker:
                 unknown = sorted(set(indexes).difference(known))
                 outcomes.add(unknown, await self._unknown(partition, lease))
             if known:
-                ack = lane_ack(items, known, positions, unordered=found.unordered, in_transaction=in_transaction)
-                ack.partition, ack.group_id = partition, group_id
-                ack.token = lease.token if lease else None
-                plans.append(Plan(ack, known, positions, found.queue_id))
+                token = lease.token if lease else None
+                ack = LaneAck(partition=partition, group_id=group_id, token=token, unordered=found.unordered)
+                add_verdicts(ack, items, known, positions, in_transaction=in_transaction)
+                plans.append(Plan(ack, known, positions, found.queue_id, named))
         return plans
 
     async def _unknown(self, partition: PartitionId, lease: LeaseId | None) -> AckOutcome:
@@ -238,23 +264,17 @@ class Acker:
     ) -> tuple[Sequence[int], Sequence[int]]:
         """The items that name a message of the lease, or one that was finished before, and the positions of those."""
         given = given_positions(items, indexes)
+        found = {}
         if len(given) == len(indexes):
             spans = await self._leases.holds(lease, partition) if lease else []
-            least, most = bounds(given)
+            least, most = min(given), max(given)
             # Of a lease that ended the store says whether these were its last acks, repeated.
             if not spans or any(least in span and most in span for span in spans):
                 return indexes, given
             holds = set().union(*spans)
-            if holds.issuperset(given):
-                return indexes, given
             found = {index: position for index, position in zip(indexes, given, strict=True) if position in holds}
             return list(found), list(found.values())
-        found = {}
         ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
-        if lease and len(ids) == len(indexes):
-            whole = self._leases.whole(lease, partition, ids)
-            if whole is not None:
-                return indexes, whole
         leased = await self._leases.positions(lease, partition) if lease else {}
         for index in indexes:
             position = leased.get(ids[index])
@@ -266,68 +286,40 @@ class Acker:
                 found[index] = position
         return list(found), list(found.values())
 
-    async def answer(self, plan: Plan, acked: AckResult, items: Sequence[AckItem], outcomes: Outcomes) -> None:
-        """Tell each item what became of it, and waiting polls that the lane may be ready."""
-        ack = plan.ack
-        if isinstance(ack, UnorderedAck):
-            await self._answer_each(plan, ack, acked, items, outcomes)
-            return
-        self.count(plan, acked)
-        plain = acked.state == "ok" and ack.nack is None and not ack.dead_letters and not acked.finished
-        least, most = bounds(plan.positions)
-        if plain and least >= acked.before and most < acked.limit:
-            outcomes.add(plan.indexes, AckOutcome(True, "", lease_released=acked.released))
-        else:
-            await self._answer_all(plan, ack, acked, items, outcomes)
-        if acked.state == "lost" or acked.released:
+    def answer(self, plan: Plan, acked: AckResult, outcomes: Outcomes) -> bool:
+        """Count what was applied, and tell waiting polls that the lane may be ready. Whether all items came to the same
+        good end, as is usual, and were told; otherwise each wants an answer of its own."""
+        ack, positions = plan.ack, plan.positions
+        if acked.state == "ok":
+            self._telemetry.queue(plan.queue_id).acks += len(plan.indexes)
+            if ack.nacks or ack.dead_letters:
+                self._count_failed(plan, acked)
+        if acked.released or (acked.state == "lost" and not ack.unordered):
             self.released(plan)
+        if acked.state != "ok" or acked.finished or acked.lost or acked.died or ack.dead_letters:
+            return False
+        if not ack.unordered:
+            rising = type(positions) is range
+            least, most = (positions[0], positions[-1]) if rising else (min(positions), max(positions))
+            if ack.nacks or least < acked.before or most >= acked.limit:
+                return False
+        outcomes.add(plan.indexes, _RELEASED if acked.released else _DONE)
+        return True
 
-    async def _answer_all(
-        self,
-        plan: Plan,
-        ack: OrderedAck,
-        acked: AckResult,
-        items: Sequence[AckItem],
-        outcomes: Outcomes,
-    ) -> None:
+    async def answer_each(self, plan: Plan, acked: AckResult, items: Sequence[AckItem], outcomes: Outcomes) -> None:
+        """Tell each item what became of it; of one that was done before also the result that was kept then."""
+        ack = plan.ack
         for index, position in plan.items:
-            outcome = ordered_outcome(items[index], position, ack, acked)
+            outcome = outcome_of(items[index], position, ack, acked)
             if outcome.noop:
                 outcome.result = await self._store.groups.result(ack.group_id, ack.partition, position)
             outcomes.add([index], outcome)
 
-    async def _answer_each(
-        self,
-        plan: Plan,
-        ack: UnorderedAck,
-        acked: AckResult,
-        items: Sequence[AckItem],
-        outcomes: Outcomes,
-    ) -> None:
-        self.count(plan, acked)
-        if acked.state == "ok" and not (acked.lost or acked.finished or acked.died):
-            outcomes.add(plan.indexes, AckOutcome(True, "", lease_released=acked.released))
-        else:
-            for index, position in plan.items:
-                outcome = unordered_outcome(items[index], position, acked)
-                if outcome.noop:
-                    outcome.result = await self._store.groups.result(ack.group_id, ack.partition, position)
-                outcomes.add([index], outcome)
-        if acked.released:
-            self.released(plan)
-
-    def count(self, plan: Plan, acked: AckResult) -> None:
-        """What was applied, for whoever looks at numbers; and dead letters may have to be forwarded."""
-        if acked.state != "ok":
-            return
-        counts, ack = self._telemetry.queue(plan.queue_id), plan.ack
-        counts.acks += len(plan.indexes)
-        if isinstance(ack, UnorderedAck):
-            counts.failed += sum(nack.charge for nack in ack.nacks)
-            dead = len(acked.died)
-        else:
-            counts.failed += ack.nack is not None and ack.nack.charge
-            dead = acked.dead + len(ack.dead_letters)
+    def _count_failed(self, plan: Plan, acked: AckResult) -> None:
+        """Dead letters may have to be forwarded."""
+        ack = plan.ack
+        self._telemetry.queue(plan.queue_id).failed += sum(nack.charge for nack in ack.nacks)
+        dead = len(acked.died) if ack.unordered else acked.dead + len(ack.dead_letters)
         if dead:
             self._telemetry.gave_up(plan.queue_id, dead)
             self.dead_lettered()
@@ -337,35 +329,24 @@ class Acker:
         came too late."""
         rest = after_a_late_nack(plan, acked, items)
         for index, position in plan.items:
-            if isinstance(plan.ack, UnorderedAck):
-                outcomes.add([index], unordered_outcome(items[index], position, acked))
-            else:
-                outcomes.add([index], ordered_outcome(items[index], position, plan.ack, acked))
+            outcomes.add([index], outcome_of(items[index], position, plan.ack, acked))
         return rest
 
     def released(self, plan: Plan) -> None:
         """A lane may be ready: tell waiting polls, here and at other brokers."""
-        if plan.ack.token is not None:
-            self._leases.forget(plan.ack.token, plan.ack.partition)
+        if plan.lease is not None:
+            self._leases.forget(plan.lease, plan.ack.partition)
         self._waiters.wake(plan.queue_id, 1, group_id=plan.ack.group_id)
         self._store.hint(plan.queue_id)
 
 
-def _lane(plan: Plan) -> tuple[PartitionId, int]:
-    return plan.ack.partition, plan.ack.group_id
-
-
 def _one_per_lane(unsettled: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
-    now: dict[tuple[PartitionId, int], tuple[int, Plan]] = {}
-    each: list[tuple[int, Plan]] = []
-    others = []
-    for entry in unsettled:
-        if isinstance(entry[1].ack, UnorderedAck):
-            each.append(entry)
-            continue
-        lane = _lane(entry[1])
-        if lane in now:
-            others.append(entry)
-        else:
-            now[lane] = entry
-    return [*now.values(), *each], others
+    """An ordered lane takes one ack a call; a second one of the same lane waits for the first."""
+    now: list[tuple[int, Plan]] = []
+    others: list[tuple[int, Plan]] = []
+    lanes: set[tuple[PartitionId, int]] = set()
+    for number, plan in unsettled:
+        second = not plan.ack.unordered and plan.lane in lanes
+        (others if second else now).append((number, plan))
+        lanes.add(plan.lane)
+    return now, others

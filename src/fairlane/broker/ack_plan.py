@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from fairlane.broker.unordered_ack import ranges, unordered_ack
 from fairlane.model.ids import PartitionId
-from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, Verdict
-from fairlane.store.contract.values import AckResult, Dead, LaneAck, Nack, OrderedAck, UnorderedAck
+from fairlane.model.outcome import AckItem, AckOutcome, Alike
+from fairlane.store.contract.values import AckResult, Dead, LaneAck, Nack, Span
 
 LOST = AckOutcome(
     False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
@@ -22,13 +20,15 @@ UNRESOLVABLE = AckOutcome(
     code="unresolvable",
     error="unresolvable: no message with this transactionId in the lease or the partition",
 )
-
-
 NOT_DELIVERED = AckOutcome(
+    False, "", code="not_delivered", error="this message was not handed out yet; ack what a pop returned"
+)
+_COMMITTED = AckOutcome(False, "", code="committed", error="too late: this message is already committed")
+_REDELIVERED = AckOutcome(
     False,
     "",
-    code="not_delivered",
-    error="this message was not handed out yet; ack what a pop returned",
+    code="redelivered",
+    error="an earlier message of this call failed, so this one is delivered again",
 )
 
 
@@ -40,6 +40,11 @@ class Plan(msgspec.Struct):
     indexes: Sequence[int]
     positions: Sequence[int]
     queue_id: int
+    lease: str | None
+
+    @property
+    def lane(self) -> tuple[PartitionId, int]:
+        return self.ack.partition, self.ack.group_id
 
     @property
     def items(self) -> Iterator[tuple[int, int]]:
@@ -47,11 +52,11 @@ class Plan(msgspec.Struct):
         return zip(self.indexes, self.positions, strict=True)
 
 
-def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]]:
+def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, str | None], Sequence[int]]:
     """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
     if isinstance(items, Alike):
         return items.lanes
-    lanes: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
+    lanes: dict[tuple[PartitionId, str | None], list[int]] = {}
     partition: PartitionId | None = None
     lease: str | None = None
     indexes: list[int] = []
@@ -74,16 +79,9 @@ def given_positions(items: Sequence[AckItem], indexes: Sequence[int]) -> Sequenc
     return [position for index in indexes if (position := items[index].position) is not None]
 
 
-def bounds(positions: Sequence[int]) -> tuple[int, int]:
-    """The least and the greatest of some positions."""
-    if isinstance(positions, range):
-        return positions[0], positions[-1]
-    return min(positions), max(positions)
-
-
 def after_a_late_nack(plan: Plan, acked: AckResult, items: Sequence[AckItem]) -> Plan | None:
     """A nack that came too late clamps nothing: what was said of messages behind it that are open still counts."""
-    nack = None if isinstance(plan.ack, UnorderedAck) else plan.ack.nack
+    nack = plan.ack.nacks[0] if plan.ack.nacks and not plan.ack.unordered else None
     if nack is None or acked.state != "ok":
         return None
     if nack.position >= acked.before and nack.position not in acked.finished:
@@ -93,93 +91,90 @@ def after_a_late_nack(plan: Plan, acked: AckResult, items: Sequence[AckItem]) ->
     plan.indexes, plan.positions = list(late), list(late.values())
     if not rest:
         return None
-    ack = _ordered_ack(items, rest, in_transaction=False)
-    before = plan.ack
-    ack.partition, ack.group_id, ack.token = before.partition, before.group_id, before.token
-    return Plan(ack, list(rest), list(rest.values()), plan.queue_id)
+    ack = LaneAck(partition=plan.ack.partition, group_id=plan.ack.group_id, token=plan.ack.token)
+    add_verdicts(ack, items, list(rest), list(rest.values()), in_transaction=False)
+    return Plan(ack, list(rest), list(rest.values()), plan.queue_id, plan.lease)
 
 
-def lane_ack(
-    items: Sequence[AckItem],
-    indexes: Sequence[int],
-    positions: Sequence[int],
-    *,
-    unordered: bool,
-    in_transaction: bool,
-) -> LaneAck:
-    """What these items say of a lane that is still to be named."""
-    if isinstance(items, Alike) and items.verdict.finishes:
-        return _completed(positions, unordered=unordered)
-    if isinstance(items, Alike) and unordered and not in_transaction and items.verdict.status != "dlq":
-        return _again(positions, items.verdict)
-    found = dict(zip(indexes, positions, strict=True))
+def add_verdicts(
+    ack: LaneAck, items: Sequence[AckItem], indexes: Sequence[int], positions: Sequence[int], *, in_transaction: bool
+) -> None:
+    """Put what these items say into the ack of their lane. Of a message of an unordered lane that is named twice the
+    last word counts; in an ordered one what was acked below the first message that must come again is finished, and the
+    rest is redelivered."""
+    unordered = ack.unordered
+    if isinstance(items, Alike):
+        status = items.verdict.status
+        if items.verdict.finishes and (unordered or not items.cumulative):
+            ack.done = ranges(positions)
+            return
+        if unordered and status != "dlq" and not in_transaction:
+            error, delay_ms = items.verdict.error or _NO_REASON, items.verdict.delay_ms
+            ack.nacks = [Nack(each, status == "failed", error, delay_ms) for each in sorted(set(positions))]
+            return
+    verdicts: Iterable[tuple[int, int]] = sorted(zip(positions, indexes, strict=True))
     if unordered:
-        return unordered_ack(items, found, in_transaction=in_transaction)
-    return _ordered_ack(items, found, in_transaction=in_transaction)
-
-
-def _completed(positions: Sequence[int], *, unordered: bool) -> LaneAck:
-    done = ranges(positions)
-    if unordered:
-        return UnorderedAck(partition=PartitionId(0, 0), group_id=0, token=None, done=done)
-    (first, upto), *ahead = done
-    return OrderedAck(partition=PartitionId(0, 0), group_id=0, token=None, first=first, upto=upto, ahead=ahead)
-
-
-def _again(positions: Sequence[int], verdict: Verdict) -> UnorderedAck:
-    """All of these come again, each by itself."""
-    charge, error = verdict.status == "failed", verdict.error or "no reason given"
-    nacks = [Nack(position, charge, error, verdict.delay_ms) for position in sorted(set(positions))]
-    return UnorderedAck(partition=PartitionId(0, 0), group_id=0, token=None, nacks=nacks)
-
-
-def _ordered_ack(items: Sequence[AckItem], found: dict[int, int], *, in_transaction: bool) -> OrderedAck:
-    """Below the first message that must come again what was acked is finished; the rest is redelivered."""
-    ack = OrderedAck(partition=PartitionId(0, 0), group_id=0, token=None, upto=0)
+        verdicts = dict(verdicts).items()
     done, through = [], -1
-    for index, position in sorted(found.items(), key=lambda entry: entry[1]):
+    for position, index in verdicts:
         item = items[index]
-        status = "dlq" if in_transaction and item.status == "failed" else item.status
-        if status in ("failed", "retry"):
-            error = item.error or "no reason given"
-            ack.nack = Nack(position, status == "failed", error, item.delay_ms)
+        if item.status == "retry" or (item.status == "failed" and not in_transaction):
+            ack.nacks.append(Nack(position, item.status == "failed", item.error or _NO_REASON, item.delay_ms))
+            if unordered:
+                continue
             break
-        done.append(position)
-        if item.cumulative and item.lease is not None:
-            through = position
-        if status == "dlq":
+        if item.status in ("dlq", "failed"):
             ack.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
+            if unordered:
+                continue
+        done.append(position)
+        if item.cumulative and item.lease is not None and not unordered:
+            through = position
         if item.result is not None:
             ack.results.append((position, item.result))
-    spans = ranges(position for position in done if position > through)
+    ack.done = ranges(position for position in done if position > through)
     if through >= 0:
-        spans.insert(0, (0, through + 1))
-    if spans:
-        (ack.first, ack.upto), *ack.ahead = spans
-    return ack
+        ack.done.insert(0, (0, through + 1))
 
 
-def ordered_outcome(item: AckItem, position: int, ack: OrderedAck, acked: AckResult) -> AckOutcome:
-    outcome = AckOutcome(success=True, transaction_id=item.transaction_id)
+_NO_REASON = "no reason given"
+
+
+def ranges(positions: Iterable[int]) -> list[Span]:
+    """Positions as ranges without gaps: from the first to below the second."""
+    if isinstance(positions, range):
+        return [(positions.start, positions.stop)]
+    rising = sorted(set(positions))
+    if rising and rising[-1] - rising[0] == len(rising) - 1:
+        return [(rising[0], rising[-1] + 1)]
+    found: list[Span] = []
+    for position in rising:
+        if found and position == found[-1][1]:
+            found[-1] = found[-1][0], position + 1
+        else:
+            found.append((position, position + 1))
+    return found
+
+
+def outcome_of(item: AckItem, position: int, ack: LaneAck, acked: AckResult) -> AckOutcome:
+    """What became of one item."""
     finishes = item.status in ("completed", "success")
-    nack = ack.nack
-    if acked.state != "ok":
-        outcome.success = outcome.noop = acked.repeated and finishes
-        if not outcome.success:
-            outcome.code, outcome.error = LOST.code, LOST.error
-    elif position < acked.before or position in acked.finished:
-        outcome.success = outcome.noop = finishes
-        if not finishes:
-            outcome.code = "committed"
-            outcome.error = "too late: this message is already committed"
-    elif position >= acked.limit:
-        outcome.success, outcome.code, outcome.error = False, NOT_DELIVERED.code, NOT_DELIVERED.error
-    elif nack is not None and position > nack.position:
-        outcome.success = False
-        outcome.code = "redelivered"
-        outcome.error = "an earlier message of this call failed, so this one is delivered again"
+    if ack.unordered:
+        lost = acked.state == "gone" or position in acked.lost
+        over = position in acked.finished
     else:
-        outcome.lease_released = acked.released
-        dead_lettered = any(dead.position == position for dead in ack.dead_letters)
-        outcome.dead_lettered = dead_lettered or (nack is not None and position == nack.position and acked.dead)
-    return outcome
+        lost = acked.state != "ok" and not (acked.repeated and finishes)
+        over = acked.state != "ok" or position < acked.before or position in acked.finished
+    if lost:
+        outcome = LOST
+    elif over:
+        outcome = AckOutcome(True, "", noop=True) if finishes else _COMMITTED
+    elif position >= acked.limit:
+        outcome = NOT_DELIVERED
+    elif ack.nacks and not ack.unordered and position > ack.nacks[0].position:
+        outcome = _REDELIVERED
+    else:
+        dead = position in acked.died or any(dead.position == position for dead in ack.dead_letters)
+        dead = dead or (acked.dead and position == ack.nacks[0].position)
+        outcome = AckOutcome(True, "", lease_released=acked.released, dead_lettered=dead)
+    return msgspec.structs.replace(outcome, transaction_id=item.transaction_id)

@@ -36,8 +36,8 @@ class Catalogue:
         self._store = store
         self._queues: dict[tuple[str, str], tuple[Queue, float]] = {}
         self._partitions: dict[tuple[int, str], Partition] = {}
-        self._by_id: dict[PartitionId, Partition] = {}
-        self._groups: dict[tuple[int, str], Group] = {}
+        self.by_id: dict[PartitionId, Partition] = {}
+        self.groups: dict[tuple[int, str], Group] = {}
         self._names: dict[int, str] = {}
         self._seen: dict[tuple[str, str], Queue] = {}
         """As last seen, also after it was forgotten: all there is to go by while the store is away."""
@@ -86,7 +86,7 @@ class Catalogue:
 
     def known_names(self, id: PartitionId) -> tuple[str | None, str | None]:
         """Names of a partition's queue and of the partition itself, without asking."""
-        partition = self._by_id.get(id)
+        partition = self.by_id.get(id)
         return (self._names.get(partition.queue_id), partition.name) if partition else (None, None)
 
     def remember(self, queue: Queue) -> None:
@@ -138,7 +138,7 @@ class Catalogue:
         return found
 
     async def partition(self, id: PartitionId) -> Partition | None:
-        known = self._by_id.get(id)
+        known = self.by_id.get(id)
         if known is None:
             known = await self._store.queues.partition(id)
             if known is not None:
@@ -154,19 +154,19 @@ class Catalogue:
 
     def _add(self, partition: Partition) -> None:
         _remember(self._partitions, (partition.queue_id, partition.name), partition)
-        _remember(self._by_id, partition.id, partition)
+        _remember(self.by_id, partition.id, partition)
 
     async def group(self, queue: Queue, name: str, subscription: Subscription) -> Group:
         """The group, begun as `subscription` says if this is its first pop; a look's becomes the consumer's that pops
         for it."""
-        known = self._groups.get((queue.id, name))
+        known = self.groups.get((queue.id, name))
         if known is None or (known.subscription.look and not subscription.look):
             known = await self._store.groups.subscribe(queue.id, name, subscription)
             self._keep(known)
         return known
 
     async def group_id(self, queue_id: int, name: str) -> int | None:
-        known = self._groups.get((queue_id, name))
+        known = self.groups.get((queue_id, name))
         if known is None:
             known = await self._store.groups.get(queue_id, name)
             if known is not None:
@@ -174,7 +174,7 @@ class Catalogue:
         return known.id if known else None
 
     def _keep(self, group: Group) -> None:
-        _remember(self._groups, (group.queue_id, group.name), group)
+        _remember(self.groups, (group.queue_id, group.name), group)
         _remember(self._queue_of, group.id, group.queue_id)
 
     def queue_of(self, group_id: int) -> int | None:
@@ -184,14 +184,14 @@ class Catalogue:
     def forget(self, queue_id: int) -> None:
         """Drop all that is known of a queue: it was deleted, changed, or the store does not know it."""
         self._queues = {key: entry for key, entry in self._queues.items() if entry[0].id != queue_id}
-        self._groups = {key: group for key, group in self._groups.items() if key[0] != queue_id}
+        self.groups = {key: group for key, group in self.groups.items() if key[0] != queue_id}
         self._partitions = {key: part for key, part in self._partitions.items() if key[0] != queue_id}
-        self._by_id = {id: part for id, part in self._by_id.items() if part.queue_id != queue_id}
+        self.by_id = {id: part for id, part in self.by_id.items() if part.queue_id != queue_id}
 
     def forget_all(self) -> None:
         """Drop all that may have changed since nobody looked."""
-        for memory in (self._queues, self._groups, self._partitions, self._by_id):
+        for memory in (self._queues, self.groups, self._partitions, self.by_id):
             memory.clear()
 
     def forget_group(self, queue_id: int, name: str) -> None:
-        self._groups.pop((queue_id, name), None)
+        self.groups.pop((queue_id, name), None)

@@ -9,7 +9,6 @@ import msgspec
 
 from fairlane.broker.popped import Popped
 from fairlane.model.ids import PartitionId
-from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Alike, Verdict
 from fairlane.model.segment import closed
 
@@ -19,7 +18,7 @@ class Lane(msgspec.Struct, frozen=True):
 
     queue: str
     group: str
-    lease: LeaseId | None
+    lease: str | None
     """None if nothing needs an ack."""
     partition: str
     partition_id: PartitionId
@@ -61,7 +60,7 @@ class Delivery(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def lease(self) -> str:
-        return _text(self.lane.lease)
+        return self.lane.lease or ""
 
     def json(self, type: Any = Any) -> Any:
         """The payload decoded, into `type` if one is given."""
@@ -77,7 +76,7 @@ class Batch(Sequence[Delivery]):
     The messages are decoded when the first of them is looked at: counting and acking them needs none of that."""
 
     def __init__(self, popped: Popped) -> None:
-        self._lease = popped.lease
+        self.lease = "" if popped.lease is None else str(popped.lease)
         self.lease_seconds = popped.lease_seconds
         """How long the lease is, from the pop and from each renewal that does not say."""
         self._taken = popped.lanes
@@ -89,13 +88,9 @@ class Batch(Sequence[Delivery]):
             # What failed before comes before what is new of its lane, as a part of its own.
             known = self.lanes[-1][0] if self.lanes else _NOWHERE
             if known.partition_id != partition:
-                known = Lane(popped.queue, popped.group, popped.lease, taken.lane.name, partition)
+                known = Lane(popped.queue, popped.group, self.lease or None, taken.lane.name, partition)
             self.lanes.append((known, taken.positions))
         self._count = sum(len(positions) for _, positions in self.lanes)
-
-    @property
-    def lease(self) -> str:
-        return _text(self._lease)
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...
@@ -125,10 +120,6 @@ class Batch(Sequence[Delivery]):
         return self._deliveries
 
 
-def _text(lease: LeaseId | None) -> str:
-    return "" if lease is None else str(lease)
-
-
 def alike(deliveries: Sequence[Delivery], verdict: Verdict) -> Alike:
     """The acks of messages of one group that say the same of all of them."""
     if isinstance(deliveries, Batch):  # as it came, so that its lanes need not be found again
@@ -139,7 +130,7 @@ def alike(deliveries: Sequence[Delivery], verdict: Verdict) -> Alike:
         return Alike(
             {(lanes[0].partition_id, lanes[0].lease): range(len(lanes))}, positions, lambda: _ids(deliveries), verdict
         )
-    found: dict[tuple[PartitionId, LeaseId | str | None], list[int]] = {}
+    found: dict[tuple[PartitionId, str | None], list[int]] = {}
     last, indexes = _NOWHERE, found.setdefault((_NOWHERE.partition_id, None), [])
     for index, lane in enumerate(lanes):
         if lane is not last:  # neighbours are mostly of one lane
@@ -153,7 +144,7 @@ def _of_batch(batch: Batch, verdict: Verdict) -> Alike:
     if len(batch.lanes) == 1:
         [(lane, only)] = batch.lanes
         return Alike({(lane.partition_id, lane.lease): range(len(only))}, only, lambda: _ids(batch), verdict)
-    indexes: dict[tuple[PartitionId, LeaseId | str | None], Sequence[int]] = {}
+    indexes: dict[tuple[PartitionId, str | None], Sequence[int]] = {}
     positions: list[int] = []
     for lane, some in batch.lanes:
         key, start = (lane.partition_id, lane.lease), len(positions)

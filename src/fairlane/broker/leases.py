@@ -7,27 +7,27 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from uuid import UUID
+from typing import TypeVar
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import Alike
 from fairlane.model.segment import Segment, transaction_ids
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Lane
 
+T = TypeVar("T")
 _BYTES_MAX = 64 * 1024 * 1024
 _LANE_OVERHEAD = 500
 
-LaneKey = tuple[int, PartitionId]
-"""The token of a lease as a number, which is hashed much faster, and the partition."""
 
-
-class _Batch:
+class LeasedBatch:
     """Messages in a row of one lane of a lease, unpacked when first asked for."""
 
-    __slots__ = ("_ids", "_positions", "_segments", "range", "size")
+    __slots__ = ("_ids", "_positions", "_segments", "lease", "range", "size")
 
-    def __init__(self, first: int, upto: int, segments: Sequence[Segment]) -> None:
+    def __init__(self, lease: LeaseId, first: int, upto: int, segments: Sequence[Segment]) -> None:
+        self.lease = lease
         self.range = range(first, upto)
         self.size = sum([len(segment.body) for segment in segments]) + _LANE_OVERHEAD
         self._segments: Sequence[Segment] | None = segments
@@ -48,28 +48,55 @@ class _Batch:
         return self._positions
 
 
+def _pick(values: Sequence[T], indexes: Sequence[int]) -> Sequence[T]:
+    if len(indexes) == len(values):  # mostly; an index comes once
+        return values
+    return values[indexes.start : indexes.stop] if isinstance(indexes, range) else [values[index] for index in indexes]
+
+
 class Leases:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._batches: OrderedDict[LaneKey, list[_Batch]] = OrderedDict()
+        self._batches: OrderedDict[tuple[str, PartitionId], list[LeasedBatch]] = OrderedDict()
+        """By the lease's id and the lane."""
         self._bytes = 0
 
-    def remember(self, token: UUID, lane: Lane) -> None:
-        """`lane` is what a pop under this token was given; its bytes were checked."""
-        batch = _Batch(lane.first, lane.upto, lane.segments)
-        self._batches.setdefault((token.int, lane.partition), []).append(batch)
+    def remember(self, id: str, lease: LeaseId, lane: Lane) -> None:
+        """`lane` is what a pop under this lease was given; its bytes were checked."""
+        batch = LeasedBatch(lease, lane.first, lane.upto, lane.segments)
+        self._batches.setdefault((id, lane.partition), []).append(batch)
         self._bytes += batch.size
         while self._bytes > _BYTES_MAX:
             _, old = self._batches.popitem(last=False)
             self._bytes -= sum(one.size for one in old)
 
-    def forget(self, token: UUID, partition: PartitionId) -> None:
-        for batch in self._batches.pop((token.int, partition), ()):
+    def forget(self, id: str, partition: PartitionId) -> None:
+        for batch in self._batches.pop((id, partition), ()):
             self._bytes -= batch.size
+
+    def known(
+        self, id: str, partition: PartitionId, acks: Alike, indexes: Sequence[int]
+    ) -> tuple[LeaseId, Sequence[int]] | None:
+        """The lease, and the positions of these messages: all of its only batch in this lane, in order, or one of them,
+        as is usual; or as they were given, if the batch has them. None if it takes a closer look."""
+        batches = self._batches.get((id, partition), ())
+        if len(batches) != 1:
+            return None
+        [batch] = batches
+        span, positions = batch.range, acks.positions
+        if positions is not None:
+            positions = _pick(positions, indexes)
+            inside = span.start <= min(positions) and max(positions) < span.stop
+            return (batch.lease, positions) if inside else None
+        ids = _pick(acks.transaction_ids, indexes)
+        if len(ids) == len(span):
+            return (batch.lease, span) if batch.ids() == ids else None
+        position = batch.positions().get(ids[0]) if len(ids) == 1 else None
+        return None if position is None else (batch.lease, range(position, position + 1))
 
     async def holds(self, lease: LeaseId, partition: PartitionId) -> list[range]:
         """The positions that the lease was given in this lane; none if it does not hold the lane (any more)."""
-        batches = self._batches.get((lease.token.int, partition))
+        batches = self._batches.get((str(lease), partition))
         if batches is not None:
             return [batch.range for batch in batches]
         return [
@@ -78,16 +105,9 @@ class Leases:
             if leased.partition == partition
         ]
 
-    def whole(self, lease: LeaseId, partition: PartitionId, ids: Sequence[str]) -> range | None:
-        """The positions of these ids if they are all that the lease was given in this lane, in order, as is usual."""
-        batches = self._batches.get((lease.token.int, partition), ())
-        if len(batches) == 1 and len(batches[0].range) == len(ids) and batches[0].ids() == ids:
-            return batches[0].range
-        return None
-
     async def positions(self, lease: LeaseId, partition: PartitionId) -> dict[str, int]:
         """Position of each transactionId in the lane's batch; empty if the lease does not hold the lane (any more)."""
-        batches = self._batches.get((lease.token.int, partition))
+        batches = self._batches.get((str(lease), partition))
         if batches is None:
             batches = []
             for leased in await self._store.messages.leased(lease):
@@ -95,7 +115,7 @@ class Leases:
                     segments = await self._store.messages.read(partition, leased.first, leased.upto)
                     for segment in segments:
                         segment.check()
-                    batches.append(_Batch(leased.first, leased.upto, segments))
+                    batches.append(LeasedBatch(lease, leased.first, leased.upto, segments))
         if len(batches) == 1:
             return batches[0].positions()
         return {id: position for batch in batches for id, position in batch.positions().items()}

@@ -188,9 +188,7 @@ class AckWork:
         plan = self._plan
         if not isinstance(result, AckResult) or plan is None:
             return False
-        self._acker.count(plan, result)
-        if result.state == "lost" or result.released:
-            self._acker.released(plan)
+        self._acker.answer(plan, result, self._outcomes)
         # What is left is applied next, or nothing is left and the operation only ends.
         self._plan = self._acker.resolve(plan, result, self._items, self._outcomes)
         return True

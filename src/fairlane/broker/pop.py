@@ -7,7 +7,6 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -37,7 +36,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.stream import STREAM_GROUPS
 from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import Claim, Lane, Nack, OrderedAck, PopCall, PopResult, UnorderedAck
+from fairlane.store.contract.values import Claim, Lane, LaneAck, Nack, PopCall, PopResult
 from fairlane.telemetry import Telemetry
 
 _FLOOR_SECONDS = 2.0
@@ -309,7 +308,7 @@ class Popper:
                 self._spawn(self._postpone(lane, lease, error))
             return None
         if lease is not None:
-            self._leases.remember(lease.token, lane)
+            self._leases.remember(str(lease), lease, lane)
         return taken
 
     async def _postpone(self, lane: Lane, lease: LeaseId, error: StoreCorrupt) -> None:
@@ -320,10 +319,10 @@ class Popper:
             Nack(position, charge=False, error=str(error), delay_ms=pause)
             for position in range(lane.first, lane.upto if unordered else lane.first + 1)
         ]
-        where: dict[str, Any] = {"partition": lane.partition, "group_id": lease.group_id, "token": lease.token}
-        await self._store.messages.ack(
-            [UnorderedAck(**where, nacks=nacks) if unordered else OrderedAck(**where, upto=0, nack=nacks[0])]
+        ack = LaneAck(
+            partition=lane.partition, group_id=lease.group_id, token=lease.token, unordered=unordered, nacks=nacks
         )
+        await self._store.messages.ack([ack])
 
     def give_back(self, lease: LeaseId) -> None:
         """The caller went away before its answer: nobody will work on it, and no message is to blame."""

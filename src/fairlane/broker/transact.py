@@ -36,7 +36,6 @@ from fairlane.store.contract.values import (
     PushResult,
     Slice,
     Stored,
-    UnorderedAck,
 )
 
 _ROUNDS_MAX = 100
@@ -89,14 +88,16 @@ class Transactor:
         flat = [(group, plan) for group, some in plans.items() for plan in some]
         if release:
             for _, plan in flat:
-                if isinstance(plan.ack, UnorderedAck):
+                if plan.ack.unordered:
                     plan.ack.release = True
                     continue
-                plan.ack.nack = Nack(plan.ack.upto, charge=False, error="released", delay_ms=0)
+                upto = plan.ack.done[0][1] if plan.ack.done else 0
+                plan.ack.nacks = [Nack(upto, charge=False, error="released", delay_ms=0)]
         acked = await self._commit(commit or self._store.messages.transact, flush, flat, ack_indexes, push_indexes)
         outcomes: list[Outcome | None] = [None] * len(steps)
         for (group, plan), result in zip(flat, acked, strict=True):
-            await self._acker.answer(plan, result, acks[group].items, ack_outcomes[group])
+            if not self._acker.answer(plan, result, ack_outcomes[group]):
+                await self._acker.answer_each(plan, result, acks[group].items, ack_outcomes[group])
         for group, indexes in ack_indexes.items():
             for index, answer in zip(indexes, ack_outcomes[group], strict=True):
                 outcomes[index] = answer
@@ -197,7 +198,7 @@ def _check_acks(plans: list[tuple[str, Plan]], acked: Sequence[AckResult], ack_i
         if result.state != "ok" and not result.repeated:
             raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
         ack = plan.ack
-        if isinstance(ack, UnorderedAck):
+        if ack.unordered:
             late = {dead.position for dead in ack.dead_letters}.intersection(result.finished)
             if result.lost:
                 index = min(steps[item] for item, position in plan.items if position in result.lost)

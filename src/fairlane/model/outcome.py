@@ -10,7 +10,6 @@ import msgspec
 
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import PartitionId
-from fairlane.model.lease import LeaseId
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
 from fairlane.model.message import check_json
 from fairlane.model.names import check_count, check_name, is_plain
@@ -114,12 +113,15 @@ class Alike(Sequence[AckItem]):
 
     def __init__(
         self,
-        lanes: Mapping[tuple[PartitionId, LeaseId | str | None], Sequence[int]],
+        lanes: Mapping[tuple[PartitionId, str | None], Sequence[int]],
         positions: Sequence[int] | None,
         transaction_ids: Callable[[], list[str]],
         verdict: Verdict = COMPLETED,
+        *,
+        cumulative: bool = False,
     ) -> None:
         self.verdict = verdict
+        self.cumulative = cumulative
         self.lanes = lanes
         self.positions = positions
         self._ids = transaction_ids
@@ -129,7 +131,7 @@ class Alike(Sequence[AckItem]):
         return self._ids()
 
     @cached_property
-    def _lane_of(self) -> dict[int, tuple[PartitionId, LeaseId | str | None]]:
+    def _lane_of(self) -> dict[int, tuple[PartitionId, str | None]]:
         return {index: lane for lane, indexes in self.lanes.items() for index in indexes}
 
     def __len__(self) -> int:
@@ -148,10 +150,11 @@ class Alike(Sequence[AckItem]):
             transaction_id=self.transaction_ids[index],
             partition=partition,
             status=self.verdict.status,
-            lease=None if lease is None else str(lease),
+            lease=lease,
             error=self.verdict.error,
             delay_ms=self.verdict.delay_ms,
             position=None if self.positions is None else self.positions[index],
+            cumulative=self.cumulative,
         )
 
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlane.store.contract.values import AckResult, LaneAck, UnorderedAck
+from fairlane.store.contract.values import AckResult, LaneAck
 
 
 def in_force(ack: LaneAck, acked: AckResult) -> bool:
     """Whether all of the ack took effect, now or, of what was finished, in an earlier try."""
-    late = {dead.position for dead in ack.dead_letters}
-    if isinstance(ack, UnorderedAck):
-        late |= {nack.position for nack in ack.nacks}
+    late = {dead.position for dead in ack.dead_letters} | {nack.position for nack in ack.nacks}
+    if ack.unordered:
         return acked.state == "ok" and not acked.lost and late.isdisjoint(acked.finished)
     if acked.state != "ok":
         return acked.repeated
-    if ack.nack is not None:
-        late.add(ack.nack.position)
-        if ack.token is None and ack.nack.position >= acked.limit:
-            return False
+    if ack.token is None and any(nack.position >= acked.limit for nack in ack.nacks):
+        return False
     if any(position < acked.before or position in acked.finished for position in late):
         return False
-    return max(upto for _, upto in ack.done) <= acked.limit
+    return not ack.done or ack.done[-1][1] <= acked.limit
 
 
 def only_repeats(acks: Sequence[LaneAck], acked: Sequence[AckResult]) -> bool:
@@ -30,12 +27,11 @@ def only_repeats(acks: Sequence[LaneAck], acked: Sequence[AckResult]) -> bool:
 
 
 def _is_repeat(ack: LaneAck, acked: AckResult) -> bool:
-    if isinstance(ack, UnorderedAck):
-        done = sum(upto - first for first, upto in ack.done)
-        return not (ack.nacks or ack.dead_letters or ack.release) and len(acked.finished) == done
+    if ack.nacks or ack.dead_letters or ack.release:
+        return acked.repeated and not ack.unordered and acked.state != "ok"
+    if ack.unordered:
+        return len(acked.finished) == sum(upto - first for first, upto in ack.done)
     if acked.state != "ok":
         return acked.repeated
-    if ack.nack is not None or ack.dead_letters:
-        return False
     finished = set(acked.finished)
     return all(finished.issuperset(range(max(first, acked.before), upto)) for first, upto in ack.done)

@@ -23,7 +23,6 @@ from fairlane.store.contract.values import (
     Gone,
     LaneAck,
     Locked,
-    OrderedAck,
     PushResult,
     Slice,
     Stored,
@@ -121,8 +120,8 @@ class Application(msgspec.Struct):
     def applied_by(self, result: ApplyResult) -> bool:
         """Whether this result means that the operations are completed."""
         if isinstance(result, AckResult):
-            nack = self.ack.nack if isinstance(self.ack, OrderedAck) else None
-            return (result.state == "ok" or result.repeated) and (nack is None or nack.position >= result.before)
+            nacks = self.ack.nacks if self.ack is not None and not self.ack.unordered else []
+            return (result.state == "ok" or result.repeated) and all(nack.position >= result.before for nack in nacks)
         return isinstance(result, Stored | Closed)
 
 

@@ -200,14 +200,14 @@ class Roused(msgspec.Struct):
 
 
 class Nack(msgspec.Struct, frozen=True):
-    """The first message of a call that must come again: the cursor stops before it and the lease ends."""
+    """A message that must come again. In an ordered lane the cursor stops before it and the lease ends."""
 
     position: int
     charge: bool
     """A failed attempt; after the last one the message is dead-lettered and the lane goes on behind it."""
     error: str
     delay_ms: int | None = None
-    """Sleep of the lane; None: by the queue's backoff if charged, else none."""
+    """Sleep of the lane, or of the message in an unordered one; None: by the queue's backoff if charged, else none."""
 
 
 class Dead(msgspec.Struct, frozen=True):
@@ -217,50 +217,30 @@ class Dead(msgspec.Struct, frozen=True):
     error: str
 
 
-class OrderedAck(msgspec.Struct, kw_only=True):
-    """The ack of one ordered lane: all verdicts of one call. At most one per (partition, group) and call of the
-    store."""
+Span = tuple[int, int]
+"""Positions from the first to below the second."""
+
+
+class LaneAck(msgspec.Struct, kw_only=True):
+    """The ack of one lane: all verdicts of one call. Of an ordered lane there is at most one in a call of the store; of
+    an unordered one there may be several, under different leases."""
 
     partition: PartitionId
     group_id: int
     token: UUID | None
     """Of the lease it is fenced by; None: an ack without a lease."""
-    upto: int
-    """Everything from `first` to below is finished; 0 finishes nothing."""
-    first: int = 0
-    """0 says it of all that lies below `upto`, as streams do."""
-    ahead: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Finished as well: positions behind `upto`, as ranges in their order, from the first to below the second."""
-    nack: Nack | None = None
+    unordered: bool = False
+    """How the lane's queue is: then each message is for itself."""
+    done: list[Span] = msgspec.field(default_factory=list)
+    """Finished positions, rising. Of an ordered lane the first may begin at 0: all that lies below its end."""
+    nacks: list[Nack] = msgspec.field(default_factory=list)
+    """Of an ordered lane one at most, the first message of the call that must come again."""
     dead_letters: list[Dead] = msgspec.field(default_factory=list)
-    """Positions of those that are finished."""
+    """Of an ordered lane their positions are among the finished ones."""
     results: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
     """Kept for the acked positions; see `Groups.results`."""
-
-    @property
-    def done(self) -> list[tuple[int, int]]:
-        """All that is finished, as ranges."""
-        return [(self.first, self.upto), *self.ahead]
-
-
-class UnorderedAck(msgspec.Struct, kw_only=True):
-    """The ack of one unordered lane: verdicts on messages, each for itself. Of one lane there may be several in a call,
-    under different leases."""
-
-    partition: PartitionId
-    group_id: int
-    token: UUID | None
-    """Of the lease it is fenced by; None: without a lease."""
-    done: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Finished positions, as ranges: from the first to below the second."""
-    nacks: list[Nack] = msgspec.field(default_factory=list)
-    dead_letters: list[Dead] = msgspec.field(default_factory=list)
-    results: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
     release: bool = False
-    """Then give back what the lease still holds of this lane, without charge."""
-
-
-LaneAck = OrderedAck | UnorderedAck
+    """Of an unordered lane: then give back what the lease still holds of it, without charge."""
 
 
 class AckResult(msgspec.Struct, frozen=True):

@@ -1,22 +1,18 @@
-"""Acks of ordered lanes as the arrays that `fairlane.ack` takes, and its rows as results."""
+"""Acks of lanes as the arrays that `fairlane.ack` and `fairlane.ack_unordered` take, and their rows as results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 from uuid import UUID
 
 import asyncpg
 
-from fairlane.store.contract.values import (
-    AckResult,
-    Nack,
-    OrderedAck,
-)
+from fairlane.store.contract.values import AckResult, LaneAck, Nack
 
 _NO_TOKEN = UUID(int=0)
 _NO_NACK = Nack(-1, False, "")
-STATES: dict[bytes, Literal["ok", "lost", "gone", "operations_ahead"]] = {
+_STATES: dict[bytes, Literal["ok", "lost", "gone", "operations_ahead"]] = {
     b"o": "ok",
     b"l": "lost",
     b"g": "gone",
@@ -24,23 +20,23 @@ STATES: dict[bytes, Literal["ok", "lost", "gone", "operations_ahead"]] = {
 }
 
 
-def arguments(shard: int, acks: Sequence[OrderedAck], now: int | None) -> tuple[object, ...]:
-    """`acks` are of one shard and sorted by (partition, group)."""
-    nacks = [ack.nack or _NO_NACK for ack in acks]
+def arguments(shard: int, acks: Sequence[LaneAck], now: int | None) -> tuple[object, ...]:
+    """`acks` are of ordered lanes of one shard and sorted by (partition, group)."""
+    nacks = [ack.nacks[0] if ack.nacks else _NO_NACK for ack in acks]
+    done = [ack.done[0] if ack.done else (0, 0) for ack in acks]
     dead_letters = [(lane, dead) for lane, ack in enumerate(acks, 1) for dead in ack.dead_letters]
-    ahead = [(lane, *span) for lane, ack in enumerate(acks, 1) for span in ack.ahead]
-    results = [(lane, *result) for lane, ack in enumerate(acks, 1) for result in ack.results]
+    ahead = [(lane, *span) for lane, ack in enumerate(acks, 1) for span in ack.done[1:]]
     return (
         shard,
         [ack.partition.id for ack in acks],
         [ack.group_id for ack in acks],
         [ack.token is not None for ack in acks],
         [ack.token or _NO_TOKEN for ack in acks],
-        [ack.upto for ack in acks],
-        [ack.first for ack in acks],
+        [upto for _, upto in done],
+        [first for first, _ in done],
         [nack.position for nack in nacks],
         [nack.charge for nack in nacks],
-        [-1 if nack.delay_ms is None else nack.delay_ms for nack in nacks],
+        [_delay_ms(nack) for nack in nacks],
         [nack.error for nack in nacks],
         [lane for lane, _ in dead_letters],
         [dead.position for _, dead in dead_letters],
@@ -48,9 +44,7 @@ def arguments(shard: int, acks: Sequence[OrderedAck], now: int | None) -> tuple[
         [lane for lane, _, _ in ahead],
         [first for _, first, _ in ahead],
         [upto for _, _, upto in ahead],
-        [lane for lane, _, _ in results],
-        [position for _, position, _ in results],
-        [result for _, _, result in results],
+        *_results(acks),
         now,
     )
 
@@ -59,5 +53,53 @@ def results(rows: Sequence[asyncpg.Record], count: int) -> list[AckResult]:
     """The result of each of `count` acks."""
     found = [AckResult("gone")] * count
     for lane, state, before, after, dead, released, repeated, limit, finished in rows:
-        found[lane - 1] = AckResult(STATES[state], before, after, dead, released, repeated, limit, finished)
+        found[lane - 1] = AckResult(_STATES[state], before, after, dead, released, repeated, limit, finished)
     return found
+
+
+def unordered_arguments(shard: int, acks: Sequence[LaneAck], now: int | None) -> tuple[object, ...]:
+    items = [item for lane, ack in enumerate(acks, 1) for item in _items(lane, ack)]
+    return (
+        shard,
+        [ack.partition.id for ack in acks],
+        [ack.group_id for ack in acks],
+        [ack.token for ack in acks],
+        [ack.release for ack in acks],
+        *([item[column] for item in items] for column in range(6)),
+        *_results(acks),
+        now,
+    )
+
+
+def unordered_results(rows: Sequence[asyncpg.Record], count: int) -> list[AckResult]:
+    found = [AckResult("gone")] * count
+    for lane, state, before, released, finished, lost, died in rows:
+        found[lane - 1] = AckResult(
+            _STATES[state],
+            before=before,
+            after=before,
+            released=released and state == b"o",
+            finished=finished,
+            lost=lost,
+            died=died,
+        )
+    return found
+
+
+def _items(lane: int, ack: LaneAck) -> Iterator[tuple[int, str, int, int, int, str]]:
+    for first, upto in ack.done:
+        yield lane, "d", first, upto, -1, ""
+    for nack in ack.nacks:
+        yield lane, "n" if nack.charge else "r", nack.position, nack.position + 1, _delay_ms(nack), nack.error
+    for dead in ack.dead_letters:
+        yield lane, "b", dead.position, dead.position + 1, -1, dead.error
+
+
+def _delay_ms(nack: Nack) -> int:
+    return -1 if nack.delay_ms is None else nack.delay_ms
+
+
+def _results(acks: Sequence[LaneAck]) -> tuple[list[int], list[int], list[bytes]]:
+    """What is kept with acked messages: lane, position, and the result."""
+    rows = [(lane, *result) for lane, ack in enumerate(acks, 1) for result in ack.results]
+    return [lane for lane, _, _ in rows], [position for _, position, _ in rows], [result for _, _, result in rows]

@@ -7,7 +7,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -27,16 +27,14 @@ from fairlane.store.contract.values import (
     LaneAck,
     Leased,
     Locked,
-    OrderedAck,
     PopCall,
     PopResult,
     PushResult,
     Renewal,
     Slice,
     Stored,
-    UnorderedAck,
 )
-from fairlane.store.postgres import ack, push, unordered_ack
+from fairlane.store.postgres import ack, push
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.locked import Item, LockedRows, Partitioned, Result
 from fairlane.store.postgres.pop import Popper
@@ -152,33 +150,23 @@ class Messages:
 
     async def ack(self, acks: Sequence[LaneAck]) -> list[AckResult]:
         async def run(shard: int, part: list[LaneAck]) -> list[AckResult]:
-            ack_part = partial(self.ack_shard, self._database.write, shard)
-            each = [one for one in part if isinstance(one, UnorderedAck)]
-            if not each or len(each) == len(part):
-                return await self.locked.around(part, ack_part, _LOCKED)
+            async def around(some: list[LaneAck]) -> list[AckResult]:
+                return await self.locked.around(some, partial(self.ack_shard, self._database.write, shard), _LOCKED)
+
             # Two calls, of which the second may meet a locked lane when the first is applied.
-            lanes = [one for one in part if not isinstance(one, UnorderedAck)]
-            acked = iter(await self.locked.around(lanes, ack_part, _LOCKED))
-            unordered_results = iter(await self.locked.around(each, ack_part, _LOCKED))
-            return [next(unordered_results if isinstance(one, UnorderedAck) else acked) for one in part]
+            return await _by_ordering(part, around, around)
 
         return await by_shard(acks, _lane, run)
 
     async def ack_shard(self, run: Callable[..., Any], shard: int, part: Sequence[LaneAck]) -> list[AckResult]:
-        unordered = [one for one in part if isinstance(one, UnorderedAck)]
-        lanes = (
-            [one for one in part if not isinstance(one, UnorderedAck)] if unordered else cast(list[OrderedAck], part)
-        )
-        acked: list[AckResult] = []
-        unordered_results: list[AckResult] = []
-        if lanes:
-            arguments = ack.arguments(shard, lanes, self._database.time())
-            acked = ack.results(await run(SQL["ack"], *arguments), len(lanes))
-        if not unordered:
-            return acked
-        rows = await run(SQL["ack_unordered"], *unordered_ack.arguments(shard, unordered, self._database.time()))
-        unordered_results = unordered_ack.results(rows, len(unordered))
-        return [(unordered_results if isinstance(one, UnorderedAck) else acked).pop(0) for one in part]
+        async def ordered(some: list[LaneAck]) -> list[AckResult]:
+            return ack.results(await run(SQL["ack"], *ack.arguments(shard, some, self._database.time())), len(some))
+
+        async def unordered(some: list[LaneAck]) -> list[AckResult]:
+            arguments = ack.unordered_arguments(shard, some, self._database.time())
+            return ack.unordered_results(await run(SQL["ack_unordered"], *arguments), len(some))
+
+        return await _by_ordering(part, ordered, unordered)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         renewed = [0] * len(renewals)
@@ -317,6 +305,19 @@ def _partition(part: Slice) -> tuple[int, int]:
 
 def _lane(ack: LaneAck) -> tuple[int, int]:
     return ack.partition.id, ack.group_id
+
+
+async def _by_ordering(
+    acks: Sequence[LaneAck],
+    ordered: Callable[[list[LaneAck]], Awaitable[list[AckResult]]],
+    unordered: Callable[[list[LaneAck]], Awaitable[list[AckResult]]],
+) -> list[AckResult]:
+    """The results of acks of ordered lanes, and then of unordered ones, in the order of the acks."""
+    lanes = [one for one in acks if not one.unordered]
+    each = [one for one in acks if one.unordered]
+    acked = iter(await ordered(lanes) if lanes else [])
+    acked_each = iter(await unordered(each) if each else [])
+    return [next(acked_each if one.unordered else acked) for one in acks]
 
 
 async def by_shard(

@@ -1,24 +1,26 @@
-"""Ack of ordered lanes: moving cursors, ending leases, dead-lettering."""
+"""Ack: moving cursors, ending leases, dead-lettering; in unordered lanes each message for itself."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
-from fairlane.store.contract.values import AckResult, LaneAck, Nack, OrderedAck, UnorderedAck
+from fairlane.store.contract.values import AckResult, Dead, LaneAck, Nack, Span
+from fairlane.store.sqlite import unordered
 from fairlane.store.sqlite.lanes import (
     LaneRow,
     advance,
     backoff_ms,
     dead_letter,
     fail,
-    load,
     next_skip,
+    parse_options,
     save,
     step_over,
 )
@@ -26,60 +28,69 @@ from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import SQL as GROUPS
 from fairlane.store.sqlite.seeding import seed_partition
-from fairlane.store.sqlite.unordered_ack import ack_unordered
-from fairlane.store.sqlite.unordered_claims import SQL as CLAIMS
-from fairlane.store.sqlite.unordered_claims import Span
+
+_GONE = AckResult("gone")
 
 
 def ack_all(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:
     """Each as `ack_one` does; what is said of one unordered lane is settled together."""
-    if not any(isinstance(ack, UnorderedAck) for ack in acks):
-        return [ack_one(db, now, ack) for ack in acks]
-    acked: dict[int, AckResult] = {}
-    by_lane: dict[tuple[PartitionId, int], dict[int, UnorderedAck]] = defaultdict(dict)
+    by_lane: dict[tuple[PartitionId, int], list[int]] = defaultdict(list)
+    acked: list[AckResult] = []
     for index, ack in enumerate(acks):
-        if isinstance(ack, UnorderedAck):
-            by_lane[ack.partition, ack.group_id][index] = ack
-        else:
-            acked[index] = ack_one(db, now, ack)
-    for some in by_lane.values():
-        acked.update(zip(some, ack_unordered(db, now, list(some.values())), strict=True))
-    return [acked[index] for index in range(len(acks))]
+        if ack.unordered:
+            by_lane[ack.partition, ack.group_id].append(index)
+        acked.append(_GONE if ack.unordered else ack_one(db, now, ack))
+    for indexes in by_lane.values():
+        for index, result in zip(indexes, ack_unordered(db, now, [acks[index] for index in indexes]), strict=True):
+            acked[index] = result
+    return acked
 
 
 def ack_one(db: apsw.Connection, now: int, ack: LaneAck, *, waited: bool = False) -> AckResult:
     """`waited`: it is the next of its lane's acks that wait."""
-    if isinstance(ack, UnorderedAck):
+    if ack.unordered:
         return ack_unordered(db, now, [ack])[0]
-    loaded = _load(db, now, ack)
-    if loaded is None:
-        return AckResult("gone")
-    lane, options = loaded
+    shard, partition_id = ack.partition
+    found: list[Any] = db.execute(SQL["lane"], (partition_id, ack.group_id)).fetchall() if shard == 0 else []
+    if shard == 0 and not found:
+        group = first(db, GROUPS["by_id"], ack.group_id)
+        if group is not None and group[-1]:
+            seed_partition(db, group[1], partition_id, now)
+            found = rows(db, SQL["lane"], partition_id, ack.group_id)
+    if not found:
+        return _GONE
+    lane, options = LaneRow(*found[0][:-1]), parse_options(found[0][-1])
     if lane.open_acks and not waited:
         return AckResult("operations_ahead")
-    token = ack.token.bytes if ack.token else None
-    before = lane.committed
-    if token is not None and not (lane.lease == token and lane.ready_at is not None and now < lane.ready_at):
-        plain = ack.nack is None and not ack.dead_letters
-        repeated = token == lane.last_lease and plain and not _any_open(db, lane, ack)
+    before, lease = lane.committed, lane.lease if lane.ready_at is not None and now < lane.ready_at else None
+    if ack.token is not None and lease != ack.token.bytes:
+        plain = not ack.nacks and not ack.dead_letters
+        repeated = ack.token.bytes == lane.last_lease and plain and not _any_open(db, lane, ack)
         return AckResult("lost", before=before, after=before, repeated=repeated)
-    return _Acking(db, now, lane, options).apply(ack)
+    if (
+        lease is None
+        or len(ack.done) != 1
+        or ack.done[0][0] > before
+        or lane.failing
+        or options.max_size
+        or ack.nacks
+        or ack.dead_letters
+        or ack.results
+    ):
+        return _Acking(db, now, lane, options).apply(ack)
+    # Mostly: a lease, all in order and all done. Nothing but the cursor moves.
+    limit = lane.lease_end or 0
+    after = max(before, min(ack.done[0][1], limit))
+    released = before < limit <= after
+    if released:
+        ready_at = now - lane.priority_lead if after < lane.head else None
+        db.execute(SQL["end_lease"], (after, ready_at, partition_id, ack.group_id))
+    elif after > before:
+        db.execute(SQL["move_cursor"], (after, partition_id, ack.group_id))
+    return AckResult("ok", before=before, after=after, released=released, limit=max(before, limit))
 
 
-def _load(db: apsw.Connection, now: int, ack: OrderedAck) -> tuple[LaneRow, QueueOptions] | None:
-    partition, group_id = ack.partition, ack.group_id
-    if partition.shard != 0:
-        return None
-    loaded = load(db, partition.id, group_id)
-    if loaded is None:
-        group = first(db, GROUPS["by_id"], group_id)
-        if group is not None and group[-1]:
-            seed_partition(db, group[1], partition.id, now)
-            loaded = load(db, partition.id, group_id)
-    return loaded
-
-
-def _any_open(db: apsw.Connection, lane: LaneRow, ack: OrderedAck) -> bool:
+def _any_open(db: apsw.Connection, lane: LaneRow, ack: LaneAck) -> bool:
     """Whether something that the ack finishes is not finished yet."""
     spans = [(max(first, lane.committed), upto) for first, upto in ack.done]
     count = SQL["skips_between"]
@@ -97,10 +108,10 @@ class _Acking:
         # What was given to the last holder, and to nobody else, may be finished; without a lease too.
         self._limit = max(lane.committed, lane.lease_end or 0)
 
-    def apply(self, ack: OrderedAck) -> AckResult:
+    def apply(self, ack: LaneAck) -> AckResult:
         lane, before, limit = self._lane, self._lane.committed, self._limit
         live_lease = lane.lease if lane.ready_at is not None and self._now < lane.ready_at else None
-        nack = ack.nack
+        nack = ack.nacks[0] if ack.nacks else None
         if nack is not None and not before <= nack.position < limit:
             nack = None
         stop = limit if nack is None else nack.position
@@ -109,7 +120,7 @@ class _Acking:
         if nack is not None and nack.position in finished:
             nack = None
         self._dead_letter(ack, before, stop)
-        if ack.first <= before:
+        if ack.done and ack.done[0][0] <= before:
             advance(self._db, lane, spans[0][1], self._options)
         ahead = self._finish_ahead(spans)
         dead = self._nack(nack) if nack is not None else False
@@ -134,7 +145,7 @@ class _Acking:
         if not lane.failing:
             return []
         key = (lane.partition_id, lane.committed + 1, lane.head, lane.group_id)
-        return [position for (position,) in rows(self._db, CLAIMS["own_skips"], *key)]
+        return [position for (position,) in rows(self._db, unordered.SQL["own_skips"], *key)]
 
     def _release_if_done(self) -> None:
         lane = self._lane
@@ -162,7 +173,7 @@ class _Acking:
         if step_over(self._db, lane, self._options) and lane.committed >= lane.head:
             lane.ready_at = None
 
-    def _dead_letter(self, ack: OrderedAck, before: int, stop: int) -> None:
+    def _dead_letter(self, ack: LaneAck, before: int, stop: int) -> None:
         for item in ack.dead_letters:
             if before <= item.position < stop and next_skip(self._db, self._lane, item.position) != item.position:
                 dead_letter(self._db, self._lane, item.position, self._now, error=item.error, charge=1)
@@ -191,7 +202,7 @@ class _Acking:
             lane.offer(self._now)
         return False
 
-    def _keep_results(self, ack: OrderedAck, spans: list[Span], finished: list[int]) -> None:
+    def _keep_results(self, ack: LaneAck, spans: list[Span], finished: list[int]) -> None:
         if not ack.results:
             return
         lane = self._lane
@@ -199,5 +210,129 @@ class _Acking:
             (lane.partition_id, lane.group_id, position, self._now, result)
             for position, result in ack.results
             if position not in finished and any(first <= position < upto for first, upto in spans)
+        ]
+        self._db.executemany(SQL["insert_result"], results)
+
+
+def ack_unordered(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:
+    """All that is said of one lane, one after the other."""
+    partition, group_id = acks[0].partition, acks[0].group_id
+    loaded = unordered.load(db, partition.id, group_id) if partition.shard == 0 else None
+    if loaded is None:
+        return [_GONE] * len(acks)
+    lane, options = loaded
+    tokens = {ack.token.bytes for ack in acks if ack.token is not None}
+    claims = unordered.Claims(db, (lane.partition_id, lane.group_id), now, _bounds(acks), tokens)
+    acking = [_UnorderedAcking(db, now, lane, options, claims) for _ in acks]
+    for one, ack in zip(acking, acks, strict=True):
+        one.apply(ack)
+    acked = [one.acked() for one in acking]
+    claims.save()
+    unordered.save(db, lane, options)
+    return acked
+
+
+def _bounds(acks: Sequence[LaneAck]) -> Span:
+    """Between which positions all of it is."""
+    spans = [span for ack in acks for span in ack.done]
+    for ack in acks:
+        spans += [(nack.position, nack.position + 1) for nack in ack.nacks]
+        spans += [(dead.position, dead.position + 1) for dead in ack.dead_letters]
+    return min([since for since, _ in spans], default=0), max([upto for _, upto in spans], default=0)
+
+
+class _UnorderedAcking:
+    """One ack of a lane, under one token."""
+
+    def __init__(
+        self,
+        db: apsw.Connection,
+        now: int,
+        lane: unordered.UnorderedLane,
+        options: QueueOptions,
+        claims: unordered.Claims,
+    ) -> None:
+        self._db = db
+        self._now = now
+        self._lane = lane
+        self._options = options
+        self._claims = claims
+        self._token: bytes | None = None
+        self._finished: list[int] = []
+        self._lost: list[int] = []
+        self._died: list[int] = []
+        self._applied = self._again = 0
+
+    def apply(self, ack: LaneAck) -> None:
+        lane = self._lane
+        self._token = token = ack.token.bytes if ack.token else None
+        for since, upto in ack.done:
+            lane.over += self._take(since, upto)
+        self._again = sum(map(self._nack, ack.nacks))
+        for dead in ack.dead_letters:
+            if self._take(dead.position, dead.position + 1):
+                self._dead_letter(dead, charge=1)
+        if ack.release and token is not None:
+            self._claims.give_back(token)
+        if ack.results:
+            self._keep_results(ack)
+
+    def acked(self) -> AckResult:
+        """What came of it, when all that is said of the lane was applied."""
+        lane, token = self._lane, self._token
+        lost = not self._applied and bool(self._lost)
+        over = token is not None and not self._claims.holds(token)
+        return AckResult(
+            "lost" if lost else "ok",
+            before=lane.committed,
+            after=lane.committed,
+            released=not lost and (over or self._again > 0),
+            finished=self._finished,
+            lost=self._lost,
+            died=self._died,
+        )
+
+    def _take(self, since: int, upto: int) -> list[Span]:
+        """What the caller holds of these positions; the others are told apart."""
+        spans, others = self._claims.take(since, upto, self._token)
+        taken = sum([high - low for low, high in spans])
+        self._applied += taken
+        if taken < upto - since:
+            mine = {position for span in spans for position in range(*span)}
+            open_elsewhere = {position for span in others for position in range(*span)}
+            for position in range(since, upto):
+                if position in open_elsewhere or position >= self._lane.front:
+                    self._lost.append(position)
+                elif position not in mine:
+                    self._finished.append(position)
+        return spans
+
+    def _nack(self, nack: Nack) -> bool:
+        """Whether the message comes again."""
+        if not self._take(nack.position, nack.position + 1):
+            return False
+        attempts = self._claims.attempts(nack.position) + nack.charge
+        delay_ms = nack.delay_ms
+        if delay_ms is None:
+            delay_ms = backoff_ms(self._options, attempts) if nack.charge else 0
+        due_at = self._now + delay_ms * 1000
+        self._claims.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
+        if nack.charge and attempts > self._options.retry_limit:
+            self._dead_letter(Dead(nack.position, nack.error), charge=0)
+            return False
+        return True
+
+    def _dead_letter(self, dead: Dead, *, charge: int) -> None:
+        self._claims.give_up(dead.position)
+        dead_letter(self._db, self._lane, dead.position, self._now, error=dead.error, charge=charge)
+        self._lane.over.append((dead.position, dead.position + 1))
+        self._died.append(dead.position)
+
+    def _keep_results(self, ack: LaneAck) -> None:
+        refused = {*self._lost, *self._finished}
+        results = [
+            (self._lane.partition_id, self._lane.group_id, position, self._now, result)
+            for position, result in ack.results
+            if position not in refused
         ]
         self._db.executemany(SQL["insert_result"], results)

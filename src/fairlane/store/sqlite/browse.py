@@ -16,15 +16,15 @@ from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import HEAD_BYTES, head_of, ids_of
 from fairlane.store import statements
 from fairlane.store.contract.browse import DeadLettered
-from fairlane.store.contract.values import ActivePartition, Dead, Found, MessageHead, UnorderedAck, Upto
+from fairlane.store.contract.values import ActivePartition, Dead, Found, LaneAck, MessageHead, Upto
 from fairlane.store.sqlite import deleted_ids, lanes, log, unordered
+from fairlane.store.sqlite.ack import ack_one
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import SLACK_US
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LaneRow, parse_options
 from fairlane.store.sqlite.messages import find
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, recount_depth, seed_partition
-from fairlane.store.sqlite.unordered_ack import ack_unordered
 
 SQL = statements.load("fairlane.store.sqlite", "browse.sql")
 TRIM_ROWS: Final = 1_000  # deleted in one step: others wait for it some milliseconds
@@ -185,8 +185,10 @@ def _dead_letter(db: apsw.Connection, now: int, key: tuple[int, int, int], error
     lane, options = loaded
     if options.ordering == "unordered":
         dead = Dead(position, error[:ERROR_CHARS_MAX])
-        ack = UnorderedAck(partition=PartitionId(0, partition_id), group_id=group_id, token=None, dead_letters=[dead])
-        [result] = ack_unordered(db, now, [ack])
+        ack = LaneAck(
+            partition=PartitionId(0, partition_id), group_id=group_id, token=None, unordered=True, dead_letters=[dead]
+        )
+        result = ack_one(db, now, ack)
         if not result.lost:
             return "dead" if result.died else "finished"
     if position < lane.committed or lanes.next_skip(db, lane, position) == position:

@@ -17,7 +17,7 @@ from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
 from fairlane.store.sqlite.seeding import QUEUES, SQL, group_of, recount_depth, seed_partition, seed_step, weigh
-from fairlane.store.sqlite.unordered_claims import SQL as CLAIMS
+from fairlane.store.sqlite.unordered import SQL as CLAIMS
 
 
 class Groups:

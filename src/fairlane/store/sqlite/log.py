@@ -32,7 +32,10 @@ def read_batch(
     """The segments from `position` to `upto` or `bytes_max`, where that ends, and the messages' size."""
     found: list[Segment] = []
     size = 0
-    for segment in segments(db, partition_id, position, upto):
+    for first_pos, created_at, ends, body, checksum in db.execute(
+        SQL["segments_between"], (partition_id, position, upto)
+    ):
+        segment = Segment(first_pos, created_at, _decode_ends(ends), body, checksum)
         low, high = position - segment.first, min(len(segment.ends), upto - segment.first)
         begin = segment.ends[low - 1] if low else 0
         if size + segment.ends[high - 1] - begin > bytes_max:

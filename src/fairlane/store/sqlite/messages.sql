@@ -116,6 +116,14 @@ set committed = ?, ready_at = ?, lease = ?, lease_start = ?, lease_end = ?, leas
     probe_until = ?, failing = ?, dead = ?, expired = ?, parked = ?
 where partition_id = ? and group_id = ?
 
+-- name: move_cursor (in ack)
+update cursors set committed = ? where partition_id = ? and group_id = ?
+
+-- name: end_lease (in ack)
+update cursors
+set committed = ?, ready_at = ?, last_lease = lease, lease = null, lease_start = null, leased_at = null
+where partition_id = ? and group_id = ?
+
 -- name: others_committed (in finished)
 select min(committed) from counting where partition_id = ? and group_id <> ?
 

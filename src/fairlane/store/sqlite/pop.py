@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import msgspec
@@ -12,16 +12,19 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
-from fairlane.store.sqlite import log, timing, unordered_pop
+from fairlane.store.sqlite import log, unordered_pop
 from fairlane.store.sqlite.lanes import (
     LEASE_EXPIRED,
     LaneRow,
     advance,
     dead_letter,
+    expire_lane,
     fail,
+    life,
     load,
     next_skip,
     parse_options,
+    put_off,
     save,
     step_over,
 )
@@ -38,29 +41,25 @@ class _Want(msgspec.Struct):
 
     claim: Claim
     messages: int
-    lanes: list[Lane]
-    looked_at: set[int]
     bytes: int
-
-    @property
-    def open(self) -> bool:
-        return self.messages > 0 and self.bytes > 0 and len(self.lanes) < self.claim.partitions
+    lanes: list[Lane] = msgspec.field(default_factory=list)
+    looked_at: set[int] = msgspec.field(default_factory=set)
 
 
 def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
-    wants = [_Want(claim, claim.batch, [], set(), call.bytes_max) for claim in call.claims]
-    queue = first(db, SQL["queue_of_pop"], call.group_id, call.queue_id)
-    if queue is None:
-        return PopResult([want.lanes for want in wants], gone=True)
-    if queue[2] is not None:
-        return PopResult([want.lanes for want in wants])
+    found: list[Any] = db.execute(SQL["queue_of_pop"], (call.group_id, call.queue_id)).fetchall()
+    queue = found[0] if found else None
+    if queue is None or queue[2] is not None:
+        return PopResult([[] for _ in call.claims], gone=queue is None)
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
     options = parse_options(queue[0])
     if options.ordering == "unordered":
         return unordered_pop.pop(db, now, call, options)
-    popping = _Popping(db, now, call, options, conflating=bool(queue[3]))
-    popping.run(deque(want for want in wants if want.open))
+    seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
+    wants = [_Want(claim, claim.batch, call.bytes_max) for claim in call.claims]
+    popping = _Popping(db, now, call, options, bool(queue[3]), now + seconds * 1_000_000)
+    popping.run(deque(wants))
     lanes = [want.lanes for want in wants]
     next_at = None if all(lanes) else popping.next_at()
     return PopResult(lanes, next_at=next_at, leases_lost=popping.leases_lost, dead=popping.dead)
@@ -70,7 +69,7 @@ def expire(db: apsw.Connection, now: int, queue_id: int, group_id: int) -> int:
     """Give up what is too old in lanes that nobody asked for; how many messages."""
     queue = first(db, SQL["queue_of_pop"], group_id, queue_id)
     options = parse_options(queue[0]) if queue else QueueOptions()
-    age = timing.life(options)
+    age = life(options)
     if age is None or (queue and queue[2] is not None):
         return 0
     expired = 0
@@ -78,7 +77,7 @@ def expire(db: apsw.Connection, now: int, queue_id: int, group_id: int) -> int:
         lane = LaneRow(*row)
         if lane.lease is not None:
             lost(db, lane, now)
-        gone, _ = timing.expire(db, lane, options, now)
+        gone, _ = expire_lane(db, lane, options, now)
         expired += gone
         lane.free(now)
         save(db, lane)
@@ -92,129 +91,129 @@ def lost(db: apsw.Connection, lane: LaneRow, now: int) -> None:
     fail(db, lane, lane.committed, LEASE_EXPIRED, now)
 
 
-class _Popping:
-    def __init__(
-        self, db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, *, conflating: bool
-    ) -> None:
-        self._db = db
-        self._now = now
-        self._call = call
-        self._options = options
-        self._conflating = conflating
-        seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
-        self._ends_at = now + seconds * 1_000_000
-        self._expiring = timing.life(options) is not None
-        self._more = False
-        self.leases_lost = self.dead = 0
+class _Popping(msgspec.Struct):
+    db: apsw.Connection
+    now: int
+    call: PopCall
+    options: QueueOptions
+    conflating: bool
+    ends_at: int
+    more: bool = False
+    leases_lost: int = 0
+    dead: int = 0
 
     def run(self, wants: deque[_Want]) -> None:
         """Serve ready lanes, some at a time, until no claim wants more or none is left."""
+        options = self.options
+        by_time = options.ttl_seconds or options.max_wait_seconds or options.delay_seconds or options.window_seconds
+        plain = not by_time and not self.conflating
         served = True
         while wants and served:
             served = False
             # A lane finished at delivery may be ready again at once, in front of one not looked at yet.
             limit = max(LANES_AT_ONCE, len(wants)) + len(wants[0].looked_at)
-            for lane in self._ready(limit):
-                if not wants:
-                    return
-                if lane.partition_id not in wants[0].looked_at:
+            if self.call.partition is None:
+                found: list[Any] = self.db.execute(SQL["ready_lanes"], (self.call.group_id, self.now, limit)).fetchall()
+                ready = [LaneRow(*row) for row in found]
+            else:
+                lane = self._named()
+                ready = [lane] if lane and lane.ready_at is not None and lane.ready_at <= self.now else []
+            for lane in ready:
+                want = wants[0]
+                if lane.partition_id not in want.looked_at:
                     served = True
-                    wants[0].looked_at.add(lane.partition_id)
-                    self._serve(lane, wants[0])
-                    if not wants[0].open:
+                    want.looked_at.add(lane.partition_id)
+                    stopped = lane.parked or lane.paused_at is not None or lane.committed >= lane.head
+                    if plain and lane.lease is None and not lane.failing and not stopped:
+                        self._claim(lane, want, 0, lane.head)  # as nearly all are
+                    else:
+                        self._serve(lane, want)
+                    if want.messages <= 0 or want.bytes <= 0 or len(want.lanes) >= want.claim.partitions:
                         wants.popleft()
-
-    def _ready(self, limit: int) -> list[LaneRow]:
-        if self._call.partition is None:
-            found = rows(self._db, SQL["ready_lanes"], self._call.group_id, self._now, limit)
-            return [LaneRow(*row) for row in found]
-        loaded = self._named()
-        ready = loaded is not None and loaded.ready_at is not None and loaded.ready_at <= self._now
-        return [loaded] if loaded is not None and ready else []
+                        if not wants:
+                            return
 
     def _named(self) -> LaneRow | None:
-        partition = self._call.partition
+        partition = self.call.partition
         if partition is None or partition.shard != 0:
             return None
-        loaded = load(self._db, partition.id, self._call.group_id)
+        loaded = load(self.db, partition.id, self.call.group_id)
         return loaded[0] if loaded else None
 
     def _serve(self, lane: LaneRow, want: _Want) -> None:
+        """Give a claim what the lane has for it, after a look at what may stand in the way."""
         dead = lane.dead
         if lane.lease is not None:
-            if self._call.forgiving:
+            if self.call.forgiving:
                 lane.clear_lease()
             else:
-                lost(self._db, lane, self._now)
+                lost(self.db, lane, self.now)
                 self.leases_lost += 1
-        if self._conflating and not lane.parked and lane.paused_at is None:
+        if self.conflating and not lane.parked and lane.paused_at is None:
             self._pass_over(lane)
-        more = False
-        if self._expiring:
-            _, more = timing.expire(self._db, lane, self._options, self._now)
+        _, more = expire_lane(self.db, lane, self.options, self.now)
         attempts = self._attempts(lane) if lane.failing and not more else 0
-        put_off_until, upto = timing.put_off(self._db, lane, self._options, self._now)
-        if lane.parked or lane.paused_at is not None or attempts > self._options.retry_limit:
+        put_off_until, upto = put_off(self.db, lane, self.options, self.now)
+        if lane.parked or lane.paused_at is not None or attempts > self.options.retry_limit:
             put_off_until = NEVER_AT
+        self.dead += lane.dead - dead
         if more or put_off_until is not None or lane.committed >= lane.head:
-            self._more |= more
-            lane.free(self._now if put_off_until is None else put_off_until)
+            self.more |= more
+            lane.free(self.now if put_off_until is None else put_off_until)
+            save(self.db, lane)
         else:
             self._claim(lane, want, attempts, upto)
-        self.dead += lane.dead - dead
-        save(self._db, lane)
 
     def _pass_over(self, lane: LaneRow) -> None:
         """Move the cursor to the newest message that can be delivered."""
-        _, visible = timing.put_off(self._db, lane, self._options, self._now)
+        _, visible = put_off(self.db, lane, self.options, self.now)
         newest = visible - 1
-        while newest > lane.committed and next_skip(self._db, lane, newest) == newest:
+        while newest > lane.committed and next_skip(self.db, lane, newest) == newest:
             newest -= 1
-        advance(self._db, lane, newest, self._options)
+        advance(self.db, lane, newest, self.options)
 
     def _attempts(self, lane: LaneRow) -> int:
         """Failed attempts of the first message; those that used theirs up are dead-lettered on the way unless they
         stop the lane, those taken out of the log are stepped over."""
         while lane.committed < lane.head:
-            if step_over(self._db, lane, self._options):
+            if step_over(self.db, lane, self.options):
                 continue
-            failure = first(self._db, SQL["failure"], lane.partition_id, lane.group_id, lane.committed)
+            failure = first(self.db, SQL["failure"], lane.partition_id, lane.group_id, lane.committed)
             if failure is None:
                 return 0
             attempts = failure[0]
-            if attempts <= self._options.retry_limit:
+            if attempts <= self.options.retry_limit:
                 return int(attempts)
-            if self._options.on_exhausted != "dead_letter":
-                lane.parked |= self._options.on_exhausted == "park"
+            if self.options.on_exhausted != "dead_letter":
+                lane.parked |= self.options.on_exhausted == "park"
                 return int(attempts)
-            dead_letter(self._db, lane, lane.committed, self._now, error=None)
-            advance(self._db, lane, lane.committed + 1, self._options)
+            dead_letter(self.db, lane, lane.committed, self.now, error=None)
+            advance(self.db, lane, lane.committed + 1, self.options)
         return 0
 
     def _stop(self, lane: LaneRow) -> int:
         """A batch ends before a message whose attempts are used up: it falls when the cursor is there. And before
         one that is not delivered."""
         key = (lane.partition_id, lane.group_id, lane.committed)
-        found = value(self._db, SQL["next_used_up"], *key, self._options.retry_limit)
-        skip = next_skip(self._db, lane, lane.committed)
+        found = value(self.db, SQL["next_used_up"], *key, self.options.retry_limit)
+        skip = next_skip(self.db, lane, lane.committed)
         return min(lane.head if found is None else int(found), lane.head if skip is None else skip)
 
     def _claim(self, lane: LaneRow, want: _Want, attempts: int, visible: int) -> None:
         first_pos = lane.committed
-        most = 1 if self._conflating or first_pos < lane.probe_until else want.messages
-        stop = min(visible, self._stop(lane) if lane.failing else lane.head)
-        segments, upto, size = log.read_batch(
-            self._db, lane.partition_id, first_pos, min(stop, first_pos + most), want.bytes
-        )
+        most = 1 if self.conflating or first_pos < lane.probe_until else want.messages
+        stop = min(visible, self._stop(lane) if lane.failing else lane.head, first_pos + most)
+        segments, upto, size = log.read_batch(self.db, lane.partition_id, first_pos, stop, want.bytes)
         want.messages -= upto - first_pos
         want.bytes -= size
-        if self._call.auto_ack:
-            advance(self._db, lane, upto, self._options)
-            lane.offer(self._now)
+        if self.call.auto_ack:
+            advance(self.db, lane, upto, self.options)
+            lane.offer(self.now)
         else:
             lane.lease = want.claim.token.bytes
             lane.lease_start, lane.lease_end = first_pos, upto
-            lane.leased_at, lane.ready_at = self._now, self._ends_at
+            lane.leased_at, lane.ready_at = self.now, self.ends_at
+        save(self.db, lane)
         want.lanes.append(
             Lane(
                 partition=PartitionId(0, lane.partition_id),
@@ -222,16 +221,16 @@ class _Popping:
                 first=first_pos,
                 upto=upto,
                 attempts=attempts,
-                lease_ends_at=self._ends_at,
+                lease_ends_at=self.ends_at,
                 segments=segments,
             )
         )
 
     def next_at(self) -> int | None:
-        if self._more:
-            return self._now
-        if self._call.partition is None:
-            at: int | None = value(self._db, GROUPS["next_ready_at"], self._call.group_id, NEVER_AT)
+        if self.more:
+            return self.now
+        if self.call.partition is None:
+            at: int | None = value(self.db, GROUPS["next_ready_at"], self.call.group_id, NEVER_AT)
             return at
         lane = self._named()
         return lane.ready_at if lane and lane.ready_at != NEVER_AT else None

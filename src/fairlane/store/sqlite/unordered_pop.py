@@ -11,11 +11,10 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
-from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
+from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult, Span
 from fairlane.store.sqlite import lanes, log
 from fairlane.store.sqlite.rows import rows, value
-from fairlane.store.sqlite.unordered import UnorderedLane, load, save, take_back
-from fairlane.store.sqlite.unordered_claims import SQL, Span, claim, forget
+from fairlane.store.sqlite.unordered import SQL, UnorderedLane, claim, forget, load, save, take_back
 
 LANES_MAX: Final = 1_000  # looked at for one call, however many its claims may take
 
