@@ -13,8 +13,9 @@ import pytest
 from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
 from fairlane.runtime.ticks import due, ticks
+from fairlane.store.families.schedules import Advance, Schedule
+from fairlane.wire.schedules import ScheduleOptions
 from tests.conformance.harness import Harness
 
 ROME = ZoneInfo("Europe/Rome")
@@ -32,7 +33,10 @@ async def none_left(harness: Harness) -> None:
 
 
 async def put(harness: Harness, name: str, options: ScheduleOptions) -> Schedule:
-    return await harness.broker.schedules.put(DEFAULT_TENANT, name, options)
+    await harness.broker.schedules.define(name, options)
+    stored = await harness.store.schedules.get(DEFAULT_TENANT, name)
+    assert stored is not None
+    return stored
 
 
 async def pushed(broker: Broker, queue: str) -> list[Any]:
@@ -193,11 +197,11 @@ async def test_a_schedule_runs_now_without_losing_its_tick(harness: Harness) -> 
         harness, name, ScheduleOptions(queue=queue, every_seconds=60, data=msgspec.Raw(b'{"tick":"mine"}'))
     )
     for _ in range(2):
-        assert (await schedules.run_now(DEFAULT_TENANT, name)).status == "queued"
+        assert (await schedules.run(name)).message_id is not None
     assert await pushed(harness.broker, queue) == ["mine", "mine"]
-    assert await schedules.get(DEFAULT_TENANT, name) == before
+    assert await harness.store.schedules.get(DEFAULT_TENANT, name) == before
     with pytest.raises(NotFound):
-        await schedules.run_now(DEFAULT_TENANT, harness.name("nobody"))
+        await schedules.run(harness.name("nobody"))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import pytest
 from fairlane.errors import Conflict, ConsentNeeded, FairlaneError, InvalidRequest
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions
-from fairlane.model.schedule import Schedule, ScheduleOptions
-from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
-from fairlane.store.families.specs import SPECS
+from fairlane.model.spec_version import SpecVersion
+from fairlane.store.families.schedules import Schedule
+from fairlane.store.families.specs import SPECS, QueueChange, SpecChange
+from fairlane.wire.schedules import ScheduleOptions
 from tests.conformance.backends import until
 from tests.conformance.harness import Harness
 from tests.spec.samples import compiled

@@ -23,7 +23,7 @@ import fairlane.store.sqlite.journal  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.errors import BrokerFailed, LaneLocked
-from fairlane.model.schedule import ScheduleOptions
+from fairlane.wire.schedules import ScheduleOptions
 from tests.broker_process import broker_process
 from tests.conftest import FreshDatabase
 from tests.faults.producers import QUEUE, drained, stored
@@ -334,7 +334,7 @@ async def test_a_locked_lane_holds_up_no_tick_of_another_schedule(url: str, brok
     async with held(url, QUEUE, "a"):
         for partition in ("a", "b"):
             options = ScheduleOptions(queue=QUEUE, partition=partition, data=Raw(b"1"), every_seconds=1)
-            await broker.schedules.put(broker.tenant, f"tick {partition}", options)
+            await broker.schedules.define(f"tick {partition}", options)
         await until(ticked)
         assert (await stored(url))["a"] == [0]
         assert outages(broker) == 0

@@ -11,8 +11,8 @@ from fairlane.app.context import Context
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
-from fairlane.model.schedule import Missed
 from fairlane.runtime.durations import seconds_in
+from fairlane.wire.schedules import Missed
 
 CONCURRENCY = 10
 

@@ -134,7 +134,7 @@ class Parts:
         self._acker.dead_lettered = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
         self.schedules = Schedules(
-            store, self._transactor, self.compiled_specs.admit_steps, announcer.flushed, self.due.wake
+            store, tenant, self._transactor, self.compiled_specs.admit_steps, announcer.flushed, self.due.wake
         )
         self.due.schedules = self.schedules
         self.sources = Sources(

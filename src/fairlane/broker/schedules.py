@@ -15,33 +15,39 @@ from fairlane.broker.transact import Transactor
 from fairlane.errors import Conflict, FairlaneError, LaneLocked, LaneWaiting, NotFound, TransactionRefused, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem, check_payload
+from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 from fairlane.model.outcome import PushOutcome
-from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
 from fairlane.runtime.ticks import due, next_tick, ticks
 from fairlane.store.contract.store import Store
+from fairlane.store.families.schedules import Advance
+from fairlane.store.families.schedules import Schedule as Stored
+from fairlane.wire.schedules import Schedule, ScheduleOptions, ScheduleRun
 
 TICKS_MAX = 100
 """Pushed in one transaction; what a long outage left comes in several."""
 _SCHEDULES_MAX = 100
 _REFUSED_SECONDS = 5
+_RUNS_SHOWN = 5
 
 log = logging.getLogger(__name__)
 
 
 class Schedules:
-    """Schedules of all tenants; `admit` looks at messages as a push does; `pushed` is called when ticks were pushed,
-    `wake` when there is something new to wait for."""
+    """Schedules of a tenant, and the ticks of all; `admit` looks at messages as a push does; `pushed` is called when
+    ticks were pushed, `wake` when there is something new to wait for."""
 
     def __init__(
         self,
         store: Store,
+        tenant: str,
         transactor: Transactor,
         admit: Callable[[str, List[PushItem]], Sequence[PushItem]],
         pushed: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
         self._store = store
+        self._tenant = tenant
         self._transactor = transactor
         self._admit = admit
         self._pushed = pushed
@@ -49,60 +55,63 @@ class Schedules:
         self._refused_until: dict[tuple[str, str], int] = {}
         self.ticks = 0
 
-    async def put(self, tenant: str, name: str, options: ScheduleOptions) -> Schedule:
+    async def define(self, name: str, options: ScheduleOptions) -> Schedule:
         """Make a schedule, or replace it. The same one again changes nothing."""
         check_name("name", name)
         check_payload(bytes(options.check().data))
         next_at = next_tick(options, await self._store.now())
-        schedule = Schedule(tenant=tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
-        saved = await self._store.schedules.put(schedule)
+        made = Stored(tenant=self._tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
+        saved = await self._store.schedules.put(made)
         self._wake()
-        return saved
+        return _shown(saved)
 
-    async def get(self, tenant: str, name: str) -> Schedule:
-        found = await self._store.schedules.get(tenant, check_name("name", name))
+    async def get(self, name: str) -> Schedule:
+        return _shown(await self._existing(name))
+
+    async def list(self) -> List[Schedule]:
+        """By name."""
+        return [_shown(one) for one in await self._store.schedules.list(self._tenant)]
+
+    async def delete(self, name: str) -> bool:
+        return await self._store.schedules.delete(self._tenant, check_name("name", name))
+
+    async def pause(self, name: str) -> Schedule:
+        """Ticks of a paused schedule are neither pushed nor missed."""
+        return await self._turn(name, None)
+
+    async def resume(self, name: str) -> Schedule:
+        found = await self._existing(name)
+        if found.next_at is not None:
+            return _shown(found)
+        resumed = await self._turn(name, next_tick(found.options, await self._store.now()))
+        self._wake()
+        return resumed
+
+    async def _existing(self, name: str) -> Stored:
+        found = await self._store.schedules.get(self._tenant, check_name("name", name))
         if found is None:
             raise NotFound(f"there is no schedule {name!r:.80}")
         return found
 
-    async def list(self, tenant: str) -> List[Schedule]:
-        """By name."""
-        return await self._store.schedules.list(tenant)
-
-    async def delete(self, tenant: str, name: str) -> bool:
-        return await self._store.schedules.delete(tenant, check_name("name", name))
-
-    async def pause(self, tenant: str, name: str) -> Schedule:
-        """Ticks of a paused schedule are neither pushed nor missed."""
-        return await self._turn(await self.get(tenant, name), None)
-
-    async def resume(self, tenant: str, name: str) -> Schedule:
-        found = await self.get(tenant, name)
-        if found.next_at is not None:
-            return found
-        resumed = await self._turn(found, next_tick(found.options, await self._store.now()))
-        self._wake()
-        return resumed
-
-    async def _turn(self, found: Schedule, next_at: int | None) -> Schedule:
-        turned = await self._store.schedules.turn(found.tenant, found.name, uuid7(), next_at)
+    async def _turn(self, name: str, next_at: int | None) -> Schedule:
+        turned = await self._store.schedules.turn(self._tenant, check_name("name", name), uuid7(), next_at)
         if turned is None:
-            raise NotFound(f"there is no schedule {found.name!r:.80}")
-        return turned
+            raise NotFound(f"there is no schedule {name!r:.80}")
+        return _shown(turned)
 
-    async def run_now(self, tenant: str, name: str) -> PushOutcome:
+    async def run(self, name: str) -> ScheduleRun:
         """Push its message once, now; its ticks go on as they were."""
-        found = await self.get(tenant, name)
+        found = await self._existing(name)
         item = _item(found, await self._store.now(), f"{name}@now.{uuid7()}")
-        [outcome] = await self._transactor.transact(tenant, self._admit(tenant, [item]))
+        [outcome] = await self._transactor.transact(self._tenant, self._admit(self._tenant, [item]))
         self._pushed()
         assert isinstance(outcome, PushOutcome)
-        return outcome
-
-    def next_ticks(self, schedule: Schedule, count: int) -> List[int]:
-        if schedule.next_at is None:
-            return []
-        return [schedule.next_at, *islice(ticks(schedule.options, schedule.next_at), count - 1)]
+        return ScheduleRun(
+            name=name,
+            queue=found.options.queue,
+            message_id=outcome.message_id,
+            transaction_id=outcome.transaction_id,
+        )
 
     async def next_in(self) -> int | None:
         """Microseconds until the next tick of any schedule, 0 or less if one is due."""
@@ -135,7 +144,7 @@ class Schedules:
             log.warning("schedule %r cannot push, its message is refused: %s", key[1], error)
         self._refused_until[key] = now + _REFUSED_SECONDS * 1_000_000
 
-    async def _push(self, schedule: Schedule, now: int) -> int:
+    async def _push(self, schedule: Stored, now: int) -> int:
         """The ticks of one schedule and its step to the next, in one transaction: another broker that was quicker
         makes it a Conflict, and nothing happens twice."""
         assert schedule.next_at is not None
@@ -161,7 +170,19 @@ def moment(at: int) -> str:
     return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _item(schedule: Schedule, at: int, transaction_id: str) -> PushItem:
+def _shown(schedule: Stored) -> Schedule:
+    next_at, paused_at = schedule.next_at, schedule.paused_at
+    runs = [] if next_at is None else [next_at, *islice(ticks(schedule.options, next_at), _RUNS_SHOWN - 1)]
+    return Schedule(
+        **msgspec.structs.asdict(schedule.options),
+        name=schedule.name,
+        paused_at=None if paused_at is None else Moment(paused_at),
+        next_at=None if next_at is None else Moment(next_at),
+        next_runs=[Moment(at) for at in runs],
+    )
+
+
+def _item(schedule: Stored, at: int, transaction_id: str) -> PushItem:
     options = schedule.options
     data = bytes(options.data)
     if data == b"null":

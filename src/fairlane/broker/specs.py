@@ -13,14 +13,15 @@ from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, O
 from fairlane.model.ids import uuid7
 from fairlane.model.names import check_name
 from fairlane.model.queue import QueueOptions
-from fairlane.model.schedule import Schedule
-from fairlane.model.spec_version import QueueChange, SpecChange, SpecVersion
+from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.ticks import next_tick
 from fairlane.spec import ir
 from fairlane.spec.check import check
 from fairlane.spec.nouns.schedule import options_of, schedule_of
 from fairlane.spec.plan import Change, plan
 from fairlane.store.contract.store import Store
+from fairlane.store.families.schedules import Schedule
+from fairlane.store.families.specs import QueueChange, SpecChange
 
 SPEC_BYTES_MAX = 1024 * 1024
 """Of a document, and of the text that it was compiled from."""

@@ -11,7 +11,7 @@ from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_ta
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from fairlane.client.views import Schedule
+    from fairlane.wire.schedules import Schedule
 
 app = typer.Typer(
     help="Define, list, pause and run schedules, which push a message at every tick.", no_args_is_help=True

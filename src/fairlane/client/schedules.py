@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from fairlane.client.family import Family
-from fairlane.client.transport import path_of
-from fairlane.client.views import Schedule
-from fairlane.client.wire import decode, encode
 from fairlane.errors import InvalidRequest
 from fairlane.model.names import DEFAULT_PARTITION, check_name
 from fairlane.runtime.durations import seconds_in
-
-
-class _Listed(msgspec.Struct):
-    schedules: list[Schedule]
-
-
-class _Deleted(msgspec.Struct):
-    deleted: bool = False
-
-
-class _Run(msgspec.Struct, rename="camel"):
-    transaction_id: str
+from fairlane.wire.base import encode
+from fairlane.wire.schedules import Missed, Schedule, ScheduleDeleted, ScheduleOptions, ScheduleRun
+from fairlane.wire.schedules import Schedules as Listed
 
 
 class Schedules(Family):
@@ -36,7 +24,7 @@ class Schedules(Family):
         every: str | int | None = None,
         cron: str | None = None,
         timezone: str = "UTC",
-        missed: Literal["skip", "once", "all"] = "once",
+        missed: Missed = "once",
         data: Any = None,
         partition: str = DEFAULT_PARTITION,
         type: str | None = None,
@@ -46,42 +34,42 @@ class Schedules(Family):
         again changes nothing."""
         if (every is None) == (cron is None):
             raise InvalidRequest("say when with `every` or with `cron`, and not with both")
-        body = {
-            "queue": check_name("queue", queue),
-            "partition": partition,
-            "data": data,
-            "type": type,
-            "everySeconds": seconds_in(every) if isinstance(every, str) else every,
-            "cron": cron,
-            "timezone": timezone,
-            "missed": missed,
-        }
-        return decode(await self._transport.ask("POST", _path(name), body=encode(body)), Schedule)
+        options = ScheduleOptions(
+            queue=check_name("queue", queue),
+            partition=partition,
+            data=msgspec.Raw(encode(data)),
+            type=type,
+            every_seconds=seconds_in(every) if isinstance(every, str) else every,
+            cron=cron,
+            timezone=timezone,
+            missed=missed,
+        )
+        return await self._ask(Schedule, "POST", *_path(name), body=options)
 
     async def schedules(self) -> list[Schedule]:
         """All, by name."""
-        return decode(await self._transport.ask("GET", path_of("schedules")), _Listed).schedules
+        return (await self._ask(Listed, "GET", "schedules")).schedules
 
     async def schedule(self, name: str) -> Schedule:
         """Raises NotFound."""
-        return decode(await self._transport.ask("GET", _path(name)), Schedule)
+        return await self._ask(Schedule, "GET", *_path(name))
 
     async def delete_schedule(self, name: str) -> bool:
         """False if it was not there."""
-        return decode(await self._transport.ask("DELETE", _path(name)), _Deleted).deleted
+        return (await self._ask(ScheduleDeleted, "DELETE", *_path(name))).deleted
 
     async def pause_schedule(self, name: str) -> Schedule:
         """Its ticks are neither pushed nor missed until it is resumed."""
-        return decode(await self._transport.ask("POST", _path(name, "pause")), Schedule)
+        return await self._ask(Schedule, "POST", *_path(name, "pause"))
 
     async def resume_schedule(self, name: str) -> Schedule:
         """Let it go on with its next tick."""
-        return decode(await self._transport.ask("POST", _path(name, "resume")), Schedule)
+        return await self._ask(Schedule, "POST", *_path(name, "resume"))
 
     async def run_schedule(self, name: str) -> str:
         """Push its message once, now; the transactionId."""
-        return decode(await self._transport.ask("POST", _path(name, "run")), _Run).transaction_id
+        return (await self._ask(ScheduleRun, "POST", *_path(name, "run"))).transaction_id
 
 
-def _path(name: str, *verb: str) -> str:
-    return path_of("schedules", check_name("name", name), *verb)
+def _path(name: str, *verb: str) -> tuple[str, ...]:
+    return "schedules", check_name("name", name), *verb

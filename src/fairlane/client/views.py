@@ -253,24 +253,6 @@ class Utilisation(_View, frozen=True, kw_only=True, rename="camel"):
     groups: list[GroupUse] = msgspec.field(default_factory=list)
 
 
-class Schedule(_View, frozen=True, kw_only=True, rename="camel"):
-    """A schedule, as the broker shows it."""
-
-    name: str
-    queue: str
-    partition: str = ""
-    raw: msgspec.Raw = msgspec.field(name="data", default_factory=msgspec.Raw)
-    type: str | None = None
-    every_seconds: int | None = None
-    cron: str | None = None
-    timezone: str = "UTC"
-    missed: str = ""
-    paused_at: Moment | None = None
-    next_at: Moment | None = None
-    """None while it is paused."""
-    next_runs: list[Moment] = msgspec.field(default_factory=list)
-
-
 class SourceView(_View, frozen=True, kw_only=True, rename="camel"):
     """A source: how far its records were read, and who reads them."""
 

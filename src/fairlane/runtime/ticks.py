@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from fairlane.errors import InvalidRequest
-from fairlane.model.schedule import ScheduleOptions
+from fairlane.wire.schedules import ScheduleOptions
 
 LATE_SECONDS = 60
 """A tick that is younger than this is not missed, but only late."""

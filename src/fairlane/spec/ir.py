@@ -12,7 +12,7 @@ import msgspec
 
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import QueueOptions
-from fairlane.model.schedule import Missed
+from fairlane.wire.schedules import Missed
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -12,6 +12,7 @@ from fairlane.model.moment import Moment
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+NULL = msgspec.Raw(b"null")
 
 
 class _ByName(msgspec.StructMeta):

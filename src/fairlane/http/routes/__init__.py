@@ -45,7 +45,7 @@ ROUTES: list[Route] = [
     *transactions.ROUTES,
     *queues.ROUTES,
     *scheduled.ROUTES,
-    *schedules.ROUTES,
+    *schedules.routes,
     *specs.ROUTES,
     *workers.routes,
     *sources.ROUTES,

@@ -8,7 +8,6 @@ import msgspec
 
 from fairlane.errors import ExpressionFailed, InvalidRequest
 from fairlane.model.names import check_name
-from fairlane.model.schedule import Missed, ScheduleOptions
 from fairlane.runtime.ticks import next_tick, zone
 from fairlane.spec import ir, reader
 from fairlane.spec.expression.evaluate import compile_expression
@@ -18,6 +17,7 @@ from fairlane.spec.nouns.noun import STRING as TEXT
 from fairlane.spec.reader import Path, SpecFile
 from fairlane.spec.text import tree
 from fairlane.spec.types import STRING, compile_validator
+from fairlane.wire.schedules import Missed, ScheduleOptions
 
 TICK = ir.RecordType(fields={"schedule": STRING, "tick": ir.Scalar(of="time")})
 """What is pushed by a schedule without data."""

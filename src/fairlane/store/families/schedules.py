@@ -8,11 +8,34 @@ from collections.abc import Sequence
 import msgspec
 
 from fairlane.errors import Conflict
-from fairlane.model.schedule import Advance, Schedule, ScheduleOptions
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
+from fairlane.wire.schedules import ScheduleOptions
 
 _decode = msgspec.json.Decoder(ScheduleOptions).decode
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule by its name, and where it stands."""
+
+    tenant: str
+    name: str
+    options: ScheduleOptions
+    revision: str
+    """Another one after every change and every tick."""
+    next_at: int | None
+    """None while it is paused."""
+    paused_at: int | None = None
+
+
+class Advance(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a schedule from one revision to the next."""
+
+    tenant: str
+    name: str
+    before: str
+    revision: str
+    next_at: int
 
 
 class Schedules:

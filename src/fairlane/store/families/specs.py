@@ -7,13 +7,34 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from fairlane.errors import Conflict
-from fairlane.model.spec_version import SpecChange, SpecVersion
+from fairlane.model.queue import QueueOptions
+from fairlane.model.spec_version import SpecVersion
 from fairlane.store.families.port import Port, Transaction, Tx, Value, struct
-from fairlane.store.families.schedules import put_values
+from fairlane.store.families.schedules import Schedule, put_values
 
 SPECS: Final = 0
 """In the place of a queue's id among the changes of the catalogue: a spec was applied."""
 _Tx = TypeVar("_Tx", bound=Transaction, contravariant=True)
+
+
+class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue to make or to change."""
+
+    name: str
+    before: QueueOptions | None
+    """What the plan was made against; None: it was not there."""
+    after: QueueOptions
+
+
+class SpecChange(msgspec.Struct, frozen=True, kw_only=True):
+    """All that applying a spec changes."""
+
+    spec: SpecVersion
+    """With the version that it is to get; `applied_at` is the store's to say."""
+    queues: tuple[QueueChange, ...] = ()
+    queues_gone: tuple[str, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    schedules_gone: tuple[str, ...] = ()
 
 
 class Queues(Protocol[_Tx]):

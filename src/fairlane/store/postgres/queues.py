@@ -23,8 +23,7 @@ from fairlane.model.queue import (
     labels_of,
     turns,
 )
-from fairlane.model.spec_version import SpecChange
-from fairlane.store.families.specs import SPECS, changed
+from fairlane.store.families.specs import SPECS, SpecChange, changed
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.port import Transaction
 from fairlane.store.postgres.shards import shard_of

@@ -13,7 +13,6 @@ import msgspec
 from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import DeadLetter
-from fairlane.model.schedule import Advance
 from fairlane.model.segment import Segment, checksum, may_be_sealed
 from fairlane.model.source import SourceStep
 from fairlane.model.stream import StateChange, StateFilter, StateOp, StateRow
@@ -34,6 +33,7 @@ from fairlane.store.contract.values import (
     Slice,
 )
 from fairlane.store.families.effects import Effects
+from fairlane.store.families.schedules import Advance
 from fairlane.store.families.traces import Traces
 from fairlane.store.sealed.vault import BLOB, NotPrepared, Vault, key_of
 

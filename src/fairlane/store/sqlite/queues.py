@@ -24,8 +24,7 @@ from fairlane.model.queue import (
     labels_of,
     turns,
 )
-from fairlane.model.spec_version import SpecChange
-from fairlane.store.families.specs import SPECS, changed
+from fairlane.store.families.specs import SPECS, SpecChange, changed
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.port import Transaction

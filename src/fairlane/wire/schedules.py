@@ -1,5 +1,5 @@
-"""Schedules: an interval or a cron expression by which the broker pushes messages. A message with a delivery time of
-its own is a scheduled message, and another thing."""
+"""Schedules on the wire: an interval or cron by which the broker pushes messages. A message with a delivery time of its
+own is a scheduled message, and another thing."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import NAME_CHARS_MAX
+from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
+from fairlane.wire.base import NULL, Answer, Body
 
 Missed = Literal["skip", "once", "all"]
 INTERVAL_SECONDS_MAX = 366 * 24 * 3600
 
 
-class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleOptions(Body):
     """Options of a schedule: what it pushes, and when."""
 
     queue: str
     partition: str = DEFAULT_PARTITION
-    data: msgspec.Raw = msgspec.Raw(b"null")
+    data: msgspec.Raw = msgspec.field(default_factory=lambda: NULL)
     """The payload; null: the name of the schedule and the time of the tick."""
     type: str | None = None
     every_seconds: int | None = None
@@ -47,24 +49,29 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class Schedule(ScheduleOptions, forbid_unknown_fields=False):
     """A schedule by its name, and where it stands."""
 
-    tenant: str
     name: str
-    options: ScheduleOptions
-    revision: str
-    """Another one after every change and every tick."""
-    next_at: int | None
+    paused_at: Moment | None = None
+    next_at: Moment | None = None
     """None while it is paused."""
-    paused_at: int | None = None
+    next_runs: list[Moment] = msgspec.field(default_factory=list)
+    """The next five ticks."""
 
 
-class Advance(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a schedule from one revision to the next."""
+class Schedules(Answer):
+    schedules: list[Schedule]
+    """By name."""
 
-    tenant: str
+
+class ScheduleDeleted(Answer):
     name: str
-    before: str
-    revision: str
-    next_at: int
+    deleted: bool
+
+
+class ScheduleRun(Answer):
+    name: str
+    queue: str
+    message_id: str | None
+    transaction_id: str
