@@ -10,9 +10,19 @@
     |- Conflict             the state does not allow it
     |   |- LeaseLost        the lease ended, or was never this group's
     |   |- AlreadyExists
+    |   |- OptionsChanged       somebody else changed the options of the queue meanwhile
+    |   |- ConfigMismatch       a stream of this name was registered with another configuration
+    |   |- NotAvailable         this broker was not started with what it takes
     |   |- ConsentNeeded        a spec would lose or refuse messages, and nobody agreed to that
     |   |- TransactionRefused   one of its operations was refused; nothing was applied
+    |   |   '- AlreadyApplied   its acks were applied by an earlier try, and its pushes with them
+    |   |- AckRefused           the ack of one message
+    |   |   |- Unresolvable     no such message in the lease or the partition
+    |   |   |- NotDelivered     the message was not handed out yet
+    |   |   |- Committed        a nack came too late: the message is finished
+    |   |   '- Redelivered      an earlier message of the same call failed, so this one comes again
     |   '- OperationFailed      what was accepted was given up on later; the operation says why
+    |- Unauthenticated      a signature or credential is missing, or is not good
     |- CommandFailed        what carries out a command refused it or did not answer; `retryable` says which
     |- Overloaded           try again after `retry_after` seconds
     |   |- QueueFull        the queue is at its capacity
@@ -99,6 +109,38 @@ class Conflict(FairlaneError):
 
 class LeaseLost(Conflict):
     code = "lease_lost"
+
+
+class ConfigMismatch(Conflict):
+    code = "config_hash_mismatch"
+
+
+class NotAvailable(Conflict):
+    code = "not_available"
+
+
+class AckRefused(Conflict):
+    code = "ack_refused"
+
+
+class Unresolvable(AckRefused):
+    code = "unresolvable"
+
+
+class NotDelivered(AckRefused):
+    code = "not_delivered"
+
+
+class Committed(AckRefused):
+    code = "committed"
+
+
+class Redelivered(AckRefused):
+    code = "redelivered"
+
+
+class Unauthenticated(FairlaneError):
+    code = "unauthenticated"
 
 
 class OptionsChanged(Conflict):

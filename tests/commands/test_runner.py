@@ -27,6 +27,7 @@ from fairlane.spec.text.source import Source
 from fairlane.telemetry import CommandCounts
 from fairlane.testing import FrozenClock
 from tests.lost_answers import APPLIED, AWAY, fails
+from tests.until import until
 
 SPEC = """
 app Shop {
@@ -97,12 +98,6 @@ async def running(broker: Broker, queue: str, carrier: Carrier, **options: int) 
 
 def calls(spec: ir.Spec, queue: str, recorder: Recorder) -> Calls:
     return Calls(CompiledQueue(spec, queue), recorder, CommandCounts())
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110  # of the store, which has no events here
-            await asyncio.sleep(0.002)
 
 
 async def drained(broker: Broker, queue: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from fairlane.outbound.addresses import Allowed
 from fairlane.outbound.caller import Caller
 from tests.commands.conftest import HOST, LOOPBACK, Certificates, Serving, said
 from tests.spec.samples import compiled
+from tests.until import until
 
 SPEC = """
 app Shop {
@@ -54,13 +55,6 @@ async def serviced(broker: Broker, caller: Caller | None = None) -> AsyncIterato
     finally:
         await service.stop()
         await executors.close()
-
-
-async def until(true: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(10):
-        while not (found := await true()):  # noqa: ASYNC110  # of the store, which has no events here
-            await asyncio.sleep(0.005)
-    return found
 
 
 async def test_a_spec_that_is_applied_is_carried_out_and_one_that_is_replaced_no_longer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -27,6 +27,7 @@ from fairlane.store.sqlite import seeding as sqlite_seeding
 from fairlane.store.sqlite.store import SqliteStore
 from tests.conformance.configurations import Configuration
 from tests.postgres import PostgresServer
+from tests.until import until
 
 ARRIVAL_SECONDS_MAX = 10.0
 
@@ -101,16 +102,6 @@ class Row:
             " RETURNING 1",
             group_id,
         )
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait until `condition()`, which may be awaitable, is true."""
-    async with asyncio.timeout(ARRIVAL_SECONDS_MAX):
-        while True:
-            found = condition()
-            if await found if asyncio.iscoroutine(found) else found:
-                return
-            await asyncio.sleep(0.001)
 
 
 class SqliteBackend:

@@ -18,9 +18,10 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
 from fairlane.store.contract.values import AckResult, DeadFilter, LaneAck, Nack
-from tests.conformance.backends import Row, until
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.test_retention import run as run_retention
+from tests.until import until
 
 T = TypeVar("T")
 ORDERINGS = pytest.mark.parametrize("ordering", ["per_key", "unordered"])

@@ -8,8 +8,8 @@ from fairlane.broker import catalogue
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.postgres import queues as postgres_queues
 from fairlane.store.sqlite import queues as sqlite_queues
-from tests.conformance.backends import until
 from tests.conformance.harness import Harness
+from tests.until import until
 
 
 async def test_the_version_rises_with_every_change_and_names_its_queue(harness: Harness) -> None:

@@ -10,9 +10,10 @@ import pytest
 from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.contract.values import Full, Gone, Stored
-from tests.conformance.backends import Row, until
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, answer
 from tests.conformance.test_scheduled import append_due, schedule
+from tests.until import until
 
 
 async def no_rows(harness: Harness, partition_id: int) -> bool:

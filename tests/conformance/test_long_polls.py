@@ -13,8 +13,9 @@ from fairlane.broker.delivery import Batch
 from fairlane.errors import ShuttingDown
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.names import DEFAULT_TENANT
-from tests.conformance.backends import Row, until
+from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
+from tests.until import until
 
 # A poll that gives up on its own has nothing, for it looks only when it is told to.
 LONG = 20.0

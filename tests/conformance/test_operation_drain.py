@@ -15,10 +15,10 @@ from fairlane.model.message import PushItem
 from fairlane.model.operation import Operation
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.store.contract.operations import Application, ApplyResult, ClaimedBacklog
-from tests.conformance.backends import until
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations
 from tests.conformance.test_durability import process
+from tests.until import until
 
 BUSY = -1.0
 """A threshold that every use is past."""

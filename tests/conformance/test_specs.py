@@ -15,9 +15,9 @@ from fairlane.model.spec_version import SpecVersion
 from fairlane.store.families.schedules import Schedule
 from fairlane.store.families.specs import SPECS, QueueChange, SpecChange
 from fairlane.wire.schedules import ScheduleOptions
-from tests.conformance.backends import until
 from tests.conformance.harness import Harness
 from tests.spec.samples import compiled
+from tests.until import until
 
 
 async def last(harness: Harness) -> int:

@@ -9,9 +9,9 @@ from asyncio import to_thread
 import pytest
 
 from tests.broker_process import BrokerProcess
-from tests.conformance.backends import until
 from tests.e2e.conftest import StartBroker, connected
 from tests.e2e.load import Load, whole_log
+from tests.until import until
 
 PARTITIONS = ("a", "b", "c", "d")
 KILLS = 2

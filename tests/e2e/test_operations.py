@@ -11,8 +11,8 @@ import pytest
 from fairlane.broker.admission import Limit
 from fairlane.broker.broker import Broker
 from fairlane.store.contract.operations import BacklogClaim
-from tests.conformance.backends import until
 from tests.e2e.conftest import StartBroker, connected
+from tests.until import until
 
 STORED = (
     "SELECT data #>> '{}' FROM fairlane.messages WHERE queue = 'orders' AND partition = 'Default' ORDER BY position"

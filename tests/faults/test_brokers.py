@@ -49,7 +49,7 @@ async def get(http: aiohttp.ClientSession, broker: BrokerProcess, path: str) -> 
         return answer.status, await answer.json() if answer.status != 204 else None
 
 
-async def until(http: aiohttp.ClientSession, broker: BrokerProcess, path: str, wanted: Any) -> None:
+async def until_answers(http: aiohttp.ClientSession, broker: BrokerProcess, path: str, wanted: Any) -> None:
     """Until `wanted(status, answer)`."""
     async with asyncio.timeout(SECONDS_MAX):
         while not wanted(*await get(http, broker, path)):  # noqa: ASYNC110
@@ -98,10 +98,10 @@ async def test_a_broker_killed_with_a_full_journal_applies_it_when_it_is_back(
         for number in range(20, 30):
             assert (await push(http, broker, number))[0] == 202
     try:
-        await until(http, broker, "/readyz", lambda status, answer: status == 200)
-        await until(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
+        await until_answers(http, broker, "/readyz", lambda status, answer: status == 200)
+        await until_answers(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
         assert (await push(http, broker, 30))[0] in (201, 202)
-        await until(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
+        await until_answers(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
         async with http.get(f"{broker.url}/metrics") as answer:
             metrics = samples(await answer.text())
         assert (metrics[sample("store_up")], metrics[sample("journal_messages")]) == (1, 0)
@@ -131,7 +131,7 @@ async def test_a_broker_killed_while_it_drains_stores_nothing_twice(
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
     try:
-        await until(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
+        await until_answers(http, broker, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
         await until_stored(url, expected)
     finally:
         await asyncio.to_thread(broker.stop)
@@ -175,7 +175,7 @@ async def test_what_killed_workers_left_is_drained_by_fewer_of_them(
     await asyncio.to_thread(alone.start)
     try:
         await until_stored(url, {"all": list(range(60))})
-        await until(http, alone, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
+        await until_answers(http, alone, "/api/v1/status/buffers", lambda _, answer: answer["pending"] == 0)
         assert sum(entries_by_file(tmp_path)) == 0
     finally:
         await asyncio.to_thread(alone.stop)
@@ -201,7 +201,9 @@ async def test_maintenance_keeps_pushes_in_the_journal_and_stores_them_afterward
         assert (await get(http, broker, f"/api/v1/pop/queue/{QUEUE}?batch=10&autoAck=true"))[0] == 204
         async with http.post(path, json={"enabled": False}) as answer:
             assert (await answer.json())["maintenanceMode"] is False
-        await until(http, broker, "/api/v1/system/maintenance", lambda _, answer: answer["bufferedMessages"] == 0)
+        await until_answers(
+            http, broker, "/api/v1/system/maintenance", lambda _, answer: answer["bufferedMessages"] == 0
+        )
         _, popped = await get(http, broker, f"/api/v1/pop/queue/{QUEUE}?batch=10&autoAck=true")
         assert [message["data"] for message in popped["messages"]] == [1, 2, 3, 4, 5]
         assert (await push(http, broker, 6))[1].get("reason") != "maintenance"

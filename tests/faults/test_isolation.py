@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tests.broker_process import broker_process
 from tests.conftest import FreshDatabase
 from tests.faults.producers import QUEUE, drained, stored
 from tests.postgres import PostgresServer
+from tests.until import until
 
 OTHER = "unrelated"
 SECONDS_MAX = 60
@@ -78,12 +79,6 @@ async def poison(url: str) -> None:
         "ALTER TABLE fairlane.segments ADD CONSTRAINT defect CHECK (position('poison'::bytea IN body) = 0)"
     )
     await connection.close()
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> None:
-    async with asyncio.timeout(SECONDS_MAX):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def serves(broker: Broker, number: int) -> None:

@@ -25,7 +25,8 @@ from tests.faults.outages import crashed, frozen
 from tests.faults.producers import QUEUE, Producers, check, drained, stored
 from tests.postgres import PostgresServer, running_server
 from tests.spec.samples import compiled
-from tests.worker.conftest import until, until_drained
+from tests.until import until
+from tests.worker.conftest import until_drained
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.conformance.backends import until
 from tests.http.wire import Wire
+from tests.until import until
 
 
 async def listed(wire: Wire, **query: Any) -> list[Any]:

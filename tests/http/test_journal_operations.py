@@ -16,9 +16,10 @@ from fairlane.client import QueuedPush
 from fairlane.model.ids import uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.store.opening import open_journal
-from tests.conformance.backends import Backend, until
+from tests.conformance.backends import Backend
 from tests.http.test_operations import make_busy, make_calm
 from tests.http.wire import Wire, serving
+from tests.until import until
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 from fairlane import Client
 from fairlane.broker.admission import Limit
-from tests.conformance.backends import until
 from tests.http.wire import Wire
 from tests.metrics import sample, samples
+from tests.until import until
 
 
 def make_busy(wire: Wire, *, push: int = 10_000) -> None:

@@ -9,8 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from fairlane.http.server import Limits, Request, Response
-from tests.conformance.backends import Backend, until
+from tests.conformance.backends import Backend
 from tests.http.wire import Wire, serving
+from tests.until import until
 
 
 @pytest.fixture

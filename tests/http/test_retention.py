@@ -5,8 +5,9 @@ from __future__ import annotations
 from fairlane.broker.broker import Broker
 from fairlane.runtime.clock import wall_clock
 from tests.clock import ManualClock
-from tests.conformance.backends import Backend, until
+from tests.conformance.backends import Backend
 from tests.http.wire import Wire, serving
+from tests.until import until
 
 
 async def test_rules_are_configured_run_and_told_of(backend: Backend) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fairlane.errors import StoreUnavailable
-from tests.conformance.backends import until
 from tests.http.wire import Wire
 from tests.metrics import sample, samples
+from tests.until import until
 
 _SAMPLE = re.compile(r'fairlane_\w+(\{(\w+="(?:[^"\\\n]|\\.)*",?)+\})? [-+0-9.eInf]+')
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.backends import until
 from tests.http.wire import Wire
+from tests.until import until
 
 
 async def pop_any(wire: Wire, **query: Any) -> list[Any]:

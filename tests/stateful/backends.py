@@ -16,7 +16,7 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.sqlite.store import SqliteStore
 from tests.clock import ManualClock
-from tests.conformance.backends import until
+from tests.until import until
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from fairlane.errors import JournalFull, OutcomeUnknown
 from fairlane.model.ids import uuid7
 from fairlane.store.contract.journal import Backlog, Entry, NewEntry
 from fairlane.store.sqlite.journal_directory import DirectoryJournal
+from tests.until import until
 
 A = Backlog("push", "t", "q", "a")
 B = Backlog("push", "t", "q", "b")
@@ -59,12 +60,6 @@ async def processes(
             found.append(Process(journal))
             found[-1].backlogs.hold(await journal.backlogs())
         yield found
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def test_what_any_process_appends_is_in_one_order_and_its_lane_known_to_all_when_it_is_answered(

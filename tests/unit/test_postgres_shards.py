@@ -14,10 +14,10 @@ from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.postgres.connection import Database
-from tests.conformance.backends import until
 from tests.conftest import FreshDatabase
 from tests.lost_answers import APPLIED, AWAY
 from tests.postgres import PostgresServer
+from tests.until import until
 
 QUEUE = "orders"
 QUEUES = [f"orders {n}" for n in range(8)]

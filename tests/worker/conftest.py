@@ -62,13 +62,6 @@ def running(broker: BrokerProcess) -> Running:
     return run
 
 
-async def until(true: Callable[[], bool], *, seconds: float = 60.0) -> None:
-    """Return when it is so."""
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110  # of threads and processes, which have no events here
-            await asyncio.sleep(0.02)
-
-
 async def until_drained(client: Client, queue: str, *, group: str = QUEUE_MODE) -> None:
     """Return when the group has finished all there is."""
     async with asyncio.timeout(60):

@@ -17,7 +17,8 @@ from fairlane.client.views import QueueDetail
 from fairlane.worker import Worker, feed
 from tests.broker_process import BrokerProcess
 from tests.client.rogue import Answer, Rogue
-from tests.worker.conftest import Running, until, until_drained
+from tests.until import until
+from tests.worker.conftest import Running, until_drained
 
 
 class Order(msgspec.Struct):

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from fairlane import App, Client, Context
-from tests.worker.conftest import Running, until, until_drained
+from tests.until import until
+from tests.worker.conftest import Running, until_drained
 
 
 @pytest.mark.may_block_loop

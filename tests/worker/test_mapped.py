@@ -20,7 +20,7 @@ from fairlane.telemetry import CommandCounts
 from fairlane.testing import AppTest, FrozenClock
 from fairlane.worker import Worker
 from tests.spec.samples import compiled
-from tests.worker.conftest import until
+from tests.until import until
 
 SHOP = """
 app Shop {

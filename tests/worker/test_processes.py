@@ -14,7 +14,8 @@ import pytest
 
 from fairlane import Client, PushItem
 from tests.broker_process import FAIRLANE, BrokerProcess
-from tests.worker.conftest import until, until_drained
+from tests.until import until
+from tests.worker.conftest import until_drained
 from tests.worker.processes import Workshop, workshop
 
 # Starting processes and reading what they wrote holds up the loop for a moment.

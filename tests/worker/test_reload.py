@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.conftest import until
+from tests.until import until
 
 # Starting processes and reading what they wrote holds up the loop for a moment.
 pytestmark = pytest.mark.may_block_loop
