@@ -111,18 +111,18 @@ class AppTest:
     async def _idle(self, worker: Worker) -> bool:
         """Whether no lane of the worker's queues can be taken or is in somebody's hands."""
         store = self.broker.store
-        for feed in worker.feeds:
-            queue = await store.queues.get(self.broker.tenant, feed.queue)
+        for consumer in worker.consumers:
+            queue = await store.queues.get(self.broker.tenant, consumer.queue)
             if queue is None:
                 continue
-            group = await store.groups.get(queue.id, feed.subscription.group)
+            group = await store.groups.get(queue.id, consumer.group)
             if group is None:
                 return False  # its first pop is on its way
             lanes = await store.groups.lanes(group.id, limit=10_000)
             now = await store.now()  # not before them: what failed a moment ago is ready again
             if any(_busy(lane, now) for lane in lanes):
                 return False
-        return worker.ready and not any(feed.claims for feed in worker.feeds)
+        return worker.ready and not any(consumer.claims for consumer in worker.consumers)
 
     async def pushed(self, queue: str) -> list[Any]:
         """The data of all messages that are in a queue, read or not, each partition's in order."""

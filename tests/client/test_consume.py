@@ -271,7 +271,7 @@ async def test_a_consumer_that_learns_of_its_lost_lease_stops_working_on_it(clie
         seen.append(message.data)
         if len(seen) == 1:
             await client.release(message)
-            while not consumer._keeper.lost(message.lease):  # noqa: ASYNC110  # the next renewal finds it out
+            while not all(claim.lost for claim in consumer.claims):  # noqa: ASYNC110  # the next renewal finds it out
                 await asyncio.sleep(0.02)
 
     consumer = client.consumer(queue, handle, type=int, batch=3, lease_seconds=1, limit=4)

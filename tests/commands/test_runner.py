@@ -12,13 +12,11 @@ import msgspec
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.commands.calls import Calls
-from fairlane.commands.chaining import Chaining
-from fairlane.commands.claim import Carrier
-from fairlane.commands.runner import Runner
+from fairlane.commands.handling import Calls, Chaining, Commands
 from fairlane.errors import CommandFailed
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.names import COMMANDS
+from fairlane.runtime.consumer import Consumer
 from fairlane.spec import ir
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
@@ -87,17 +85,17 @@ async def broker(spec: ir.Spec) -> AsyncIterator[Broker]:
 
 
 @contextlib.asynccontextmanager
-async def running(broker: Broker, queue: str, carrier: Carrier, **options: int) -> AsyncIterator[Runner]:
-    runner = Runner(broker, queue, carrier, **options)
-    runner.start()
+async def running(broker: Broker, queue: str, handling: Commands) -> AsyncIterator[Consumer]:
+    consumer = handling.consumer(broker, queue)
+    consumer.start()
     try:
-        yield runner
+        yield consumer
     finally:
-        await runner.stop(grace_seconds=5)
+        await consumer.end(grace_seconds=5)
 
 
-def calls(spec: ir.Spec, queue: str, recorder: Recorder) -> Calls:
-    return Calls(CompiledQueue(spec, queue), recorder, CommandCounts())
+def calls(spec: ir.Spec, queue: str, recorder: Recorder, **options: int) -> Calls:
+    return Calls(CompiledQueue(spec, queue), recorder, CommandCounts(), **options)
 
 
 async def drained(broker: Broker, queue: str) -> None:
@@ -241,10 +239,10 @@ async def test_a_runner_that_stops_ends_what_runs_and_gives_back_the_rest_withou
 
     recorder = Recorder(slowly)
     await push(broker, "Orders", *range(5))
-    runner = Runner(broker, "Orders", calls(spec, "Orders", recorder))
+    runner = calls(spec, "Orders", recorder).consumer(broker, "Orders")
     runner.start()
     await until(lambda: recorder.running)
-    stopping = asyncio.create_task(runner.stop(grace_seconds=5))
+    stopping = asyncio.create_task(runner.end(grace_seconds=5))
     await asyncio.sleep(0)
     gate.set()
     await stopping
@@ -272,10 +270,10 @@ async def test_commands_are_leased_for_as_long_as_their_queue_says(broker: Broke
 async def test_a_call_that_outlasts_the_grace_is_given_back(broker: Broker, spec: ir.Spec) -> None:
     recorder = Recorder(lambda input: asyncio.sleep(60))
     await push(broker, "Orders", 1)
-    runner = Runner(broker, "Orders", calls(spec, "Orders", recorder))
+    runner = calls(spec, "Orders", recorder).consumer(broker, "Orders")
     runner.start()
     await until(lambda: recorder.running)
-    await runner.stop(grace_seconds=0.01)
+    await runner.end(grace_seconds=0.01)
     [message] = await broker.pop("Orders", group=COMMANDS)
     assert (message.transaction_id, message.attempts) == ("o-1", 0)
 
@@ -286,8 +284,8 @@ async def test_two_brokers_carry_out_each_message_once(broker: Broker, spec: ir.
     for customer in "abcdefgh":
         await push(broker, "Orders", *range(10), customer=customer)
     async with (
-        running(broker, "Orders", calls(spec, "Orders", recorder), concurrency=2),
-        running(other, "Orders", calls(spec, "Orders", recorder), concurrency=2),
+        running(broker, "Orders", calls(spec, "Orders", recorder, concurrency=2)),
+        running(other, "Orders", calls(spec, "Orders", recorder, concurrency=2)),
     ):
         await drained(broker, "Orders")
     await other.stop()

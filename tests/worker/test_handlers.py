@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from fairlane import AckItem, App, Client, Context, DeadLetter, Done, InvalidRequest, PushItem, Retry
-from fairlane.client.views import QueueDetail
-from fairlane.worker import Worker, feed
+from fairlane.worker import Worker
 from tests.broker_process import BrokerProcess
 from tests.client.rogue import Answer, Rogue
 from tests.until import until
@@ -70,18 +69,10 @@ async def test_a_payload_that_does_not_fit_is_a_dead_letter_that_says_where(
     assert letter.attempts <= 1
 
 
-async def test_a_worker_that_asks_about_its_queue_lets_others_take_its_last_places_meanwhile(
-    client: Client, queue: str, running: Running, monkeypatch: pytest.MonkeyPatch
+async def test_a_worker_whose_places_are_taken_waits_for_one_and_stops_at_once(
+    client: Client, queue: str, running: Running
 ) -> None:
     app = App()
-    ask = Client.queue
-
-    async def slowly(self: Client, queue: str, *, limit: int) -> QueueDetail:
-        await asyncio.sleep(0.02)
-        return await ask(self, queue, limit=limit)
-
-    monkeypatch.setattr(Client, "queue", slowly)
-    monkeypatch.setattr(feed, "ORDERING_SECONDS", 0.0)
 
     @app.handler(queue, concurrency=4)
     async def handle(_: int) -> None:
@@ -91,7 +82,7 @@ async def test_a_worker_that_asks_about_its_queue_lets_others_take_its_last_plac
     await client.push_many(items)
     async with running(app) as worker:
         await until_drained(client, queue)
-        assert sum(one.verdict_sender.handled for one in worker.feeds) == 300
+        assert sum(one.handled for one in worker.consumers) == 300
         stopped_at = time.monotonic()
     assert time.monotonic() - stopped_at < 5, "nor does it begin to wait for messages after it was told to stop"
 

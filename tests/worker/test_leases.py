@@ -52,7 +52,7 @@ async def test_a_queues_lease_time_rules_unless_a_handler_names_one(
         await client.configure(name, lease_seconds=3)
         await client.push(name, 1)
     async with running(app) as worker:
-        await until(lambda: bool(worker.feeds) and all(feed.in_hand for feed in worker.feeds))
+        await until(lambda: bool(worker.consumers) and all(consumer.in_hand for consumer in worker.consumers))
         [lease] = await client.leases(queue)
         assert lease.seconds_remaining <= 3
         async with asyncio.timeout(30):
@@ -97,9 +97,9 @@ async def test_a_lost_lease_cancels_the_handler_and_says_so(
     await client.push(f"{queue}.plain", 1)
     async with running(app) as worker:
         await until(begun.is_set)
-        await until(lambda: all(feed.in_hand for feed in worker.feeds))
-        for feed in worker.feeds:
-            for claim in feed.claims:
+        await until(lambda: all(consumer.in_hand for consumer in worker.consumers))
+        for consumer in worker.consumers:
+            for claim in consumer.claims:
                 await client.release(claim.lease)
         await until(cancelled.is_set)
         await until(plain_told.is_set)
@@ -119,13 +119,13 @@ async def test_no_more_is_in_hand_than_the_concurrency(client: Client, queue: st
     for number in range(12):
         await client.push(queue, number, partition=f"p{number}")
     async with running(app) as worker:
-        await until(lambda: bool(worker.feeds) and worker.feeds[0].in_hand == 3)
+        await until(lambda: bool(worker.consumers) and worker.consumers[0].in_hand == 3)
         await asyncio.sleep(0.1)
-        assert worker.feeds[0].in_hand == 3
+        assert worker.consumers[0].in_hand == 3
         assert len(await client.leases(queue)) == 3
         go_on.set()
         await until_drained(client, queue)
-        assert worker.feeds[0].in_hand == 0
+        assert worker.consumers[0].in_hand == 0
 
 
 async def test_a_broker_that_cannot_be_reached_is_waited_for(

@@ -11,8 +11,7 @@ import pytest
 
 from fairlane import App, Context
 from fairlane.client import Client
-from fairlane.commands.calls import Calls
-from fairlane.commands.runner import Runner
+from fairlane.commands.handling import Calls
 from fairlane.errors import CommandFailed
 from fairlane.model.names import COMMANDS
 from fairlane.spec.compiled_queue import CompiledQueue
@@ -109,7 +108,7 @@ async def test_a_worker_takes_up_what_is_mapped_while_it_runs(monkeypatch: pytes
                 await test.push("Orders", {"id": 1, "customer": customer})
                 await until(lambda: len(billed) > seen)  # noqa: B023
             assert [who for _, who, _ in billed] == ["ANN", "bob"]
-            assert sum(feed.queue == "Orders" for feed in worker.feeds) == 1
+            assert sum(consumer.queue == "Orders" for consumer in worker.consumers) == 1
         finally:
             worker.stop()
             await running
@@ -143,12 +142,12 @@ async def test_a_worker_and_the_broker_send_one_idempotency_key(header: str | No
         await test.push("Orders", {"id": 1, "customer": "ann"}, headers=headers)
         failing = Failing()
         queue = CompiledQueue(compiled(text).spec, "Orders")
-        runner = Runner(test.broker, "Orders", Calls(queue, failing, CommandCounts()))
+        runner = Calls(queue, failing, CommandCounts()).consumer(test.broker, "Orders")
         runner.start()
         try:
             await until(lambda: bool(failing.keys))
         finally:
-            await runner.stop(grace_seconds=10)
+            await runner.end(grace_seconds=10)
         clock.advance(60)  # past the backoff
         await test.drain()
     assert keys == failing.keys

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fairlane.client.message import Batch
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckStatus
-from fairlane.worker.claim import Claim, Verdicts
-from fairlane.worker.feed import breadth
-from fairlane.worker.verdicts import _needed
+from fairlane.runtime.claim import Claim, Report
+from fairlane.runtime.settler import needed
+from fairlane.worker.handlers import breadth
 
 LANE, OTHER = PartitionId(0, 1), PartitionId(0, 2)
 
@@ -20,9 +20,9 @@ def item(
 
 def sent(*items: AckItem, ordered: bool = True) -> list[str]:
     claim = Claim(Batch("l", [], ordered=ordered))
-    needed, claims = _needed([Verdicts(claim, [], [one], []) for one in items])
-    assert claims == [claim] * len(needed)
-    return [one.transaction_id for one in needed]
+    told, claims = needed([Report(claim, 1, items=[one]) for one in items])
+    assert claims == [claim] * len(told)
+    return [one.transaction_id for one in told]
 
 
 def test_of_messages_that_are_done_in_a_row_the_last_of_each_lane_is_told() -> None:
@@ -33,8 +33,8 @@ def test_of_messages_that_are_done_in_a_row_the_last_of_each_lane_is_told() -> N
 def test_only_who_speaks_for_others_says_so() -> None:
     claim = Claim(Batch("l", [], ordered=True))
     some = [item("a"), item("x", OTHER), item("b"), item("c", status="failed")]
-    needed, _ = _needed([Verdicts(claim, [], [one], []) for one in some])
-    assert [(one.transaction_id, one.cumulative) for one in needed] == [("b", True), ("x", False), ("c", False)]
+    told, _ = needed([Report(claim, 1, items=[one]) for one in some])
+    assert [(one.transaction_id, one.cumulative) for one in told] == [("b", True), ("x", False), ("c", False)]
 
 
 def test_what_is_more_than_done_is_told_and_nothing_is_taken_to_be_done_with_it() -> None:

@@ -16,6 +16,7 @@ from fairlane.client.pushes import item_of
 from fairlane.client.wire import Item
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.runtime.claim import Claim
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
@@ -23,14 +24,20 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 class Context:
     """Of one message, or of one batch, whose first message is `message`."""
 
-    def __init__(self, messages: Sequence[Message[Any]], outbound: Outbound | None = None) -> None:
+    def __init__(
+        self, messages: Sequence[Message[Any]], outbound: Outbound | None = None, claim: Claim | None = None
+    ) -> None:
         self.messages = messages
         self.message = messages[0]
-        self.cancelled = False
-        """The lease is lost, so that what the handler does is in vain. A coroutine is cancelled as well; a plain
-        function can look here."""
         self.pushed: list[Item] = []
         self._outbound = outbound
+        self._claim = claim
+
+    @property
+    def cancelled(self) -> bool:
+        """The lease is lost, so that what the handler does is in vain. A coroutine is cancelled as well; a plain
+        function can look here."""
+        return self._claim is not None and self._claim.cancelled
 
     @property
     def attempt(self) -> int:

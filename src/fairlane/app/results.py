@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from fairlane.client.verdicts import Dead, Done, Fail, Retry, Verdict
 from fairlane.errors import InvalidRequest
+from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
 
 _DONE = Done()
 

@@ -194,8 +194,10 @@ class Broker(Parts):
             check_acks(items)
         return await self.ack_request(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
 
-    async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE) -> Sequence[AckOutcome]:
-        """Say different things of messages; one outcome each."""
+    async def ack_many(
+        self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = ""
+    ) -> Sequence[AckOutcome]:
+        """Say different things of messages; one outcome each. A client sends them where the pops of `queue` went."""
         check_name("group", group)
         check_acks(items)
         return await self.ack_request(AckRequest(self.tenant, group, items))

@@ -77,6 +77,8 @@ class Batch(Sequence[Delivery]):
 
     def __init__(self, popped: Popped) -> None:
         self.lease = "" if popped.lease is None else str(popped.lease)
+        self.ordered = popped.ordered
+        """Nobody else is given messages of its partitions meanwhile."""
         self.lease_seconds = popped.lease_seconds
         """How long the lease is, from the pop and from each renewal that does not say."""
         self._taken = popped.lanes

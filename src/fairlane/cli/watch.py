@@ -11,8 +11,8 @@ from rich.table import Table
 from fairlane.client import Client
 from fairlane.errors import FairlaneError
 from fairlane.model.names import QUEUE_MODE
+from fairlane.runtime.consumer import Consumer
 from fairlane.worker import Worker
-from fairlane.worker.feed import Feed
 
 _SECONDS = 0.5
 _LAG_SECONDS = 2.0
@@ -20,7 +20,7 @@ _LAG_SECONDS = 2.0
 
 async def watch(worker: Worker, servers: list[str]) -> None:
     """Until it is cancelled."""
-    handled: dict[Feed, tuple[float, int]] = {}
+    handled: dict[Consumer, tuple[float, int]] = {}
     lags: dict[tuple[str, str], int | None] = {}
     lag_at = 0.0
     async with Client(servers, attempts=1) as client:
@@ -31,29 +31,29 @@ async def watch(worker: Worker, servers: list[str]) -> None:
                 if now >= lag_at:
                     lags, lag_at = await _lags(client), now + _LAG_SECONDS
                 rates = {}
-                for feed in worker.feeds:
-                    at, before = handled.get(feed, (now, feed.verdict_sender.handled))
-                    rates[feed] = (feed.verdict_sender.handled - before) / max(now - at, 0.001)
-                    handled[feed] = now, feed.verdict_sender.handled
+                for consumer in worker.consumers:
+                    at, before = handled.get(consumer, (now, consumer.handled))
+                    rates[consumer] = (consumer.handled - before) / max(now - at, 0.001)
+                    handled[consumer] = now, consumer.handled
                 live.update(table(worker, rates, lags), refresh=True)
 
 
-def table(worker: Worker, rates: dict[Feed, float], lags: dict[tuple[str, str], int | None]) -> Table:
+def table(worker: Worker, rates: dict[Consumer, float], lags: dict[tuple[str, str], int | None]) -> Table:
     shown = Table(title=f"worker of {worker.app.name}", expand=True)
     for name in ("queue", "group"):
         shown.add_column(name)
     for name in ("in hand", "handled", "per second", "failed", "waiting"):
         shown.add_column(name, justify="right")
-    for feed in worker.feeds:
-        key = feed.subscription.queue, feed.subscription.group
+    for consumer in worker.consumers:
+        key = consumer.queue, consumer.group
         lag = lags.get(key)
         shown.add_row(
             key[0],
             "" if key[1] == QUEUE_MODE else key[1],
-            f"{feed.in_hand} of {feed.room}",
-            str(feed.verdict_sender.handled),
-            f"{rates.get(feed, 0.0):.0f}",
-            str(feed.verdict_sender.failed),
+            f"{consumer.in_hand} of {consumer.room}",
+            str(consumer.handled),
+            f"{rates.get(consumer, 0.0):.0f}",
+            str(consumer.failed),
             "" if lag is None else str(lag),
         )
     return shown

@@ -2,12 +2,10 @@
 
 from fairlane.client.buffer import Buffer
 from fairlane.client.client import DEFAULT_SERVER, Client
-from fairlane.client.consumer import Consumer
-from fairlane.client.handlers import Batched
+from fairlane.client.consume import Batched
 from fairlane.client.message import Batch, Message
 from fairlane.client.operations import OperationState, QueuedPush
 from fairlane.client.transactions import Transaction
-from fairlane.client.verdicts import Dead, Done, Fail, Retry, Verdict
 from fairlane.client.views import (
     BrowsedMessage,
     Counts,
@@ -19,6 +17,8 @@ from fairlane.client.views import (
     QueueDetail,
     QueueSummary,
 )
+from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
+from fairlane.runtime.consumer import Consumer
 
 __all__ = [
     "DEFAULT_SERVER",

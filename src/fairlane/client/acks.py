@@ -15,6 +15,7 @@ from fairlane.client.wire import Ack, AckBody, AckElement, ack_of, decode, encod
 from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, check_acks
+from fairlane.model.verdict import ack_item
 from fairlane.runtime.batcher import Batcher, Weight
 
 _ACK = path_of("ack", "batch")
@@ -99,24 +100,6 @@ class Acks(Family):
         for batcher in list(self._acks.values()):
             await batcher.drain()
         await super()._drain()
-
-
-def ack_item(
-    message: Message[Any],
-    status: AckStatus = "completed",
-    error: str | None = None,
-    delay_ms: int | None = None,
-    result: Any = msgspec.UNSET,
-) -> AckItem:
-    return AckItem(
-        transaction_id=message.transaction_id,
-        partition=message.partition_id,
-        status=status,
-        lease=message.lease or None,
-        error=error,
-        delay_ms=delay_ms,
-        result=None if result is msgspec.UNSET else encode(result),
-    )
 
 
 def _outcome(element: AckElement) -> AckOutcome:

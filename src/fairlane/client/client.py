@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from fairlane.client.browse import Browse
 from fairlane.client.buffer import Buffer
-from fairlane.client.consumers import Consumers
+from fairlane.client.consume import Consumers
 from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.effects import Effects
 from fairlane.client.groups import Groups

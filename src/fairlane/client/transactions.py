@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from fairlane.client.acks import ack_item
 from fairlane.client.family import Family
 from fairlane.client.message import Message
 from fairlane.client.problems import rebuilt
@@ -27,6 +26,7 @@ from fairlane.errors import TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
+from fairlane.model.verdict import ack_item
 
 
 class Transactions(Family):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.broker.broker import Broker
-from fairlane.commands.calls import Executor
+from fairlane.commands.handling import Executor
 from fairlane.errors import CommandFailed, FairlaneError
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.secrets import keys_of

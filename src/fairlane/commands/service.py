@@ -9,20 +9,16 @@ import logging
 from typing import NamedTuple
 
 from fairlane.broker.broker import Broker
-from fairlane.commands.calls import Calls
-from fairlane.commands.chaining import Chaining
-from fairlane.commands.claim import Carrier
 from fairlane.commands.executors import Executors
-from fairlane.commands.runner import CONCURRENCY, Runner
+from fairlane.commands.handling import Calls, Chaining, Commands
 from fairlane.errors import CommandFailed
+from fairlane.runtime.consumer import Consumer
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue
 
 LOOK_SECONDS = 0.5
 GRACE_SECONDS = 3.0
 """For what is under way when it stops. A broker that stops has little more for everything."""
-TRANSACTIONS_MAX = 4
-"""Of one queue at once: the store takes one after the other anyway."""
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +35,7 @@ class CommandService:
     def __init__(self, broker: Broker, executors: Executors) -> None:
         self._broker = broker
         self._executors = executors
-        self._runners: dict[str, tuple[Mapped, Runner]] = {}
+        self._consumers: dict[str, tuple[Mapped, Consumer]] = {}
         self._unable: dict[str, Mapped] = {}
         """Those whose secret is missing; an apply that brings it makes them others."""
         self._seen: object = None
@@ -54,8 +50,7 @@ class CommandService:
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait([self._task])
-        await asyncio.gather(*(runner.stop(grace_seconds=grace_seconds) for _, runner in self._runners.values()))
-        self._runners.clear()
+        await self._end(list(self._consumers), grace_seconds)
         if self._task is not None and (error := self._task.exception()):
             raise error
 
@@ -71,22 +66,26 @@ class CommandService:
     async def renew(self) -> None:
         """Run what the specs in force say, and no longer what they do not."""
         wanted = self._wanted()
-        gone = [queue for queue, (mapped, _) in self._runners.items() if wanted.get(queue) != mapped]
-        await asyncio.gather(*(self._runners.pop(queue)[1].stop(grace_seconds=GRACE_SECONDS) for queue in gone))
+        gone = [queue for queue, (mapped, _) in self._consumers.items() if wanted.get(queue) != mapped]
+        await self._end(gone, GRACE_SECONDS)
         for queue, mapped in wanted.items():
-            if queue not in self._runners and self._unable.get(queue) != mapped:
+            if queue not in self._consumers and self._unable.get(queue) != mapped:
                 await self._begin(queue, mapped)
+
+    async def _end(self, queues: list[str], grace_seconds: float) -> None:
+        ending = [self._consumers.pop(queue)[1] for queue in queues]
+        await asyncio.gather(*(consumer.end(grace_seconds=grace_seconds) for consumer in ending))
 
     async def _begin(self, queue: str, mapped: Mapped) -> None:
         try:
-            carrier, concurrency = await self._carrier(mapped)
+            handling = await self._handling(mapped)
         except CommandFailed as error:
             self._unable[queue] = mapped
             log.error("cannot run commands of queue %r, %s cannot be carried out: %s", queue, mapped.command, error)
             return
-        runner = Runner(self._broker, queue, carrier, concurrency=concurrency)
-        self._runners[queue] = (mapped, runner)
-        runner.start()
+        consumer = handling.consumer(self._broker, queue)
+        self._consumers[queue] = (mapped, consumer)
+        consumer.start()
 
     def _wanted(self) -> dict[str, Mapped]:
         compiled_specs = self._broker.compiled_specs
@@ -97,9 +96,9 @@ class CommandService:
                 found[queue] = Mapped(compiled, compiled.mapping.command, declared)
         return found
 
-    async def _carrier(self, mapped: Mapped) -> tuple[Carrier, int]:
+    async def _handling(self, mapped: Mapped) -> Commands:
         counts = self._broker.telemetry.command(mapped.command)
         run = mapped.declared.run
         if isinstance(run, ir.QueueRun):
-            return Chaining(self._broker, mapped.compiled, run.queue, counts), TRANSACTIONS_MAX
-        return Calls(mapped.compiled, await self._executors.of(mapped.declared), counts), CONCURRENCY
+            return Chaining(self._broker, mapped.compiled, run.queue, counts)
+        return Calls(mapped.compiled, await self._executors.of(mapped.declared), counts)

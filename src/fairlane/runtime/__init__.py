@@ -1,1 +1,1 @@
-"""The runtime: how long-lived things live. Knows nothing of queues."""
+"""The runtime: how long-lived things live, and the one loop by which messages are consumed."""

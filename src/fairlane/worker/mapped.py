@@ -14,7 +14,7 @@ from fairlane.app.app import Handler, Subscription
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError, NotFound
 from fairlane.model.names import COMMANDS
-from fairlane.worker.feed import Feed
+from fairlane.runtime.consumer import Consumer
 
 if TYPE_CHECKING:
     from fairlane.spec.compiled_queue import CompiledQueue
@@ -38,16 +38,16 @@ class Mapped:
         return msgspec.json.encode(command.input)
 
 
-class MappedFeeds:
-    """Feeds of the queues whose messages become one of these commands. `begin` makes one."""
+class MappedConsumers:
+    """Consumers of the queues whose messages become one of these commands. `begin` makes one."""
 
-    def __init__(self, client: Client, handlers: Sequence[Handler], begin: Callable[[Subscription], Feed]) -> None:
+    def __init__(self, client: Client, handlers: Sequence[Handler], begin: Callable[[Subscription], Consumer]) -> None:
         self._client = client
         self._handlers = {handler.queue: handler for handler in handlers}
         self._begin = begin
-        self._running: dict[tuple[str, str], tuple[Mapped, Feed, asyncio.Task[None]]] = {}
+        self._running: dict[tuple[str, str], tuple[Mapped, Consumer, asyncio.Task[int]]] = {}
         """By queue and command."""
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[int]] = set()
         self._seen: list[dict[str, Any]] | None = None
 
     @property
@@ -56,7 +56,7 @@ class MappedFeeds:
         return self._seen is not None
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until `stopping`, and until the feeds have ended. An error of one that waiting does not cure is raised."""
+        """Until `stopping`, and until the consumers have ended. Raises an error of one that waiting does not cure."""
         stopped = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set():
@@ -67,11 +67,16 @@ class MappedFeeds:
                     break
         finally:
             stopped.cancel()
-        for _, feed, _ in self._running.values():
-            feed.stop()
-        await asyncio.gather(*self._tasks(), *self._ending)
+        for _, consumer, _ in self._running.values():
+            consumer.stop()
+        tasks = [*self._tasks(), *self._ending]
+        try:
+            await asyncio.gather(*tasks)
+        except asyncio.CancelledError:
+            await asyncio.wait(tasks)  # which are cancelled too, and give back what they have
+            raise
 
-    def _tasks(self) -> list[asyncio.Task[None]]:
+    def _tasks(self) -> list[asyncio.Task[int]]:
         return [task for *_, task in self._running.values()]
 
     async def _look(self) -> None:
@@ -89,8 +94,8 @@ class MappedFeeds:
 
     def _renew(self, wanted: dict[tuple[str, str], CompiledQueue]) -> None:
         for key in [key for key in self._running if key not in wanted]:
-            _, feed, task = self._running.pop(key)
-            feed.stop()
+            _, consumer, task = self._running.pop(key)
+            consumer.stop()
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
         for key, compiled in wanted.items():
@@ -99,13 +104,13 @@ class MappedFeeds:
             else:
                 self._running[key] = self._started(*key, compiled)
 
-    def _started(self, queue: str, command: str, compiled: CompiledQueue) -> tuple[Mapped, Feed, asyncio.Task[None]]:
+    def _started(self, queue: str, command: str, compiled: CompiledQueue) -> tuple[Mapped, Consumer, asyncio.Task[int]]:
         log.info("messages of queue %r become the command %r here", queue, command)
         mapped = Mapped(compiled)
         handler = msgspec.structs.replace(self._handlers[command], queue=queue, group=COMMANDS)
         subscription = Subscription(queue=queue, group=COMMANDS, handlers={None: handler}, mapping=mapped)
-        feed = self._begin(subscription)
-        return mapped, feed, asyncio.create_task(feed.run())
+        consumer = self._begin(subscription)
+        return mapped, consumer, asyncio.create_task(consumer.run())
 
 
 def _mapped(documents: list[dict[str, Any]], commands: set[str]) -> dict[tuple[str, str], CompiledQueue]:

@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack
@@ -18,11 +18,47 @@ from fairlane.app.binding import Binding
 from fairlane.app.providers import provide
 from fairlane.client.client import Client
 from fairlane.client.outbound import Sender
-from fairlane.worker.effects import Effects
+from fairlane.errors import FairlaneError
+from fairlane.model.ids import PartitionId
+from fairlane.runtime.backoff import backoff
 
 _END_SECONDS = 5.0
+_EFFECT_ATTEMPTS = 5
 
 log = logging.getLogger("fairlane.worker")
+
+
+class Effects:
+    """Effects: what handlers did once, stored by the broker. Asked from the loop of the handlers, on that of the
+    client."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def get(self, key: str, partition: PartitionId) -> bytes | None:
+        return await self._there(lambda: self._client.effect(key, partition))
+
+    async def keep(self, key: str, partition: PartitionId, value: bytes) -> bytes:
+        saved = await self._there(lambda: self._client.keep_effect(key, partition, value))
+        assert saved is not None
+        return saved
+
+    async def _there(self, ask: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._patiently(ask), self.loop))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
+        """An effect that is not saved is had again, so that a moment's outage is worth waiting for."""
+        failures = 0
+        while True:
+            try:
+                return await ask()
+            except FairlaneError as error:
+                failures += 1
+                if not error.retryable or failures >= _EFFECT_ATTEMPTS:
+                    raise
+                await asyncio.sleep(backoff(failures, base=0.2, most=5.0))
 
 
 class Stage:
@@ -31,7 +67,7 @@ class Stage:
 
     def __init__(self, app: App, client: Client, *, own_loop: bool = True) -> None:
         self.sender = Sender()
-        self._client = client
+        self.effects = Effects(client)
         self.provided: dict[Any, Any] = {}
         self._app = app
         self._own_loop = own_loop
@@ -46,8 +82,7 @@ class Stage:
 
     async def start(self) -> None:
         """Begin, and make what the app provides."""
-        self.effects = Effects(self._client)
-        self._loop = asyncio.get_running_loop()
+        self.effects.loop = self._loop = asyncio.get_running_loop()
         if self._own_loop:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, name="fairlane-handlers", daemon=True)
@@ -63,10 +98,6 @@ class Stage:
         if self._thread is None:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def soon(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call it on the stage's loop, from any thread."""
-        self._loop.call_soon_threadsafe(call, *arguments)
 
     async def call(self, binding: Binding, arguments: Sequence[Any], threads: int) -> Any:
         """What the handler returns."""

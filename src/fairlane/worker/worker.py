@@ -1,24 +1,31 @@
-"""A worker: the feeds of an app's handlers, from start to an orderly end."""
+"""A worker: the consumers of an app's handlers, from start to an orderly end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import os
+import socket
 from collections.abc import Sequence
+from typing import Any
 
 from fairlane.app.app import App, Every, Subscription
 from fairlane.client.client import DEFAULT_SERVER, Client
 from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.ids import uuid7
 from fairlane.model.names import check_count
 from fairlane.runtime.backoff import backoff
-from fairlane.worker.feed import Feed
-from fairlane.worker.heartbeat import Heartbeat
-from fairlane.worker.mapped import MappedFeeds
+from fairlane.runtime.consumer import Consumer
+from fairlane.wire.workers import WorkerQueue, WorkerReport
+from fairlane.worker.handlers import Handlers
+from fairlane.worker.mapped import MappedConsumers
 from fairlane.worker.stage import Stage
 
 GRACE_SECONDS = 25.0
-_CANCEL_SECONDS = 2.0
+BEAT_SECONDS = 10.0
+_CURRENT_MAX = 20
 
 log = logging.getLogger("fairlane.worker")
 
@@ -49,11 +56,19 @@ class Worker:
         self._grace_seconds = grace_seconds
         self._stage = Stage(app, self._client, own_loop=own_loop)
         self._stopping = asyncio.Event()
-        self.feeds: list[Feed] = []
-        self._mapped: MappedFeeds | None = None
-        self._heartbeat: asyncio.Task[None] | None = None
-        self.stuck = False
-        """Plain functions still ran when the worker ended: their threads live on."""
+        self.consumers: list[Consumer] = []
+        self._mapped: MappedConsumers | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Handlers still ran when the worker ended: their threads live on."""
+        return any(consumer.claims for consumer in self.consumers)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes messages of all queues that it is to take them of."""
+        return bool(self.consumers) and (self._mapped is None or self._mapped.looked)
 
     def stop(self) -> None:
         """Take nothing new, finish what runs, give back the rest."""
@@ -63,16 +78,15 @@ class Worker:
         """Until `stop`, or an error that waiting does not cure, which is raised after an orderly end."""
         await self._stage.start()
         try:
-            running = [asyncio.create_task(feed.run()) for feed in [self._feed(one) for one in self._subscriptions]]
+            consumers = [self._consumer(subscription) for subscription in self._subscriptions]
+            running: list[asyncio.Task[Any]] = [asyncio.create_task(consumer.run()) for consumer in consumers]
             commands = [one for each in self._subscriptions for one in each.handlers.values() if one.kind == "command"]
             if commands:
-                self._mapped = MappedFeeds(self._client, commands, self._feed)
+                self._mapped = MappedConsumers(self._client, commands, self._consumer)
                 running.append(asyncio.create_task(self._mapped.run(self._stopping)))
-            if declared := [one for one in self.app.schedules if one.name in {feed.queue for feed in self.feeds}]:
+            if declared := [one for one in self.app.schedules if one.name in {each.queue for each in consumers}]:
                 running.append(asyncio.create_task(self._declare(declared)))
-            self._heartbeat = asyncio.create_task(
-                Heartbeat(self.app.name, self._client, self.feeds).run(self._stopping)
-            )
+            self._beating = asyncio.create_task(self._beat())
             stopping = asyncio.create_task(self._stopping.wait())
             try:
                 await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
@@ -84,26 +98,39 @@ class Worker:
                 if task.done() and not task.cancelled() and (error := task.exception()):
                     raise error
         finally:
-            if self._heartbeat is not None:
+            if self._beating is not None:
                 self._stopping.set()
-                await asyncio.wait([self._heartbeat], timeout=1.0)
-                self._heartbeat.cancel()
+                await asyncio.wait([self._beating], timeout=1.0)
+                self._beating.cancel()
             await self._client.close()
             await self._stage.close()
 
-    def _feed(self, subscription: Subscription) -> Feed:
+    def _consumer(self, subscription: Subscription) -> Consumer:
         concurrency = subscription.concurrency(self._concurrency)
-        feed = Feed(self.app, subscription, self._client, self._stage, concurrency)
-        self.feeds.append(feed)
-        return feed
+        consumer = Consumer(
+            self._client,
+            subscription.queue,
+            Handlers(self.app, subscription, self._client, self._stage, concurrency),
+            group=subscription.group,
+            room=concurrency * subscription.size,
+            lease_seconds=subscription.lease_seconds,
+        )
+        self.consumers.append(consumer)
+        return consumer
 
-    @property
-    def ready(self) -> bool:
-        """Whether it takes messages of all queues that it is to take them of."""
-        return bool(self.feeds) and (self._mapped is None or self._mapped.looked)
+    async def _wind_down(self, running: list[asyncio.Task[Any]]) -> None:
+        for consumer in self.consumers:
+            consumer.stop()
+        _, left = await asyncio.wait(running, timeout=self._grace_seconds)
+        if left:
+            count = sum(consumer.in_hand for consumer in self.consumers)
+            log.warning("%d messages are not finished; releasing their leases", count)
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
 
     async def _declare(self, schedules: list[Every]) -> None:
-        """Tell the broker of the app's schedules, as soon as it can be told; then wait for the end, like a feed."""
+        """Tell the broker of the app's schedules, as soon as it can be told; then wait for the end, like a consumer."""
         for one in schedules:
             failures = 0
             while not self._stopping.is_set():
@@ -121,25 +148,44 @@ class Worker:
                     if not error.retryable:
                         raise
                     failures += 1
-                    with contextlib.suppress(TimeoutError):
-                        pause = backoff(failures, base=0.2, most=10.0)
-                        await asyncio.wait_for(self._stopping.wait(), pause)
+                    await self._rest(backoff(failures, base=0.2, most=10.0))
         await self._stopping.wait()
 
-    async def _wind_down(self, running: list[asyncio.Task[None]]) -> None:
-        for feed in self.feeds:
-            feed.stop()
-        _, left = await asyncio.wait(running, timeout=self._grace_seconds)
-        if left:
-            log.warning(
-                "%d messages are not finished; releasing their leases", sum(feed.in_hand for feed in self.feeds)
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    async def _beat(self) -> None:
+        """Tell the broker that this worker is alive, and what it does. A beat that does not get through is one less."""
+        id = uuid7()
+        while not self._stopping.is_set():
+            try:
+                await self._client.report(id, self._report())
+            except FairlaneError as error:
+                log.debug("cannot send the heartbeat: %s", error)
+            await self._rest(BEAT_SECONDS)
+        with contextlib.suppress(FairlaneError):
+            await self._client.leave(id)
+
+    def _report(self) -> WorkerReport:
+        claims = [claim for consumer in self.consumers for claim in consumer.claims]
+        current = (message.transaction_id for claim in claims for message in claim.batch)
+        queues = [
+            WorkerQueue(
+                queue=consumer.queue,
+                group=consumer.group,
+                concurrency=consumer.handling.concurrency,
+                in_hand=consumer.in_hand,
+                handled=max(0, consumer.handled),
+                failed=consumer.failed,
+                mean_ms=round(consumer.seconds * 1000, 3),
             )
-            for feed in self.feeds:
-                feed.cancel()
-            _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
-        for task in left:
-            self.stuck = True
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
-            await asyncio.gather(*(feed.give_back() for feed in self.feeds))
+            for consumer in self.consumers
+        ]
+        return WorkerReport(
+            app=self.app.name,
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            queues=queues,
+            current=list(itertools.islice(current, _CURRENT_MAX)),
+        )

@@ -1,0 +1,162 @@
+"""Consume: a handler for the messages of a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+
+from fairlane.client.acks import Acks
+from fairlane.client.leases import Leases
+from fairlane.client.message import Batch, Message
+from fairlane.client.pops import Pops
+from fairlane.errors import InvalidRequest
+from fairlane.model.group import Subscription
+from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX
+from fairlane.model.names import QUEUE_MODE, check_count
+from fairlane.model.verdict import Verdict, settled
+from fairlane.runtime.claim import Claim
+from fairlane.runtime.consumer import Consumer
+from fairlane.runtime.handling import Handled, Handling
+
+T = TypeVar("T")
+
+Answer = Verdict | None
+Handler = Callable[[Message[T]], Answer | Awaitable[Answer]]
+"""Takes one message. One that is no coroutine function is called in a thread."""
+Answers = Sequence[Answer] | None
+
+
+class Batched(Generic[T]):
+    """A handler that takes a whole batch: `consume("orders", Batched(handle), batch=100)`.
+
+    It returns None when all are done, or one verdict for each message. When it raises, the attempt is charged to
+    the first message of each lane.
+    """
+
+    def __init__(self, handler: Callable[[Batch[T]], Answers | Awaitable[Answers]]) -> None:
+        self.handler = handler
+
+
+class ConsumeOptions(TypedDict, total=False):
+    """Options of a consumer."""
+
+    group: str
+    partition: str | None
+    batch: int
+    """Messages of one pop; 1 unless told otherwise."""
+    partitions: int
+    """Lanes of one pop, 1 unless told otherwise. Their messages are handled one after another."""
+    concurrency: int
+    """Batches that are handled at the same time, 1 unless told otherwise. Two are never of the same lane."""
+    lease_seconds: int | None
+    """How long a lease is, and each renewal; None: as long as the queue says."""
+    auto_renew: bool
+    """Keep leases while a handler runs, however long. So it is unless told otherwise."""
+    subscription: Subscription
+    limit: int | None
+    """Stop after so many messages."""
+    idle_seconds: float | None
+    """Stop when nothing came for so long."""
+
+
+class Calls(Handling):
+    """Calls of a client's handler. The messages of a pop are handled one after another."""
+
+    log = logging.getLogger("fairlane.client")
+    patient = False
+
+    def __init__(self, handler: Handler[Any] | Batched[Any], *, batch: int, partitions: int, concurrency: int) -> None:
+        self.whole = isinstance(handler, Batched)
+        self._handler: Callable[[Any], Any] = handler.handler if isinstance(handler, Batched) else handler
+        if not callable(self._handler):
+            raise InvalidRequest(f"a handler is called with a message; {type(self._handler).__name__} cannot be")
+        self.concurrency = concurrency
+        self._asks = batch, partitions
+        self._threads = None if is_coroutine(self._handler) else ThreadPoolExecutor(concurrency, "fairlane-handler")
+
+    def asks(self, consumer: Consumer) -> tuple[int, int]:
+        return self._asks
+
+    def slot_each(self, *, ordered: bool) -> bool:
+        return False
+
+    def parts(self, claim: Claim) -> Iterable[deque[Any]]:
+        return [deque(claim.batch)]
+
+    async def handle(self, claim: Claim, messages: list[Any]) -> Handled:
+        given = claim.batch if self.whole else messages[0]
+        if self._threads is None:
+            answer = await self._handler(given)
+        else:
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._handler, given)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        if not self.whole:
+            return Handled([settled(messages[0], answer)])
+        if answer is None:
+            answer = [None] * len(messages)
+        if len(answer) != len(messages):
+            raise InvalidRequest(f"the handler gave {len(answer)} verdicts for {len(messages)} messages")
+        return Handled([settled(message, one) for message, one in zip(messages, answer, strict=True)])
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+
+
+def is_coroutine(function: Any) -> bool:
+    called = getattr(type(function), "__call__", None)  # noqa: B004  # looked at, not tested for
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+class Consumers(Pops, Acks, Leases):
+    @overload
+    async def consume(
+        self, queue: str, handler: Handler[T] | Batched[T], *, type: type[T], **options: Unpack[ConsumeOptions]
+    ) -> int: ...
+    @overload
+    async def consume(
+        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = ..., **options: Unpack[ConsumeOptions]
+    ) -> int: ...
+    async def consume(
+        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = Any, **options: Unpack[ConsumeOptions]
+    ) -> int:
+        """Give the messages of a queue to `handler`, one by one, until the limit or idleness, if there is one; how
+        many it was given.
+
+        What it returns is a verdict: None or `Done` finishes a message, `Fail` or an exception is a failed attempt,
+        `Retry` asks for it again later, `Dead` makes it a dead letter. Cancel it to end it at once; `consumer` gives
+        an object that can be stopped gracefully.
+        """
+        return await self.consumer(queue, handler, type=type, **options).run()
+
+    @overload
+    def consumer(
+        self, queue: str, handler: Handler[T] | Batched[T], *, type: type[T], **options: Unpack[ConsumeOptions]
+    ) -> Consumer: ...
+    @overload
+    def consumer(
+        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = ..., **options: Unpack[ConsumeOptions]
+    ) -> Consumer: ...
+    def consumer(
+        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = Any, **options: Unpack[ConsumeOptions]
+    ) -> Consumer:
+        """The same as an object: `async with client.consumer(...)`, or `await consumer.run()` and `consumer.stop()`."""
+        unknown = sorted(set(options) - ConsumeOptions.__optional_keys__)
+        if unknown:
+            raise InvalidRequest(f"unknown option {unknown[0]!r:.80} of a consumer")
+        given: dict[str, Any] = {"group": QUEUE_MODE, **options}
+        batch = check_count("batch", given.pop("batch", 1), least=1, most=BATCH_ITEMS_MAX)
+        concurrency = check_count("concurrency", given.pop("concurrency", 1), least=1, most=BATCH_ITEMS_MAX)
+        for name, least, most in (("lease_seconds", 1, LEASE_SECONDS_MAX), ("limit", 0, COUNT_MAX)):
+            if given.get(name) is not None:
+                check_count(name, given[name], least=least, most=most)
+        if (idle := given.get("idle_seconds")) is not None and idle < 0:
+            raise InvalidRequest(f"idle_seconds is {idle}; it must not be negative")
+        calls = Calls(handler, batch=batch, partitions=given.pop("partitions", 1), concurrency=concurrency)
+        return Consumer(self, queue, calls, room=concurrency, type=type, **given)

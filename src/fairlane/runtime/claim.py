@@ -1,0 +1,122 @@
+"""A claim: messages of one pop under one lease, on their way through a handler; and the renewer of such leases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from fairlane.errors import FairlaneError
+from fairlane.model.outcome import AckItem, RenewOutcome
+
+RENEW_SECONDS_MAX = 30.0
+_NEVER = float("inf")
+
+
+class Claim:
+    """Counts belong to the loop of the pops, tasks to that of the handlers."""
+
+    def __init__(self, batch: Any, *, slot_each: bool = True) -> None:
+        self.batch = batch
+        self.lease: str = batch.lease
+        self.ordered: bool = batch.ordered
+        self.slot_each = slot_each
+        """Each message takes a slot of the consumer's room, or all of them together one."""
+        self.lost = False
+        self.cancelled = False
+        """Its handlers were told to end: the lease is lost, or the time to stop is over."""
+        self.open = len(batch)
+        """Messages of which the handlers have said nothing yet."""
+        self.unacked = 0
+        """Reports that the broker does not know yet."""
+        self.left = 0
+        """Messages that were not begun: given back at the end."""
+        self.unhandled = 0
+        """Messages without a verdict: they come again."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.beat = min(batch.lease_seconds / 8, RENEW_SECONDS_MAX / 2)
+        """The lease is renewed after two of them, or after one if another is renewed then."""
+        self.renew_at = _NEVER
+
+    def cancel(self) -> None:
+        """End the handlers that run. A plain function cannot be ended: it may look at `cancelled`."""
+        self.cancelled = True
+        for task in self.tasks:
+            task.cancel()
+
+
+class Report(NamedTuple):
+    """Verdicts on messages of a claim. `gone` messages are over by it, of which `left` are to be given back."""
+
+    claim: Claim
+    gone: int
+    messages: Sequence[Any] = ()
+    items: Sequence[AckItem] = ()
+    pushed: Sequence[Any] = ()
+    left: int = 0
+    known: asyncio.Future[bool] | None = None
+    """On the handlers' loop: told whether a transaction was committed."""
+
+    def tell(self, committed: bool) -> None:
+        if self.known is not None:
+            self.known.get_loop().call_soon_threadsafe(_answer, self.known, committed)
+
+
+def _answer(future: asyncio.Future[bool], answer: bool) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+class Renews(Protocol):
+    async def renew(self, lease: str, seconds: int) -> RenewOutcome: ...
+
+
+class Renewer:
+    """The renewer: one heartbeat for all leases of a consumer. Each is renewed well before half its time has passed,
+    for as long as it was given. `lost` is called for a claim whose lease went to somebody else."""
+
+    def __init__(self, verbs: Renews, claims: set[Claim], lost: Callable[[Claim], None], log: logging.Logger) -> None:
+        self._verbs = verbs
+        self._claims = claims
+        self._lost = lost
+        self._log = log
+        self._wakes_at = _NEVER
+        self._earlier = asyncio.Event()
+
+    def hold(self, claim: Claim, *, beats: int = 2) -> None:
+        claim.renew_at = asyncio.get_running_loop().time() + beats * claim.beat
+        if claim.renew_at < self._wakes_at:
+            self._wakes_at = claim.renew_at
+            self._earlier.set()
+
+    def let_go(self, claim: Claim) -> None:
+        claim.renew_at = _NEVER
+
+    async def run(self) -> None:
+        while True:
+            self._wakes_at = min((claim.renew_at for claim in self._claims), default=_NEVER)
+            self._earlier.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(None if self._wakes_at == _NEVER else self._wakes_at):
+                    await self._earlier.wait()
+            now = asyncio.get_running_loop().time()
+            due = [claim for claim in self._claims if claim.renew_at - claim.beat <= now]
+            await asyncio.gather(*[self._renew(claim) for claim in due])
+
+    async def _renew(self, claim: Claim) -> None:
+        try:
+            outcome = await self._verbs.renew(claim.lease, claim.batch.lease_seconds)
+        except FairlaneError as error:
+            self._log.warning("cannot renew lease %s: %s", claim.lease, error)
+            if claim.renew_at != _NEVER:
+                self.hold(claim, beats=1)
+            return
+        if claim.renew_at == _NEVER:
+            return  # its messages were finished meanwhile
+        if outcome.renewed:
+            self.hold(claim)
+        else:
+            self.let_go(claim)
+            self._lost(claim)

@@ -1,0 +1,152 @@
+"""The settler of a consumer: sends the verdicts of its handlers to the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fairlane.errors import FairlaneError, Overloaded
+from fairlane.model.ids import PartitionId
+from fairlane.model.outcome import AckItem, AckOutcome
+from fairlane.model.verdict import comes_again
+from fairlane.runtime.backoff import backoff
+from fairlane.runtime.claim import Claim, Report
+
+if TYPE_CHECKING:
+    from fairlane.runtime.consumer import Consumer
+
+POSTPONED_MS = 1000
+_FIRST_SECONDS = 0.2
+_SECONDS_MAX = 5.0
+
+
+class Settler:
+    """Acks go out one request after another, each with all verdicts that came meanwhile, in order, so that no ack of a
+    lane overtakes another."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._waiting: list[Report] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._transactions: set[asyncio.Task[None]] = set()
+
+    def add(self, report: Report) -> None:
+        report.claim.unacked += 1
+        self._waiting.append(report)
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+
+    async def drain(self) -> None:
+        """Return when all that was said is known to the broker, or given up on."""
+        while self._sending is not None or self._transactions:
+            await asyncio.wait([*([self._sending] if self._sending else []), *self._transactions])
+
+    def refused(self, transaction_id: str) -> None:
+        """By the broker, or by us where it is known what it would say."""
+        queue = self._consumer.queue
+        self._consumer.handling.log.warning("ack of %s of queue %r refused: lost its lease", transaction_id, queue)
+
+    async def _send(self) -> None:
+        try:
+            while self._waiting:
+                reports, self._waiting = self._waiting, []
+                plain = [report for report in reports if not report.pushed]
+                if plain:
+                    await self._ack(*needed(plain))
+                for report in plain:
+                    self._over(report)
+                for report in reports:
+                    if report.pushed:  # behind the acks of its lane
+                        task = asyncio.create_task(self._transact(report))
+                        self._transactions.add(task)
+                        task.add_done_callback(self._transactions.discard)
+        finally:
+            self._sending = None
+
+    def _over(self, report: Report) -> None:
+        report.claim.unacked -= 1
+        self._consumer.settled(report.claim)
+
+    async def _ack(self, items: list[AckItem], claims: list[Claim]) -> None:
+        consumer, failures = self._consumer, 0
+        outcomes: Sequence[AckOutcome] | None = None
+        while outcomes is None:
+            try:
+                outcomes = await consumer.verbs.ack_many(items, group=consumer.group, queue=consumer.queue)
+            except FairlaneError as error:
+                failures += 1
+                if not await self._wait(error, failures, claims):
+                    text = "cannot ack %d messages of queue %r, they are delivered again: %s"
+                    consumer.handling.log.error(text, len(items), consumer.queue, error)
+                    return
+        for outcome, claim in zip(outcomes, claims, strict=True):
+            if outcome.code == "lease_lost":
+                self.refused(outcome.transaction_id)
+                consumer.lose(claim)
+
+    async def _wait(self, error: FairlaneError, failures: int, claims: list[Claim]) -> bool:
+        """Wait a little; False if that is no use."""
+        if not self._consumer.handling.patient or not error.retryable or all(claim.lost for claim in claims):
+            return False
+        if failures == 1:
+            self._consumer.handling.log.warning(
+                "cannot ack messages of queue %r, retrying: %s", self._consumer.queue, error
+            )
+        await asyncio.sleep(backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))
+        return True
+
+    async def _transact(self, report: Report) -> None:
+        """Acks and pushes together. If that is refused the messages come again: a full queue has room some day."""
+        done = [pair for pair in zip(report.messages, report.items, strict=False) if not comes_again(pair[1])]
+        again = [item for item in report.items if comes_again(item)]
+        committed = await self._commit(report, done)
+        if not committed:
+            self._consumer.handled -= len(done)
+            again = [_postponed(item) for item in report.items]
+        if again and not report.claim.lost:
+            await self._ack(again, [report.claim] * len(again))
+        self._over(report)
+        report.tell(committed)
+
+    async def _commit(self, report: Report, done: list[tuple[Any, AckItem]]) -> bool:
+        failures = 0
+        while True:
+            try:
+                await self._consumer.handling.commit(done, report.pushed)
+                return True
+            except FairlaneError as error:
+                failures += 1
+                if isinstance(error, Overloaded) or not await self._wait(error, failures, [report.claim]):
+                    text = "transaction refused, nothing was pushed and acked of %r: %s"
+                    self._consumer.handling.log.warning(text, report.messages[0], error)
+                    return False
+
+
+def needed(reports: list[Report]) -> tuple[list[AckItem], list[Claim]]:
+    """What has to be said, and of which claims. In an ordered lane messages are handled in their order, so that of
+    several that are done in a row the last is told, and that it says so of those before it."""
+    items: list[AckItem] = []
+    claims: list[Claim] = []
+    last: dict[tuple[str | None, PartitionId], int] = {}
+    for report in reports:
+        for item in report.items:
+            lane = item.lease, item.partition
+            before = last.pop(lane, None)
+            if report.claim.ordered and item.status == "completed" and item.result is None:
+                if before is not None:
+                    items[before] = msgspec.structs.replace(item, cumulative=True)
+                    last[lane] = before
+                    continue
+                last[lane] = len(items)
+            items.append(item)
+            claims.append(report.claim)
+    return items, claims
+
+
+def _postponed(item: AckItem) -> AckItem:
+    return msgspec.structs.replace(
+        item, status="retry", error=None, result=None, delay_ms=POSTPONED_MS, cumulative=False
+    )

@@ -1,0 +1,136 @@
+"""The handlers of an app for one queue and group, as a consumer has them handle messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fairlane.app.app import App, Next, Subscription
+from fairlane.app.binding import Binding
+from fairlane.app.context import Context
+from fairlane.app.results import verdict_of, verdicts_of
+from fairlane.client.client import Client
+from fairlane.client.wire import PushStep
+from fairlane.model.outcome import AckItem
+from fairlane.model.verdict import Dead, Verdict, failure, settled
+from fairlane.runtime.claim import Claim
+from fairlane.runtime.consumer import POLLS_MAX, Consumer
+from fairlane.runtime.handling import Handled, Handling, charged
+from fairlane.worker.stage import Stage
+
+LANE_SECONDS = 0.05
+"""What one pop takes of an ordered queue should be handled in about this time: messages of one lane come one after
+another, and while they wait in this worker no other can have them."""
+LANES_LEAST = 16
+
+
+class Handlers(Handling):
+    """The handlers of a subscription, on the stage. What is in hand never exceeds the concurrency (times the size of a
+    batch)."""
+
+    log = logging.getLogger("fairlane.worker")
+
+    def __init__(self, app: App, subscription: Subscription, client: Client, stage: Stage, concurrency: int) -> None:
+        self.concurrency = concurrency
+        self.loop = stage.loop
+        self.whole = subscription.batched
+        self._app = app
+        self._subscription = subscription
+        self._client = client
+        self._stage = stage
+        self._bindings: dict[str | None, Binding] = {
+            type: Binding(handler, stage.provided) for type, handler in subscription.handlers.items()
+        }
+
+    def asks(self, consumer: Consumer) -> tuple[int, int]:
+        if self.whole:
+            size = min(consumer.free, self._subscription.size)
+        else:
+            size = min(consumer.free, -(-consumer.room // min(self.concurrency, POLLS_MAX)))
+            if consumer.ordered is not False:
+                size = min(size, max(1, int(LANE_SECONDS / consumer.seconds)) if consumer.seconds else 1)
+        return size, breadth(size, consumer.per_lane)
+
+    async def handle(self, claim: Claim, messages: list[Any]) -> Handled:
+        if self.whole:
+            return await self._batch(claim, messages)
+        [message] = messages
+        binding = self._bindings.get(message.type) or self._bindings.get(None)
+        if binding is None:
+            text = f"no handler of this queue takes messages of type {message.type!r:.80}"
+            return Handled([settled(message, Dead(text))])
+        context = Context(messages, self._stage, claim)
+        try:
+            verdict = await self._verdict(binding, context)
+            return Handled([settled(message, verdict)], context.pushed)
+        except Exception as error:  # the handler's boundary: its failure is a verdict
+            self.log.warning("%s failed on %r", binding.handler.name, message, exc_info=True)
+            return charged(messages, failure(error))
+
+    async def _verdict(self, binding: Binding, context: Context) -> Verdict:
+        raw = context.message.raw
+        if self._subscription.mapping is not None:
+            raw = msgspec.Raw(self._subscription.mapping(bytes(raw)))
+        try:
+            data = binding.decode(raw) if binding.reads else None
+        except (ValueError, RecursionError) as error:  # of which msgspec's are
+            return Dead(f"the data does not fit {binding.handler.name}: {error}")
+        return verdict_of(await self._called(binding, data, context), keep=binding.handler.kind == "command")
+
+    async def _batch(self, claim: Claim, messages: list[Any]) -> Handled:
+        """A batch. What does not fit is dead-lettered alone; when the handler raises, each lane's first is charged."""
+        binding = self._bindings[None]
+        unfit: dict[int, Verdict] = {}
+        data: dict[int, Any] = {}
+        for index, message in enumerate(messages):
+            try:
+                data[index] = binding.decode(message.raw)
+            except (ValueError, RecursionError) as error:
+                unfit[index] = Dead(f"the data does not fit {binding.handler.name}: {error}")
+        context = Context([messages[index] for index in data] or messages, self._stage, claim)
+        try:
+            verdicts = dict(unfit)
+            if data:
+                returned = await self._called(binding, list(data.values()), context)
+                verdicts |= zip(data, verdicts_of(returned, len(data)), strict=True)
+            items = [settled(message, verdicts[index]) for index, message in enumerate(messages)]
+        except Exception as error:  # the handler's boundary: its failure is a verdict
+            self.log.warning("%s failed on %d messages", binding.handler.name, len(messages), exc_info=True)
+            return charged(messages, failure(error), unfit)
+        return Handled(items, context.pushed)
+
+    async def _called(self, binding: Binding, data: Any, context: Context) -> Any:
+        """The handler inside the middlewares."""
+        arguments = binding.arguments(data, context)
+
+        async def innermost() -> Any:
+            return await self._stage.call(binding, arguments, self.concurrency)
+
+        call: Next = innermost
+        for middleware in reversed(self._app.middlewares):
+            call = _around(middleware, context, call)
+        return await call()
+
+    async def commit(self, acks: list[tuple[Any, AckItem]], pushed: Sequence[Any]) -> None:
+        async with self._client.transaction() as transaction:
+            for message, item in acks:
+                transaction.settle(message, item)
+            transaction.steps.append(PushStep(list(pushed)))
+
+    def lost(self, claim: Claim) -> None:
+        """Its handlers are cancelled."""
+        self._stage.loop.call_soon_threadsafe(claim.cancel)
+
+
+def _around(middleware: Any, context: Context, call: Next) -> Next:
+    return lambda: middleware(context, call)
+
+
+def breadth(size: int, per_lane: float) -> int:
+    """From how many lanes to take so many messages, when each had so many lately; 0.0 when all are worth a look, for
+    the last pop came short. A pop keeps others from the lanes that it looks at for a moment, so it asks for no more
+    than it may need."""
+    return size if not per_lane else min(size, max(LANES_LEAST, int(2 * size / per_lane)))
