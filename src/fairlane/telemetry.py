@@ -146,6 +146,21 @@ class Telemetry:
             self._turn(now)
         verb.record(now - began, items)
 
+    def popped(self, queue_id: int, began: float, items: int, redelivered: int, lag_seconds: float) -> None:
+        """A pop of a queue that began then is over; its first message was so old."""
+        self.done(self.pop, began, items)
+        counts = self.queue(queue_id)
+        counts.pops += 1
+        if not items:
+            counts.pops_empty += 1
+            return
+        counts.popped += items
+        self.redelivered += redelivered
+        lag_ms = lag_seconds * 1000
+        counts.lag_ms += lag_ms
+        counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
+        self.time_in_queue.record(lag_seconds, items)
+
     async def measured(self, verb: VerbStats, items: int, work: Awaitable[T]) -> T:
         """What `work` comes to, counted; an exception counts as an error."""
         began = time.perf_counter()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker.pop import PopRequest
 from fairlane.errors import InvalidRequest
+from fairlane.model.lease import PopRequest
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import PRIORITY_SECONDS, Queue

@@ -34,7 +34,8 @@ class AnswerRoom:
         wanted = POP_BYTES_MAX * len(claims)
         if each is not None:
             wanted = sum([min(POP_BYTES_MAX, _UNCERTAIN * each * claim.batch) for claim in claims])
-        if wanted <= _LIGHT_BYTES and self._budget.room > 0:
+        budget = self._budget
+        if wanted <= _LIGHT_BYTES and budget.used < budget.bytes_max * 3 // 4:  # mostly: there is room
             return 0, MESSAGE_BYTES_MAX
         least = min(wanted, MESSAGE_BYTES_MAX, self._budget.bytes_max // 4)
         while self._claimed and self._budget.room - self._claimed < least:
@@ -52,9 +53,8 @@ class AnswerRoom:
 
     def release(self, claimed: int) -> None:
         """Once those who claimed it have made their answers, which count by themselves."""
-        if claimed:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._release, claimed)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._release, claimed)
 
     def _release(self, claimed: int) -> None:
         self._claimed -= claimed

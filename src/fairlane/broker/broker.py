@@ -13,20 +13,18 @@ import msgspec
 from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.admission import PATIENT, Kind, Limit
-from fairlane.broker.delivery import Batch, Delivery, alike
+from fairlane.broker.delivery import Batch, Delivery, Popped, alike
 from fairlane.broker.draft import PushRequest
 from fairlane.broker.operation_drain import FAILED_SECONDS
 from fairlane.broker.parts import Parts
 from fairlane.broker.patience import PATIENCE_SECONDS
-from fairlane.broker.pop import PopRequest
-from fairlane.broker.popped import Popped
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.broker.transaction import Transaction, ack_item, item_of
 from fairlane.config import SECRET_NAMES
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
-from fairlane.model.lease import LeaseId
+from fairlane.model.lease import LeaseId, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
 from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_count, check_name
@@ -274,7 +272,7 @@ class Broker(Parts):
     async def pop_request(self, request: PopRequest) -> Popped:
         self._check_running()
         self._defers("pop")
-        return await self._polls.pop(request)
+        return await self._popper.pop(request)
 
     async def ack_request(self, request: AckRequest) -> Sequence[AckOutcome]:
         self._check_running()
@@ -291,7 +289,7 @@ class Broker(Parts):
         """Pop from whichever queue with these labels has something."""
         self._check_running()
         self._defers("pop")
-        return await self._polls.pop_any(request, namespace=namespace, task=task)
+        return await self._wide_popper.pop(request, namespace, task)
 
 
 def _deliveries(given: Delivery | Sequence[Delivery]) -> Sequence[Delivery]:

@@ -34,7 +34,7 @@ def _remember(memory: dict[Key, Value], key: Key, value: Value) -> None:
 class Catalogue:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queues: dict[tuple[str, str], tuple[Queue, float]] = {}
+        self.queues: dict[tuple[str, str], tuple[Queue, float]] = {}
         self._partitions: dict[tuple[int, str], Partition] = {}
         self.by_id: dict[PartitionId, Partition] = {}
         self.groups: dict[tuple[int, str], Group] = {}
@@ -56,7 +56,7 @@ class Catalogue:
 
     def known_queue(self, tenant: str, name: str) -> Queue | None:
         """The queue, if it was read a moment ago."""
-        known = self._queues.get((tenant, name))
+        known = self.queues.get((tenant, name))
         return known[0] if known is not None and known[1] > time.monotonic() else None
 
     async def learn_queues(self, tenant: str, names: Iterable[str], *, make: bool) -> None:
@@ -90,7 +90,7 @@ class Catalogue:
         return (self._names.get(partition.queue_id), partition.name) if partition else (None, None)
 
     def remember(self, queue: Queue) -> None:
-        _remember(self._queues, (queue.tenant, queue.name), (queue, time.monotonic() + _QUEUE_SECONDS))
+        _remember(self.queues, (queue.tenant, queue.name), (queue, time.monotonic() + _QUEUE_SECONDS))
         _remember(self._names, queue.id, queue.name)
         _remember(self._seen, (queue.tenant, queue.name), queue)
 
@@ -183,14 +183,14 @@ class Catalogue:
 
     def forget(self, queue_id: int) -> None:
         """Drop all that is known of a queue: it was deleted, changed, or the store does not know it."""
-        self._queues = {key: entry for key, entry in self._queues.items() if entry[0].id != queue_id}
+        self.queues = {key: entry for key, entry in self.queues.items() if entry[0].id != queue_id}
         self.groups = {key: group for key, group in self.groups.items() if key[0] != queue_id}
         self._partitions = {key: part for key, part in self._partitions.items() if key[0] != queue_id}
         self.by_id = {id: part for id, part in self.by_id.items() if part.queue_id != queue_id}
 
     def forget_all(self) -> None:
         """Drop all that may have changed since nobody looked."""
-        for memory in (self._queues, self.groups, self._partitions, self.by_id):
+        for memory in (self.queues, self.groups, self._partitions, self.by_id):
             memory.clear()
 
     def forget_group(self, queue_id: int, name: str) -> None:

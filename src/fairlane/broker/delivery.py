@@ -1,4 +1,5 @@
-"""Deliveries and batches, as a pop gives them to a consumer in the same process."""
+"""The answer of a pop: the lanes it took and their bytes; and as a batch of deliveries to a consumer in the same
+process."""
 
 from __future__ import annotations
 
@@ -7,10 +8,48 @@ from typing import Any, overload
 
 import msgspec
 
-from fairlane.broker.popped import Popped
 from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Alike, Verdict
 from fairlane.model.segment import closed
+from fairlane.store.contract.values import Lane as Claimed
+
+
+class Taken(msgspec.Struct):
+    """One lane of a pop's answer. Its bytes were checked; they are cut into messages when those are looked at."""
+
+    lane: Claimed
+    created_at: list[tuple[int, int]]
+    """(number of messages, their created_at), segment by segment."""
+    cut: list[bytes] | None = None
+
+    @property
+    def positions(self) -> range:
+        return range(self.lane.first, self.lane.upto)
+
+    @property
+    def fragments(self) -> list[bytes]:
+        """The stored form of each message."""
+        if self.cut is None:
+            lane = self.lane
+            self.cut = [each for segment in lane.segments for each in segment.cut(lane.first, lane.upto)]
+        return self.cut
+
+
+class Popped(msgspec.Struct):
+    queue: str
+    group: str
+    lease: LeaseId | None
+    """None when nothing was taken, or it needs no ack."""
+    lanes: list[Taken]
+    conflation: bool = False
+    """What the group was begun with, not what this pop asked for."""
+    ordered: bool = False
+    """The messages of a lane come in order, so that an ack of one finishes those before it."""
+    lease_seconds: int = 0
+    """How long the lease is: what the pop asked for, or else the queue's setting. A renewal should ask for as much."""
+    lease_id: str = ""
+    """The lease as consumers name it."""
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -76,7 +115,7 @@ class Batch(Sequence[Delivery]):
     The messages are decoded when the first of them is looked at: counting and acking them needs none of that."""
 
     def __init__(self, popped: Popped) -> None:
-        self.lease = "" if popped.lease is None else str(popped.lease)
+        self.lease = popped.lease_id
         self.ordered = popped.ordered
         """Nobody else is given messages of its partitions meanwhile."""
         self.lease_seconds = popped.lease_seconds

@@ -22,34 +22,34 @@ class Flags:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._on: set[str] | None = None
-        self._look_at = 0.0
+        self.on: set[str] | None = None
+        self.look_at = 0.0
         self._looking: asyncio.Task[None] | None = None
 
     async def is_on(self, name: str) -> bool:
         """As of the last look, which is a second or two old at most; the first look is waited for."""
-        if self._on is None:
-            self._on = await self._store.flags.on()
-            self._look_at = time.monotonic() + _LOOK_SECONDS
-        elif time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + _LOOK_SECONDS
+        if self.on is None:
+            self.on = await self._store.flags.on()
+            self.look_at = time.monotonic() + _LOOK_SECONDS
+        elif time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + _LOOK_SECONDS
             self._looking = asyncio.create_task(self._look(), name="fairlane flags")
-        return name in self._on
+        return name in self.on
 
     def seen(self, name: str) -> bool:
         """As of the last look, without waiting for one."""
-        if time.monotonic() >= self._look_at and (self._looking is None or self._looking.done()):
-            self._look_at = time.monotonic() + _LOOK_SECONDS
+        if time.monotonic() >= self.look_at and (self._looking is None or self._looking.done()):
+            self.look_at = time.monotonic() + _LOOK_SECONDS
             self._looking = asyncio.create_task(self._look(), name="fairlane flags")
-        return self._on is not None and name in self._on
+        return self.on is not None and name in self.on
 
     async def turn(self, name: str, on: bool) -> None:
         await self._store.flags.turn(name, on)
-        self._on = await self._store.flags.on()
+        self.on = await self._store.flags.on()
 
     async def _look(self) -> None:
         try:
-            self._on = await self._store.flags.on()
+            self.on = await self._store.flags.on()
         except FairlaneError as error:
             log.warning("cannot read the flags now, they stay as they were: %s", error)
 

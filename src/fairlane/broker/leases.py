@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TypeVar
 
+import msgspec
+
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Alike
@@ -21,31 +23,29 @@ _BYTES_MAX = 64 * 1024 * 1024
 _LANE_OVERHEAD = 500
 
 
-class LeasedBatch:
+class LeasedBatch(msgspec.Struct):
     """Messages in a row of one lane of a lease, unpacked when first asked for."""
 
-    __slots__ = ("_ids", "_positions", "_segments", "lease", "range", "size")
-
-    def __init__(self, lease: LeaseId, first: int, upto: int, segments: Sequence[Segment]) -> None:
-        self.lease = lease
-        self.range = range(first, upto)
-        self.size = sum([len(segment.body) for segment in segments]) + _LANE_OVERHEAD
-        self._segments: Sequence[Segment] | None = segments
-        self._ids: list[str] = []
-        self._positions: dict[str, int] | None = None
+    lease: LeaseId
+    range: range
+    size: int
+    segments: Sequence[Segment] | None
+    """None once they were unpacked."""
+    ids_in_order: list[str] = []
+    by_id: dict[str, int] | None = None
 
     def ids(self) -> list[str]:
         """The transactionIds, in order."""
-        if self._segments is not None:
+        if self.segments is not None:
             first, upto = self.range.start, self.range.stop
-            self._ids = transaction_ids([each for segment in self._segments for each in segment.cut(first, upto)])
-            self._segments = None
-        return self._ids
+            self.ids_in_order = transaction_ids([each for one in self.segments for each in one.cut(first, upto)])
+            self.segments = None
+        return self.ids_in_order
 
     def positions(self) -> dict[str, int]:
-        if self._positions is None:  # asked for once for each message, where they are acked one by one
-            self._positions = dict(zip(self.ids(), self.range, strict=True))
-        return self._positions
+        if self.by_id is None:  # asked for once for each message, where they are acked one by one
+            self.by_id = dict(zip(self.ids(), self.range, strict=True))
+        return self.by_id
 
 
 def _pick(values: Sequence[T], indexes: Sequence[int]) -> Sequence[T]:
@@ -63,7 +63,8 @@ class Leases:
 
     def remember(self, id: str, lease: LeaseId, lane: Lane) -> None:
         """`lane` is what a pop under this lease was given; its bytes were checked."""
-        batch = LeasedBatch(lease, lane.first, lane.upto, lane.segments)
+        size = sum([len(segment.body) for segment in lane.segments]) + _LANE_OVERHEAD
+        batch = LeasedBatch(lease, range(lane.first, lane.upto), size, lane.segments)
         self._batches.setdefault((id, lane.partition), []).append(batch)
         self._bytes += batch.size
         while self._bytes > _BYTES_MAX:
@@ -115,7 +116,7 @@ class Leases:
                     segments = await self._store.messages.read(partition, leased.first, leased.upto)
                     for segment in segments:
                         segment.check()
-                    batches.append(LeasedBatch(lease, leased.first, leased.upto, segments))
+                    batches.append(LeasedBatch(lease, range(leased.first, leased.upto), 0, segments))
         if len(batches) == 1:
             return batches[0].positions()
         return {id: position for batch in batches for id, position in batch.positions().items()}

@@ -38,7 +38,6 @@ from fairlane.broker.operation_work import AckWork, PushWork, Work
 from fairlane.broker.operations import Operations
 from fairlane.broker.patience import PATIENCE_SECONDS
 from fairlane.broker.pauses import Pauses
-from fairlane.broker.polls import Polls
 from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push import Pusher
@@ -146,8 +145,8 @@ class Parts:
         self._draining: asyncio.Task[None] | None = None
         if journal is not None:
             self._use_journal(journal, tenant, patience_seconds)
-        wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
-        self._polls = Polls(self._popper, wide_popper, self.telemetry, self.journal_route)
+        self._popper.route = self.journal_route
+        self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
         flushes = Flushes(self._pusher, self._acker, defer_acks, announcer.flushed, self.journal_route)
         self._batchers = batchers = Batchers(store, flushes, self.scheduled)
         self.admission = Admission(limits, batchers, self.operation_drain, self.telemetry)

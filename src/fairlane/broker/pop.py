@@ -5,40 +5,44 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Sequence
-from uuid import UUID
-
-import msgspec
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic, perf_counter
+from uuid import uuid4
+from zlib import crc32
 
 from fairlane.broker.answer_room import AnswerRoom
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.delivery import Popped, Taken
 from fairlane.broker.flags import POP_MAINTENANCE, Flags
+from fairlane.broker.journal_route import JournalRoute
 from fairlane.broker.leases import Leases
-from fairlane.broker.popped import Popped, Taken
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
     FairlaneError,
     InvalidRequest,
+    LaneLocked,
     NotFound,
     OutcomeUnknown,
     SealError,
     ShuttingDown,
     StoreCorrupt,
+    StoreUnavailable,
     Unavailable,
 )
-from fairlane.model.group import Group, Subscription
-from fairlane.model.ids import PartitionId, uuid7
-from fairlane.model.lease import LeaseId
-from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
-from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
+from fairlane.model.group import Group
+from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId, PopRequest
+from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import Queue
+from fairlane.model.segment import Segment
 from fairlane.model.stream import STREAM_GROUPS
-from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
+from fairlane.runtime.batcher import Batcher, BatchPolicy
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Claim, Lane, LaneAck, Nack, PopCall, PopResult
 from fairlane.telemetry import Telemetry
 
+_PAUSE_SECONDS = 0.2
+"""Before a poll that waits tries again what failed for it alone."""
 _FLOOR_SECONDS = 2.0
 """A parked poll looks again this often whatever it was told: hints may be lost."""
 _BATCHERS_MAX = 1000
@@ -50,42 +54,8 @@ _SEALED_PAUSE_MS = 5_000
 log = logging.getLogger(__name__)
 
 
-class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
-    tenant: str
-    queue: str
-    group: str = QUEUE_MODE
-    batch: int = 1
-    partitions: int = 1
-    partition: str | None = None
-    auto_ack: bool = False
-    lease_seconds: int | None = None
-    wait_seconds: float = 0.0
-    subscription: Subscription = Subscription()
-
-    def check(self) -> PopRequest:
-        """This request, or InvalidRequest."""
-        check_name("queue", self.queue)
-        check_name("group", self.group)
-        check_count("batch", self.batch, least=1, most=BATCH_ITEMS_MAX)
-        check_count("partitions", self.partitions, least=1, most=BATCH_ITEMS_MAX)
-        if self.partition is not None:
-            check_name("partition", self.partition)
-        check_flag("auto_ack", self.auto_ack)
-        if self.lease_seconds is not None:
-            check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
-        if not isinstance(self.wait_seconds, int | float) or not 0 <= self.wait_seconds <= WAIT_SECONDS_MAX:
-            raise InvalidRequest(f"wait is {self.wait_seconds!r:.40}; it must be 0 to {WAIT_SECONDS_MAX} seconds")
-        if not isinstance(self.subscription, Subscription):
-            raise InvalidRequest("subscription must be a Subscription")
-        self.subscription.check()
-        if self.subscription.conflation and (self.auto_ack or self.group == QUEUE_MODE):
-            raise InvalidRequest(
-                "conflation is for consumer groups, and does not go with finishing at delivery (autoAck)"
-            )
-        return self
-
-
 Target = tuple[Queue, Group, PartitionId | None]
+Look = Callable[[PopRequest, float], Awaitable[Popped]]
 _Key = tuple[int, int, bool, int, PartitionId | None]
 
 
@@ -108,78 +78,113 @@ class Popper:
         self._telemetry = telemetry
         self._flags = flags
         self._room = room
+        self.route: JournalRoute | None = None
+        """Where there is a journal."""
         self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
         self._due: dict[int, int | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._seeding: set[int] = set()
         """Groups that this broker gives their lanes."""
-        self._stopping = False
+        self.stopping = False
 
-    async def pop(self, request: PopRequest) -> Popped:
-        """What is ready now, or within `wait_seconds`; an empty answer otherwise."""
-        give_up_at = time.monotonic() + request.wait_seconds
-        while not self._stopping and not await self._flags.is_on(POP_MAINTENANCE):
-            target = await self._target(request) or await self._await_target(request, give_up_at)
-            if target is None:
-                if give_up_at <= time.monotonic():
-                    self._telemetry.done(self._telemetry.pop, time.perf_counter(), 0)
+    async def pop(self, request: PopRequest, look: Look | None = None) -> Popped:
+        """What is ready now, or within `wait_seconds`; an empty answer otherwise. `look` is how to look, if not in the
+        queue that is named.
+
+        A poll that waits, waits for the store as well; one that does not is told at once that it is away. A pop that
+        fails while the store is there fails alone."""
+        look, route, give_up_at = look or self.look, self.route, monotonic() + request.wait_seconds
+        try:
+            if route is None:
+                return await look(request, give_up_at)
+            while True:
+                if not route.watch.up and not await route.watch.wait_back(give_up_at - monotonic()):
+                    raise StoreUnavailable(f"the store does not answer: {route.watch.why}")
+                error: Unavailable
+                try:
+                    if request.wait_seconds and give_up_at > monotonic():
+                        return await look(request, give_up_at)
+                    async with asyncio.timeout(2 * route.patience.seconds):
+                        return await look(request, give_up_at)
+                except TimeoutError:
+                    error = StoreUnavailable("a pop got no answer in time; try again")
+                except (StoreUnavailable, OutcomeUnknown, LaneLocked) as failure:
+                    error = failure
+                if isinstance(error, LaneLocked) or await route.is_there(str(error)):
+                    if give_up_at - monotonic() <= _PAUSE_SECONDS:
+                        raise error
+                    await asyncio.sleep(_PAUSE_SECONDS)
+        except Exception:
+            self._telemetry.pop.errors += 1
+            raise
+
+    async def look(self, request: PopRequest, give_up_at: float) -> Popped:
+        """What is ready in the queue that is named, waiting for it until `give_up_at` if the request waits at all."""
+        flags = self._flags
+        while not self.stopping:
+            known = flags.on is not None and monotonic() < flags.look_at
+            if POP_MAINTENANCE in flags.on if known and flags.on else await flags.is_on(POP_MAINTENANCE):
+                break
+            target = self._known_target(request) or await self._target(request)
+            if target is None and (target := await self._await_target(request, give_up_at)) is None:
+                if give_up_at <= monotonic():
+                    self._telemetry.done(self._telemetry.pop, perf_counter(), 0)
                     break
                 continue
-            popped = await self._take_or_wait(request, target, give_up_at)
-            if popped is not None:
-                return popped
+            queue, group, partition = target
+            key = (group.id, request.partition or "")
+            parked = self._waiters.park(queue.id, key) if request.wait_seconds else None
+            began = perf_counter()
+            try:
+                popped = await self._take(request, queue, group, partition)
+                if popped is None:
+                    continue
+                left = give_up_at - monotonic()
+                if popped.lanes or parked is None or left <= 0 or self.stopping:
+                    self._count(queue.id, popped, began)
+                    return popped
+                await self._waiters.wait([parked], self._pause(group.id, left))
+            finally:
+                if parked is not None:
+                    self._waiters.leave(queue.id, key, parked)
         return Popped(request.queue, request.group, None, [], request.subscription.conflation)
+
+    def _known_target(self, request: PopRequest) -> Target | None:
+        """The queue and the group, if both were met a moment ago and there is nothing to do for them first."""
+        known = self._catalogue.queues.get((request.tenant, request.queue))
+        if known is None or known[1] <= monotonic() or request.partition is not None:
+            return None
+        queue = known[0]
+        group = self._catalogue.groups.get((queue.id, request.group))
+        if group is None or group.seeding or group.subscription.look or request.subscription.conflation:
+            return None
+        return queue, group, None
 
     async def _await_target(self, request: PopRequest, give_up_at: float) -> Target | None:
         """Wait until something is pushed to a queue or partition that was not there, perhaps this one; look first,
         for it may have been made since the last look."""
-        left = give_up_at - time.monotonic()
-        if left <= 0 or self._stopping:
+        left = give_up_at - monotonic()
+        if left <= 0 or self.stopping:
             return None
         newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
         try:
             target = await self._target(request)
-            if target is None and not self._stopping:
+            if target is None and not self.stopping:
                 await self._waiters.wait([newcomer], min(left, _FLOOR_SECONDS))
             return target
         finally:
             self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
 
-    async def _take_or_wait(self, request: PopRequest, target: Target, give_up_at: float) -> Popped | None:
-        """What can be claimed; None when it is worth another look."""
-        queue, group, partition = target
-        key = (group.id, request.partition or "")
-        parked = self._waiters.park(queue.id, key) if request.wait_seconds else None
-        began = time.perf_counter()
-        try:
-            popped = await self._take(request, queue, group, partition)
-            if popped is None:
-                return None
-            left = give_up_at - time.monotonic()
-            if popped.lanes or left <= 0 or self._stopping or parked is None:
-                self._count(queue.id, popped, began)
-                return popped
-            await self._waiters.wait([parked], self._pause(group.id, left))
-            return None
-        finally:
-            if parked is not None:
-                self._waiters.leave(queue.id, key, parked)
-
     def _count(self, queue_id: int, popped: Popped, began: float) -> None:
         """Time spent parked is not the pop's."""
-        items = sum(len(taken.positions) for taken in popped.lanes)
-        self._telemetry.done(self._telemetry.pop, began, items)
-        counts = self._telemetry.queue(queue_id)
-        counts.pops += 1
-        if not popped.lanes:
-            counts.pops_empty += 1
-            return
-        counts.popped += items
-        self._telemetry.redelivered += sum([taken.lane.attempts > 0 for taken in popped.lanes])
-        lag_ms = max(0.0, self._store.id_time() - popped.lanes[0].created_at[0][1] / 1000)
-        counts.lag_ms += lag_ms
-        counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
-        self._telemetry.time_in_queue.record(lag_ms / 1000, items)
+        lanes = popped.lanes
+        items = sum([taken.lane.upto - taken.lane.first for taken in lanes])
+        redelivered = sum([taken.lane.attempts > 0 for taken in lanes])
+        lag_seconds = 0.0
+        if lanes:
+            popped_at = lanes[0].lane.lease_ends_at - popped.lease_seconds * 1_000_000
+            lag_seconds = max(0, popped_at - lanes[0].created_at[0][1]) / 1e6
+        self._telemetry.popped(queue_id, began, items, redelivered, lag_seconds)
 
     async def _target(self, request: PopRequest) -> Target | None:
         """Queue, group and partition; None while the queue or the partition is not there.
@@ -212,17 +217,9 @@ class Popper:
 
     async def _seed(self, group: Group) -> None:
         """One step towards a group that has all its lanes: then there is something to pop. The rest goes on beside."""
-        if group.id in self._seeding:
-            return
-        self._seeding.add(group.id)
-        more = False
-        try:
-            more = await self._store.groups.seed(group.id)
-            if more:
-                self._spawn(self._seed_rest(group))
-        finally:
-            if not more:
-                self._seeding.discard(group.id)
+        if group.id not in self._seeding and await self._store.groups.seed(group.id):
+            self._seeding.add(group.id)
+            self._spawn(self._seed_rest(group))
 
     async def _seed_rest(self, group: Group) -> None:
         try:
@@ -238,31 +235,55 @@ class Popper:
         # Named here rather than left to the store, so that the answer tells how long the lease really is.
         lease_seconds = request.lease_seconds or queue.options.lease_seconds
         key = (queue.id, group.id, request.auto_ack, lease_seconds, partition)
-        batcher = self._batchers.get(key)
-        if batcher is None:
-            batcher = self._batchers[key] = Batcher(
-                lambda claims: self._flush(key, claims, forgiving=group.name.startswith(STREAM_GROUPS)),
-                BatchPolicy(flushes=self._store.flushes(), requests_max=100),
-                weigh=lambda claim: Weight(claim.batch),
-                unwanted=lambda claim, lanes: self.give_back(LeaseId(group.id, claim.token)) if lanes else None,
-            )
-        token = UUID(uuid7())
+        batcher = self._batchers.get(key) or self._batcher(key, group)
+        lease, lease_id = LeaseId(group.id, uuid4()), ""
+        claim = Claim(lease.token, request.batch, request.partitions, wants_due=request.wait_seconds > 0)
+        future = batcher.put(claim, request.batch)
         try:
-            lanes = await batcher.submit(
-                Claim(token, request.batch, request.partitions, wants_due=request.wait_seconds > 0)
-            )
+            lanes = await future
         except NotFound:
             self._catalogue.forget(queue.id)
             return None
+        except asyncio.CancelledError:
+            # The outcome may be there already, and the caller be cancelled before it got its turn.
+            if future.done() and not future.cancelled() and future.exception() is None and future.result():
+                self.give_back(lease)
+            raise
         finally:
             if len(self._batchers) > _BATCHERS_MAX and batcher.idle:
                 self._batchers.pop(key, None)
-        lease = None if request.auto_ack or not lanes else LeaseId(group.id, token)
-        taken = [self._open(lane, lease) for lane in lanes]
-        opened = [one for one in taken if one is not None]
-        ordered = queue.options.ordering != "unordered"
-        conflation = group.subscription.conflation
-        return Popped(request.queue, request.group, lease, opened, conflation, ordered, lease_seconds)
+        if lanes and not request.auto_ack:
+            lease_id = f"{group.id}.{lease.token}"
+        taken = []
+        for lane in lanes:
+            try:
+                taken.append(_opened(lane))
+                if lease_id:
+                    self._leases.remember(lease_id, lease, lane)
+            except StoreCorrupt as error:
+                log.error("cannot read partition %s (%s): %s", lane.partition, lane.name, error)
+                if lease_id:
+                    self._spawn(self._postpone(lane, lease, error))
+        return Popped(
+            request.queue,
+            request.group,
+            lease if lease_id else None,
+            taken,
+            group.subscription.conflation,
+            queue.options.ordering != "unordered",
+            lease_seconds,
+            lease_id,
+        )
+
+    def _batcher(self, key: _Key, group: Group) -> Batcher[Claim, list[Lane]]:
+        forgiving = group.name.startswith(STREAM_GROUPS)
+        batcher: Batcher[Claim, list[Lane]] = Batcher(
+            lambda claims: self._flush(key, claims, forgiving=forgiving),
+            BatchPolicy(flushes=self._store.flushes(), requests_max=100),
+            unwanted=lambda claim, lanes: self.give_back(LeaseId(group.id, claim.token)) if lanes else None,
+        )
+        self._batchers[key] = batcher
+        return batcher
 
     async def _flush(self, key: _Key, claims: list[Claim], *, forgiving: bool) -> Sequence[list[Lane] | Exception]:
         queue_id, group_id, auto_ack, lease_seconds, partition = key
@@ -285,31 +306,19 @@ class Popper:
                 self.give_back(LeaseId(group_id, claim.token))
             raise
         finally:
-            self._room.release(claimed)
+            if claimed:
+                self._room.release(claimed)
         self._room.learn(queue_id, result.lanes)
         self._telemetry.leases_lost += result.leases_lost
         if result.dead:
             self._telemetry.gave_up(queue_id, result.dead)
         if result.gone:
             raise NotFound("the queue or the group was deleted")
-        if any(claim.wants_due for claim in claims):
+        if [claim for claim in claims if claim.wants_due]:
             self._due[group_id] = result.next_at
             if len(self._due) > 10_000:
                 self._due.clear()
         return result.lanes
-
-    def _open(self, lane: Lane, lease: LeaseId | None) -> Taken | None:
-        """The lane's bytes; None, and the lane postponed, if they rotted."""
-        try:
-            taken = Taken(lane)
-        except StoreCorrupt as error:
-            log.error("cannot read partition %s (%s): %s", lane.partition, lane.name, error)
-            if lease is not None:
-                self._spawn(self._postpone(lane, lease, error))
-            return None
-        if lease is not None:
-            self._leases.remember(str(lease), lease, lane)
-        return taken
 
     async def _postpone(self, lane: Lane, lease: LeaseId, error: StoreCorrupt) -> None:
         pause = _SEALED_PAUSE_MS if isinstance(error, SealError) else _CORRUPT_PAUSE_MS
@@ -348,10 +357,6 @@ class Popper:
         return pause
 
     @property
-    def stopping(self) -> bool:
-        return self._stopping
-
-    @property
     def pending(self) -> int:
         return sum(batcher.pending for batcher in self._batchers.values())
 
@@ -367,9 +372,26 @@ class Popper:
 
     async def stop(self) -> None:
         """Answer every poll, and finish giving back."""
-        self._stopping = True
+        self.stopping = True
         self._waiters.wake_all()
         for batcher in list(self._batchers.values()):
             await batcher.stop()
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _opened(lane: Lane) -> Taken:
+    """The lane with its bytes checked; StoreCorrupt if some rotted or are missing."""
+    created_at: list[tuple[int, int]] = []
+    position, upto = lane.first, lane.upto
+    for segment in lane.segments:
+        if type(segment) is not Segment or crc32(segment.body) != segment.checksum:
+            segment.check()
+        end = min(segment.first + len(segment.ends), upto)
+        if segment.first > position or end <= position:
+            break
+        created_at.append((end - position, segment.created_at))
+        position = end
+    if position != upto:
+        raise StoreCorrupt(f"positions {lane.first} to {upto - 1} are not all there")
+    return Taken(lane, created_at)

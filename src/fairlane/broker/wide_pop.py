@@ -7,13 +7,15 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.pop import Popper, PopRequest
-from fairlane.broker.popped import Popped
+from fairlane.broker.delivery import Popped
+from fairlane.broker.pop import Popper
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters, WaitKey
+from fairlane.model.lease import PopRequest
 from fairlane.model.queue import Queue
 from fairlane.store.contract.store import Store
 
@@ -35,7 +37,9 @@ class WidePopper:
 
     async def pop(self, request: PopRequest, namespace: str | None, task: str | None) -> Popped:
         """`request.queue` is not looked at; None as a label matches any."""
-        give_up_at = time.monotonic() + request.wait_seconds
+        return await self._popper.pop(request, partial(self._look, namespace, task))
+
+    async def _look(self, namespace: str | None, task: str | None, request: PopRequest, give_up_at: float) -> Popped:
         anew = False
         while True:
             queues = [
@@ -79,7 +83,7 @@ class WidePopper:
     async def _first(self, request: PopRequest, queues: list[Queue]) -> Popped | None:
         for queue in self._in_turn(queues):
             once = msgspec.structs.replace(request, queue=queue.name, wait_seconds=0.0)
-            popped = await self._popper.pop(once)
+            popped = await self._popper.look(once, 0.0)
             if popped.lanes:
                 return popped
         return None

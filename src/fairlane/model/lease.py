@@ -6,6 +6,13 @@ import re
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.group import Subscription
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
+from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
+
 _LEASE = re.compile(r"([1-9]\d{0,18})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
 
 
@@ -26,3 +33,40 @@ class LeaseId(NamedTuple):
         if match is None or int(match[1]) >= 2**63:
             return None
         return cls(int(match[1]), UUID(match[2]))
+
+
+class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A pop: which messages to lease, how many, and how long to wait for them."""
+
+    tenant: str
+    queue: str
+    group: str = QUEUE_MODE
+    batch: int = 1
+    partitions: int = 1
+    partition: str | None = None
+    auto_ack: bool = False
+    lease_seconds: int | None = None
+    wait_seconds: float = 0.0
+    subscription: Subscription = Subscription()
+
+    def check(self) -> PopRequest:
+        """This request, or InvalidRequest."""
+        check_name("queue", self.queue)
+        check_name("group", self.group)
+        check_count("batch", self.batch, least=1, most=BATCH_ITEMS_MAX)
+        check_count("partitions", self.partitions, least=1, most=BATCH_ITEMS_MAX)
+        if self.partition is not None:
+            check_name("partition", self.partition)
+        check_flag("auto_ack", self.auto_ack)
+        if self.lease_seconds is not None:
+            check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
+        if not isinstance(self.wait_seconds, int | float) or not 0 <= self.wait_seconds <= WAIT_SECONDS_MAX:
+            raise InvalidRequest(f"wait is {self.wait_seconds!r:.40}; it must be 0 to {WAIT_SECONDS_MAX} seconds")
+        if not isinstance(self.subscription, Subscription):
+            raise InvalidRequest("subscription must be a Subscription")
+        self.subscription.check()
+        if self.subscription.conflation and (self.auto_ack or self.group == QUEUE_MODE):
+            raise InvalidRequest(
+                "conflation is for consumer groups, and does not go with finishing at delivery (autoAck)"
+            )
+        return self

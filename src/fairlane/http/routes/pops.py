@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.broker.pop import PopRequest
-from fairlane.broker.popped import Popped
+from fairlane.broker.delivery import Popped
 from fairlane.errors import InvalidRequest
 from fairlane.http.query import flag, number, text
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import name_json
 from fairlane.http.server import Request, Response
 from fairlane.model.group import Subscription
+from fairlane.model.lease import PopRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
 from fairlane.model.moment import timestamp
 from fairlane.model.names import QUEUE_MODE
