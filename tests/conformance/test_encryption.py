@@ -18,11 +18,10 @@ from fairlane.model.queue import Queue
 from fairlane.model.segment import messages
 from fairlane.model.source import Commit, Record
 from fairlane.model.trace import Trace
+from fairlane.store import codec
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Added, DeadFilter, ScheduledSlice
-from fairlane.store.sealed import vault
-from fairlane.store.sealed.install import install
-from fairlane.store.sealed.keyring import Keyring
+from fairlane.store.keyring import Keyring
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
 from tests.conformance.test_streams import put, register, state
@@ -34,7 +33,7 @@ OLD, NEW = os.urandom(32), os.urandom(32)
 async def opened(harness: Harness, *keys: bytes) -> Store:
     """The store, opened anew by somebody with these keys."""
     await harness.reopen()
-    await install(harness.store, Keyring(keys) if keys else None)
+    await harness.store.codec.use(Keyring(keys) if keys else None)
     return harness.store
 
 
@@ -152,13 +151,13 @@ async def test_brokers_read_what_others_sealed_and_data_keys_do_not_serve_for_ev
     queue = await sealed_queue(harness)
     second = await harness.open_second()
     if second is not harness.store:
-        await install(second, Keyring([OLD]))
+        await second.codec.use(Keyring([OLD]))
     await harness.push(queue, [1])
     await harness.push(queue, [2], store=second)
     before = len(await harness.store.keys.of_queue(queue.id))
-    harness.clock.advance(vault.KEY_SECONDS)
+    harness.clock.advance(codec.KEY_SECONDS)
     await harness.push(queue, [3])
-    monkeypatch.setattr(vault, "KEY_USES", 1)
+    monkeypatch.setattr(codec, "KEY_USES", 1)
     await harness.push(queue, [4])
     assert len(await harness.store.keys.of_queue(queue.id)) == before + 2
     assert (await harness.pop(queue, store=second)).data == [1, 2, 3, 4]
@@ -181,21 +180,21 @@ async def test_a_changed_byte_is_refused_and_so_is_a_message_in_anothers_place(h
     [one, other] = [await harness.partition(queue, name) for name in ("one", "other")]
     slice_ = harness.slice(queue, one, [CANARY, "neighbour"])
     box: Any = harness.store
-    await box.vault.prepare(queue.id)
-    first, second = (box.vault.seal(queue.id, one.id, fragment) for fragment in slice_.fragments)
-    assert box.vault.open(one.id, first) == slice_.fragments[0]
+    await box.codec.prepare(queue.id)
+    first, second = (box.codec.seal_message(queue.id, one.id, fragment) for fragment in slice_.fragments)
+    assert box.codec.open_message(one.id, first) == slice_.fragments[0]
     with pytest.raises(SealError):
-        box.vault.open(other.id, first)
+        box.codec.open_message(other.id, first)
     swapped = first[: first.index(b',"sealed"')] + second[second.index(b',"sealed"') :]
     with pytest.raises(SealError):
-        box.vault.open(one.id, swapped)
+        box.codec.open_message(one.id, swapped)
     head, _, rest = first.rpartition(b'"sealed":"')
     record = base64.b64decode(rest[:-1])
     for index in range(len(record)):
         changed = bytearray(record)
         changed[index] ^= 1
         with pytest.raises(SealError):
-            box.vault.open(one.id, head + b'"sealed":"' + base64.b64encode(bytes(changed)) + b'"')
+            box.codec.open_message(one.id, head + b'"sealed":"' + base64.b64encode(bytes(changed)) + b'"')
 
 
 async def test_a_replay_into_a_queue_that_was_encrypted_meanwhile_is_sealed(harness: Harness) -> None:

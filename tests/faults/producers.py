@@ -11,7 +11,6 @@ import msgspec
 
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store
-import fairlane.store.sealed.install
 import fairlane.store.sqlite.journal  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError, OutcomeUnknown

@@ -18,7 +18,6 @@ from msgspec import Raw
 
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store
-import fairlane.store.sealed.install
 import fairlane.store.sqlite.journal  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.broker.flags import PUSH_MAINTENANCE

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
-import fairlane.store.postgres.store
-import fairlane.store.sealed.install  # noqa: F401
+import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.admission import LIMITS
 from fairlane.broker.broker import Broker
 from fairlane.errors import LaneLocked, Overloaded

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from fairlane.errors import InvalidRequest, SealError
-from fairlane.store.sealed.keyring import Keyring
+from fairlane.store.keyring import Keyring
 
 CANARY = "canary"
 OLD, NEW = os.urandom(32), os.urandom(32)

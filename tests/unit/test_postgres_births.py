@@ -8,8 +8,7 @@ import asyncpg
 import msgspec
 import pytest
 
-import fairlane.store.postgres.store
-import fairlane.store.sealed.install  # noqa: F401
+import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.model.message import PushItem
 from fairlane.store.postgres.connection import Database

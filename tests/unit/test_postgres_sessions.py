@@ -8,8 +8,7 @@ from typing import Any
 import asyncpg
 
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
-import fairlane.store.postgres.store
-import fairlane.store.sealed.install  # noqa: F401
+import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer

@@ -20,9 +20,9 @@ from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import DeadLetter, Failure
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
+from fairlane.store.codec import Codec, key_of
 from fairlane.store.contract.store import Queues
 from fairlane.store.contract.values import NO_ID_TIME, Appended, Slice
-from fairlane.store.sealed.vault import Vault, key_of
 
 AGAIN_SECONDS = 1
 """A letter that could not be appended (operations wait there, or its key is not to be had) is tried again then."""
@@ -52,14 +52,14 @@ class Forwarding:
         partitions = sorted({self._partition(letter) for letter in self.letters})
         return [Slice(partition, self.queue.id, self.queue.options, [], [], [], [], []) for partition in partitions]
 
-    def fill(self, slices: Sequence[Slice], ids: set[str], vault: Vault | None) -> dict[PartitionId, list[DeadLetter]]:
+    def fill(self, slices: Sequence[Slice], ids: set[str], codec: Codec) -> dict[PartitionId, list[DeadLetter]]:
         """Put the letters of these ids into the slices, oldest failure first; which are where."""
         placed: dict[PartitionId, list[DeadLetter]] = defaultdict(list)
         for letter in sorted(self.letters, key=lambda one: (one.failed_at, one.position)):
             if letter.id in ids:
                 placed[self._partition(letter)].append(letter)
         for part in slices:
-            _fill(part, placed[part.partition], vault)
+            _fill(part, placed[part.partition], codec)
         return placed
 
     def _partition(self, letter: DeadLetter) -> PartitionId:
@@ -73,7 +73,7 @@ Postpone = Callable[[Sequence[DeadLetter], int | None], Awaitable[None]]
 
 
 async def forward(
-    pending: Sequence[Pending], queues: Queues, vault: Vault | None, *, append: Append, postpone: Postpone
+    pending: Sequence[Pending], queues: Queues, codec: Codec, *, append: Append, postpone: Postpone
 ) -> Appended:
     """Each queue's letters by themselves: one that cannot take them keeps no other's back."""
     targets: dict[tuple[str, str | None], list[DeadLetter]] = defaultdict(list)
@@ -85,7 +85,7 @@ async def forward(
             await postpone(letters, None)
             continue
         try:
-            forwarding = await _prepare(tenant, target, letters, queues, vault)
+            forwarding = await _prepare(tenant, target, letters, queues, codec)
             count = await append(forwarding)
         except (NotFound, SealError, LaneLocked):
             await postpone(letters, AGAIN_SECONDS)
@@ -95,17 +95,13 @@ async def forward(
     return Appended(appended, len(pending))
 
 
-async def _prepare(
-    tenant: str, target: str, letters: Sequence[DeadLetter], queues: Queues, vault: Vault | None
-) -> Forwarding:
+async def _prepare(tenant: str, target: str, letters: Sequence[DeadLetter], queues: Queues, codec: Codec) -> Forwarding:
     """The queue, made if it is missing, with the partitions and the keys that the letters need."""
     queue = await queues.ensure(tenant, target)
-    keys = [key for letter in letters if (key := key_of(letter.message)) is not None]
-    if keys or queue.options.encryption_enabled:
-        if vault is None:
-            raise SealError("a sealed message cannot be moved without its key")
-        await vault.know(keys)
-        await vault.prepare(queue.id)
+    sealed = [letter.message for letter in letters if key_of(letter.message) is not None]
+    if sealed or queue.options.encryption_enabled:
+        await codec.know(sealed)
+        await codec.prepare(queue.id)
     names = sorted({_partition_name(queue, letter) for letter in letters})
     born = await queues.born(queue.id, names)
     return Forwarding(queue, {partition.name: partition.id for partition in born}, letters)
@@ -116,16 +112,14 @@ def _partition_name(queue: Queue, letter: DeadLetter) -> str:
     return DEFAULT_PARTITION if queue.options.ordering == "fifo" else letter.partition_name
 
 
-def _fill(part: Slice, letters: Sequence[DeadLetter], vault: Vault | None) -> None:
+def _fill(part: Slice, letters: Sequence[DeadLetter], codec: Codec) -> None:
     # The messages of a segment are all sealed or none is.
     sealed = part.options.encryption_enabled or any(key_of(letter.message) is not None for letter in letters)
     for letter in letters:
         id = uuid7()
-        fragment = pack(id, id, _item(letter, vault))
+        fragment = pack(id, id, _item(letter, codec))
         if sealed:
-            if vault is None:
-                raise SealError("a sealed message cannot be moved without its key")
-            fragment = vault.seal(part.queue_id, part.partition, fragment)
+            fragment = codec.seal_message(part.queue_id, part.partition, fragment)
         part.fragments.append(fragment)
         part.transaction_ids.append(id)
         part.keys.append(id_key(id))
@@ -133,9 +127,9 @@ def _fill(part: Slice, letters: Sequence[DeadLetter], vault: Vault | None) -> No
         part.given.append(False)
 
 
-def _item(letter: DeadLetter, vault: Vault | None) -> PushItem:
+def _item(letter: DeadLetter, codec: Codec) -> PushItem:
     """The message that tells of a letter: the payload as it was pushed, and beside it what became of it."""
-    clear = vault.open(letter.partition, letter.message) if vault else letter.message
+    clear = codec.open_message(letter.partition, letter.message)
     try:
         old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     except StoreCorrupt:  # its bytes rotted, and its error says so

@@ -29,7 +29,7 @@ def store_url(store: str | PathLike[str]) -> str:
 
 async def open_journal(directory: str, bytes_max: int, url: str, encryption_key: str = "") -> Journal:
     """For what is to go to the store of this URL; sealed if there is a key."""
-    from fairlane.store.sealed.keyring import Keyring
+    from fairlane.store.keyring import Keyring
     from fairlane.store.sqlite.journal_directory import DirectoryJournal
 
     keyring = Keyring.parse(encryption_key) if encryption_key else None
@@ -53,13 +53,12 @@ async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], j
 
 async def open_store(url: str, *, clock: Clock | None = None, encryption_key: str = "", **options: Any) -> Store:
     """The store a URL names. `encryption_key` seals the messages of encrypted queues; see `Keyring`."""
-    from fairlane.store.sealed.install import install
-    from fairlane.store.sealed.keyring import Keyring
+    from fairlane.store.keyring import Keyring
 
     keyring = Keyring.parse(encryption_key) if encryption_key else None
     store = await _open_store(url, clock=clock, **options)
     try:
-        await install(store, keyring)
+        await store.codec.use(keyring)
     except BaseException:
         await store.close()
         raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.ids import PartitionId
@@ -46,6 +46,9 @@ from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
+
+if TYPE_CHECKING:
+    from fairlane.store.codec import Codec
 
 
 class Queues(Protocol):
@@ -351,8 +354,13 @@ class Store(Protocol):
     def specs(self) -> Specs[Any]: ...
 
     @property
+    def codec(self) -> Codec:
+        """Seals what is written for encrypted queues, and opens what is read; all verbs call it."""
+        ...
+
+    @property
     def seals(self) -> bool:
-        """Whether messages of encrypted queues can be stored; see `store.sealed`."""
+        """Whether messages of encrypted queues can be stored."""
         ...
 
     async def now(self) -> int:

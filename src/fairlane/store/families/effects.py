@@ -12,13 +12,14 @@ class Effects:
 
     async def get(self, tenant: str, key: str, partition: PartitionId) -> bytes | None:
         found = await self._port.read("effects.get", shard=partition.shard, tenant=tenant, key=key)
-        return bytes(found[0][0]) if found else None
+        return await self._port.codec.open(partition, bytes(found[0][0]), f"effect {key}") if found else None
 
     async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
         """Keep an effect, unless there is one under this key; the one that is there. Those whose time is over go, some
         with each call."""
+        sealed = await self._port.codec.seal(partition, effect, f"effect {key}")
         await self._port.write("effects.forget", shard=partition.shard)
         [[found]] = await self._port.write(
-            "effects.keep", shard=partition.shard, tenant=tenant, key=key, value=effect, seconds=seconds
+            "effects.keep", shard=partition.shard, tenant=tenant, key=key, value=sealed, seconds=seconds
         )
-        return bytes(found)
+        return await self._port.codec.open(partition, bytes(found), f"effect {key}")

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from importlib.resources import files
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.statements import load
+
+if TYPE_CHECKING:
+    from fairlane.store.codec import Codec
 
 T = TypeVar("T")
 Row = Any
@@ -32,6 +35,9 @@ Tx_co = TypeVar("Tx_co", bound=Transaction, covariant=True)
 
 
 class Port(Protocol[Tx_co]):
+    @property
+    def codec(self) -> Codec: ...
+
     async def read(self, statement: str, /, **values: Value) -> list[Row]: ...
 
     async def write(self, statement: str, /, **values: Value) -> list[Row]:

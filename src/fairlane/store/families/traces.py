@@ -18,7 +18,8 @@ class Traces:
     async def add(self, trace: Trace) -> bool:
         """Keep a trace as of now; False if its partition is gone. Adding the same id again changes nothing."""
         shard, partition_id = trace.partition
-        values: dict[str, Value] = {**msgspec.structs.asdict(trace), "names": as_json(trace.names)}
+        data = await self._port.codec.seal(trace.partition, trace.data, f"trace {trace.id}")
+        values: dict[str, Value] = {**msgspec.structs.asdict(trace), "data": data, "names": as_json(trace.names)}
         values |= {"shard": shard, "partition_id": partition_id}
 
         async def work(transaction: Transaction) -> bool:
@@ -35,12 +36,12 @@ class Traces:
         """Oldest first."""
         where = {"shard": partition.shard, "partition_id": partition.id, "limit": limit}
         found = await self._port.read("traces.of_message", transaction_id=transaction_id, **where)
-        return [_trace(row) for row in found]
+        return [await self._trace(row) for row in found]
 
     async def named(self, tenant: str, name: str, *, limit: int = 100, offset: int = 0) -> list[Trace]:
         """Oldest first, over all queues."""
         found = await self._port.read("traces.named", tenant=tenant, name=name, limit=limit, offset=offset)
-        return [_trace(row) for row in found]
+        return [await self._trace(row) for row in found]
 
     async def count_named(self, tenant: str, name: str) -> int:
         [[count]] = await self._port.read("traces.count_named", tenant=tenant, name=name)
@@ -55,7 +56,8 @@ class Traces:
         [[count]] = await self._port.read("traces.count_names", tenant=tenant)
         return int(count)
 
-
-def _trace(row: Row) -> Trace:
-    id, shard, partition_id, *rest, names, created_at = row
-    return struct(Trace, (id, PartitionId(shard, partition_id), *rest, _names(names), created_at))
+    async def _trace(self, row: Row) -> Trace:
+        id, shard, partition_id, *rest, names, created_at = row
+        trace = struct(Trace, (id, PartitionId(shard, partition_id), *rest, _names(names), created_at))
+        data = await self._port.codec.open(trace.partition, trace.data, f"trace {trace.id}")
+        return msgspec.structs.replace(trace, data=data)

@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
@@ -21,6 +21,9 @@ from fairlane.errors import (
     StoreUnavailable,
 )
 from fairlane.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from fairlane.store.codec import Codec
 
 T = TypeVar("T")
 
@@ -72,6 +75,8 @@ class Database:
         self._pool = pool
         self._clock = clock
         self._closed = False
+        self.codec: Codec
+        """Of the store that this is the database of, and its families call."""
         # Transactions may wait for locks: they leave some connections to others.
         self._transactions = asyncio.Semaphore(max(1, self.connections - max(1, self.connections // 4)))
 

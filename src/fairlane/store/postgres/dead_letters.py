@@ -18,6 +18,7 @@ from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store import forwarding
+from fairlane.store.codec import Codec
 from fairlane.store.contract import store as base
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.replay import replay_operation
@@ -27,7 +28,6 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.operations import enqueue_shard
 from fairlane.store.postgres.queues import SQL as QUEUES
-from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "dead_letters.sql")
@@ -53,7 +53,6 @@ class DeadLetters:
         self._shards = shards
         self._queues = queues
         self._messages = messages
-        self.vault: Vault | None = None
 
     def _route(self, where: DeadFilter) -> List[int]:
         return [where.partition.shard] if where.partition else self._shards
@@ -67,7 +66,7 @@ class DeadLetters:
             rows = await self._database.read(SQL["list"], shard, *_where(queue_id, where), at, id, limit)
             found += map(_dead_letter, rows)
         found.sort(key=lambda letter: (letter.failed_at, letter.id), reverse=True)
-        return found[:limit]
+        return await self._database.codec.open_letters(found[:limit])
 
     async def get(self, queue_id: int, id: str) -> DeadLetter | None:
         found = await self.list(queue_id, DeadFilter(ids=[id]), limit=1)
@@ -81,7 +80,8 @@ class DeadLetters:
 
     async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
         where = msgspec.structs.replace(where, replayed=False)
-        return await self._database.transact(partial(self._replay, queue_id=queue_id, where=where, limit=limit))
+        run = partial(self._replay, queue_id=queue_id, where=where, limit=limit)
+        return await self._database.codec.replay(queue_id, lambda: self._database.transact(run))
 
     async def _replay(
         self, connection: asyncpg.Connection[Any], *, queue_id: int, where: DeadFilter, limit: int
@@ -101,7 +101,7 @@ class DeadLetters:
         await self._messages.lock(connection, [], list(slices.values()))
         free = await self._still_dead(connection, rows)
         replayed = [
-            (row, _again(slices[PartitionId(row["shard"], row["partition_id"])], row["message"], self.vault))
+            (row, _again(slices[PartitionId(row["shard"], row["partition_id"])], row["message"], self._database.codec))
             for row in rows
             if row["id"] in free
         ]
@@ -147,7 +147,7 @@ class DeadLetters:
                     raise NotFound("the queue of these dead letters is not there (any more)")
 
     def _operation(self, part: Slice, names: asyncpg.Record) -> NewOperation:
-        return replay_operation(part, names["tenant"], names["queue"], names["partition"], self.vault)
+        return replay_operation(part, names["tenant"], names["queue"], names["partition"], self._database.codec)
 
     async def forward(self, *, limit: int = 100) -> Appended:
         pending: list[Pending] = []
@@ -157,7 +157,7 @@ class DeadLetters:
                 *columns, tenant, target = row.items()
                 pending.append(Pending(_dead_letter(dict(columns)), tenant[1], target[1]))
         return await forwarding.forward(
-            pending, self._queues, self.vault, append=self._append_letters, postpone=self._postpone
+            pending, self._queues, self._database.codec, append=self._append_letters, postpone=self._postpone
         )
 
     async def _append_letters(self, outgoing: Forwarding) -> int:
@@ -168,7 +168,7 @@ class DeadLetters:
             for shard, columns in _keys(outgoing.letters).items():
                 for key in await connection.fetch(SQL["lock_pending"], shard, *columns, self._database.time()):
                     free.add("-".join(map(str, (shard, *key))))
-            letters_of = outgoing.fill(slices, free, self.vault)
+            letters_of = outgoing.fill(slices, free, self._database.codec)
             filled = [part for part in slices if part.fragments]
             results = await self._push_beyond(connection, outgoing.queue, filled)
             done = [part for part in filled if isinstance(results[part.partition], Stored)]
@@ -231,9 +231,9 @@ def _keys(letters: Sequence[DeadLetter]) -> dict[int, list[list[int]]]:
     return keys
 
 
-def _again(part: Slice, message: bytes, vault: Vault | None) -> str:
+def _again(part: Slice, message: bytes, codec: Codec) -> str:
     """Add a dead letter's message to a slice, as a new message; its id."""
-    clear = vault.open(part.partition, message) if vault else message
+    clear = codec.open_message(part.partition, message)
     old = unpack(clear, position=0, created_at=0)
     item = PushItem(
         queue="",
@@ -244,7 +244,7 @@ def _again(part: Slice, message: bytes, vault: Vault | None) -> str:
     )
     id = uuid7()
     fragment = pack(id, id, item)
-    part.fragments.append(vault.replayed(part, fragment) if vault else fragment)
+    part.fragments.append(codec.replayed(part, fragment))
     part.transaction_ids.append(id)
     part.keys.append(id_key(id))
     part.id_times.append(uuid7_ms(id) or 0)

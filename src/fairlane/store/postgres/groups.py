@@ -193,7 +193,7 @@ class Groups:
 
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
         rows = await self._database.read(SQL["result"], partition.shard, partition.id, group_id, position)
-        return rows[0]["result"] if rows else None
+        return await self._database.codec.open(partition, rows[0]["result"], f"result {position}") if rows else None
 
     async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
         shard = after.shard if after else self._shards[0]

@@ -64,6 +64,11 @@ class Messages:
         self.locked = LockedRows(database)
 
     async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
+        if [part for part in slices if part.options.encryption_enabled]:
+            slices = await self._database.codec.seal_slices(slices)
+        return await self._push(slices)
+
+    async def _push(self, slices: Sequence[Slice]) -> list[PushResult]:
         async def run(shard: int, part: list[Slice]) -> list[PushResult]:
             return await self.locked.around(part, partial(self.push_shard, self._database.write, shard), Locked())
 
@@ -101,7 +106,7 @@ class Messages:
                 for part, result in zip(slices, results, strict=True)
                 if isinstance(result, Full)
             }
-        others = iter(await self.push([part for part in slices if part.queue_id not in full]))
+        others = iter(await self._push([part for part in slices if part.queue_id not in full]))
         return [
             # What is stored already stays a duplicate, whether there is room or not.
             (result if isinstance(result, Duplicates) else full[part.queue_id])
@@ -140,7 +145,11 @@ class Messages:
             await run(SQL["add_traced"], shard, *map(list, zip(*noted, strict=True)))
 
     async def pop(self, call: PopCall) -> PopResult:
-        return await self._popper(call)
+        result = await self._popper(call)
+        # A sealed message ends with a quote, and of others only those whose payload is a string.
+        if [1 for lanes in result.lanes for lane in lanes for one in lane.segments if one.body[-1:] == b'"']:
+            await self._database.codec.open_lanes(result)
+        return result
 
     async def expire(self, queue_id: int, group_id: int) -> int:
         return await self._popper.expire(queue_id, group_id)
@@ -156,6 +165,8 @@ class Messages:
             # Two calls, of which the second may meet a locked lane when the first is applied.
             return await _by_ordering(part, around, around)
 
+        if [ack for ack in acks if ack.results]:
+            acks = await self._database.codec.seal_acks(acks)
         return await by_shard(acks, _lane, run)
 
     async def ack_shard(self, run: Callable[..., Any], shard: int, part: Sequence[LaneAck]) -> list[AckResult]:
@@ -203,7 +214,8 @@ class Messages:
         return found
 
     async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
-        return [Segment(*row) for row in await self._database.read(SQL["segments_between"], *partition, first, upto)]
+        rows = await self._database.read(SQL["segments_between"], *partition, first, upto)
+        return await self._database.codec.open_segments(partition, [Segment(*row) for row in rows], first, upto)
 
     async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
         keys = [id_key(transaction_id), id_key(transaction_id, salt=1)]
@@ -232,6 +244,7 @@ class Messages:
     ) -> tuple[list[AckResult], list[PushResult]]:
         """`begin` comes before every lock of the transaction, `check` when partitions are locked and nothing was done
         yet, `also` after all of it was applied; `locked` are further partitions to lock."""
+        acks, slices = await self._database.codec.seal_all(acks, slices)
         acked: list[AckResult] = []
         pushed: list[PushResult] = []
 

@@ -23,6 +23,7 @@ class OperationApplier:
         self._messages = messages
 
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
+        work = [await self._database.codec.seal_application(one) for one in work]
         results: dict[int, ApplyResult] = {}
         by_shard: dict[int, list[int]] = defaultdict(list)
         for index, one in enumerate(work):

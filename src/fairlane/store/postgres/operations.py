@@ -104,7 +104,8 @@ class Operations(OperationApplier):
         async def run(shard: int, some: list[NewOperation]) -> list[EnqueueResult]:
             return await self._messages.locked.around(some, partial(self._enqueue, shard), locked)
 
-        return await by_shard(operations, lambda one: (0, 0), run)  # in the order in which they came
+        sealed = [await self._database.codec.seal_operation(one) for one in operations]
+        return await by_shard(sealed, lambda one: (0, 0), run)  # in the order in which they came
 
     async def _enqueue(self, shard: int, some: Sequence[NewOperation]) -> list[EnqueueResult]:
         return await enqueue_shard(self._database.write, shard, some, self._database.time())
@@ -121,7 +122,7 @@ class Operations(OperationApplier):
             if wanted <= 0:
                 break
             claimed += await self._claim(shard, worker, wanted, named)
-        return claimed
+        return await self._database.codec.open_backlogs(claimed, self.postpone)
 
     async def give_back(self, token: UUID) -> int:
         given = [
@@ -195,6 +196,10 @@ class Operations(OperationApplier):
             await self._database.write(SQL["record"], shard, *map(list, columns), self._database.time())
 
     async def get(self, tenant: str, id: UUID) -> Operation | None:
+        found = await self._get(tenant, id)
+        return found and await self._database.codec.open_operation(found)
+
+    async def _get(self, tenant: str, id: UUID) -> Operation | None:
         for shard in self._shards:
             rows = await self._database.read(SQL["get"], shard, tenant, id)
             if rows:
@@ -223,17 +228,18 @@ class Operations(OperationApplier):
         return sum([(await self._database.read(SQL["count_failed"], shard, tenant))[0][0] for shard in self._shards])
 
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
-        found = await self.get(tenant, id)
+        found = await self._get(tenant, id)
         if found is None or found.status != "failed":
             return None
         key = (*found.partition, found.group_id, found.sequence)
+        sealed = await self._database.codec.seal_operation(anew)
 
         async def work(connection: asyncpg.Connection[Any]) -> EnqueueResult | None:
             await self._messages.lock(connection, [], [], [found.partition, anew.partition])
             if await connection.fetchval(SQL["lock"], *key) != "failed":
                 return None
             await connection.execute(SQL["delete"], *key)
-            [result] = await enqueue_shard(connection.fetch, anew.partition.shard, [anew], self._database.time())
+            [result] = await enqueue_shard(connection.fetch, anew.partition.shard, [sealed], self._database.time())
             if not isinstance(result, Enqueued):
                 raise _NotEnqueued(result)
             await connection.execute(SQL["keep_created_at"], anew.partition.shard, id, found.created_at)
@@ -245,7 +251,7 @@ class Operations(OperationApplier):
             return refused.result
 
     async def discard(self, tenant: str, id: UUID) -> bool:
-        found = await self.get(tenant, id)
+        found = await self._get(tenant, id)
         if found is None or found.status not in ("pending", "failed"):
             return False
         key = (*found.partition, found.group_id, found.sequence)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from fairlane.store.codec import Codec
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Row, Value, statements
 from fairlane.store.postgres.connection import Database
@@ -40,6 +41,10 @@ class Port:
     def __init__(self, database: Database, messages: Messages) -> None:
         self._database = database
         self._messages = messages
+
+    @property
+    def codec(self) -> Codec:
+        return self._database.codec
 
     async def read(self, statement: str, /, **values: Value) -> list[Row]:
         return await self._database.read(*_call(statement, values, self._database.time()))

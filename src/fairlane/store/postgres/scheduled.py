@@ -54,6 +54,7 @@ class ScheduledMessages:
         self._messages = messages
 
     async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
+        parts = await self._database.codec.seal_scheduled(parts)
         found = [twins(part.slice) for part in parts]
         alone = [part for part, repeated in zip(parts, found, strict=True) if not repeated]
         added = iter(await by_shard(alone, lambda part: (part.partition.id, 0), self._add))

@@ -11,6 +11,7 @@ import asyncpg
 
 from fairlane.errors import InvalidRequest, StoreUnsafe
 from fairlane.runtime.clock import Clock
+from fairlane.store.codec import Codec
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
@@ -37,7 +38,6 @@ from fairlane.store.postgres.scheduled import ScheduledMessages
 from fairlane.store.postgres.shards import SHARDS_MAX
 from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
-from fairlane.store.sealed.vault import Vault
 from fairlane.store.statements import load
 
 REPORT = load("fairlane.store.postgres", "report.sql")
@@ -75,7 +75,7 @@ class PostgresStore:
         self.leadership = Leadership(port)
         self.retention = Retention(database, shards, self.browse)
         self.keys = Keys(port)
-        self.vault: Vault | None = None
+        self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database, shards, self.messages)
         self.schedules = Schedules(port)
         self.workers = Workers(port)
@@ -115,7 +115,7 @@ class PostgresStore:
 
     @property
     def seals(self) -> bool:
-        return self.vault is not None and self.vault.can_seal
+        return self.codec.can_seal
 
     async def now(self) -> int:
         [[at]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())

@@ -60,7 +60,7 @@ class Streams:
             return []
         found = (where.keys, where.prefix, where.ripe_until, where.after, limit)
         rows = await self._database.read(SQL["state"], *partition, query_id, *found)
-        return [StateRow(*row) for row in rows]
+        return await self._database.codec.open_states(query_id, partition, [StateRow(*row) for row in rows])
 
     async def cycle(
         self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
@@ -78,6 +78,7 @@ class Streams:
             if change.idle_group:
                 await self._check_idle(connection, change)
 
+        change = await self._database.codec.seal_change(change)
         return await self._messages.transact(
             acks, slices, begin=begin, check=check, also=apply, locked=[change.partition]
         )

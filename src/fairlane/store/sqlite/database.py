@@ -8,7 +8,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import apsw
 
@@ -19,6 +19,9 @@ from fairlane.store.sqlite import rows
 from fairlane.store.sqlite.connection import MEMORY, lock, open_reader, open_writer
 from fairlane.store.sqlite.faults import translate
 from fairlane.store.sqlite.writer import Work, Writer
+
+if TYPE_CHECKING:
+    from fairlane.store.codec import Codec
 
 T = TypeVar("T")
 READERS: Final = 2
@@ -32,6 +35,8 @@ class Database:
         self._lock = lock
         self.clock = clock
         self._closed: asyncio.Task[None] | None = None
+        self.codec: Codec
+        """Of the store that this is the database of, and its families call."""
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None) -> Database:

@@ -17,6 +17,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import pack, unpack
 from fairlane.store import forwarding, statements
+from fairlane.store.codec import Codec
 from fairlane.store.contract import store as base
 from fairlane.store.contract.operations import Enqueued, EnqueueResult
 from fairlane.store.contract.replay import replay_operation
@@ -31,7 +32,6 @@ from fairlane.store.contract.values import (
     Stored,
 )
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, Pending, decode_history
-from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.operations import enqueue
@@ -50,25 +50,25 @@ class DeadLetters:
     def __init__(self, database: Database, queues: base.Queues) -> None:
         self._database = database
         self._queues = queues
-        self.vault: Vault | None = None
 
     async def list(
         self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
     ) -> List[DeadLetter]:
         failed_at, id = before or (None, None)
         values = _values(queue_id, where) | {"limit": limit, "before_at": failed_at, "before_id": id}
-        return await self._database.read(lambda db, now: _letters(db, _NEWEST, values))
+        letters = await self._database.read(lambda db, now: _letters(db, _NEWEST, values))
+        return await self._database.codec.open_letters(letters)
 
     async def get(self, queue_id: int, id: str) -> DeadLetter | None:
         key = _parse(id)
         if key is None:
             return None
 
-        def work(db: apsw.Connection, now: int) -> DeadLetter | None:
-            row = first(db, _SQL["get"], queue_id, *key)
-            return _letter(*row) if row else None
+        def work(db: apsw.Connection, now: int) -> List[DeadLetter]:
+            return [_letter(*row) for row in rows(db, _SQL["get"], queue_id, *key)]
 
-        return await self._database.read(work)
+        found = await self._database.codec.open_letters(await self._database.read(work))
+        return found[0] if found else None
 
     async def count(self, queue_id: int, where: DeadFilter) -> int:
         def work(db: apsw.Connection, now: int) -> int:
@@ -81,7 +81,10 @@ class DeadLetters:
         if where.replayed:
             return []  # what was replayed is not replayed again
         where = msgspec.structs.replace(where, replayed=False)
-        return await self._database.write(lambda db, now: _replay(db, now, (queue_id, where, limit), self.vault))
+        codec, chosen = self._database.codec, (queue_id, where, limit)
+        return await codec.replay(
+            queue_id, lambda: self._database.write(lambda db, now: _replay(db, now, chosen, codec))
+        )
 
     async def forward(self, *, limit: int = 100) -> Appended:
         def work(db: apsw.Connection, now: int) -> List[Pending]:
@@ -91,8 +94,10 @@ class DeadLetters:
         return await forwarding.forward(
             await self._database.read(work),
             self._queues,
-            self.vault,
-            append=lambda outgoing: self._database.write(lambda db, now: _forward(db, now, outgoing, self.vault)),
+            self._database.codec,
+            append=lambda outgoing: self._database.write(
+                lambda db, now: _forward(db, now, outgoing, self._database.codec)
+            ),
             postpone=self._postpone,
         )
 
@@ -108,9 +113,7 @@ class DeadLetters:
         return await self._database.write(work)
 
 
-def _replay(
-    db: apsw.Connection, now: int, chosen: tuple[int, DeadFilter, int], vault: Vault | None
-) -> List[tuple[str, str]]:
+def _replay(db: apsw.Connection, now: int, chosen: tuple[int, DeadFilter, int], codec: Codec) -> List[tuple[str, str]]:
     queue_id, where, limit = chosen
     letters = _letters(db, _OLDEST, _values(queue_id, where) | {"limit": limit})
     if not letters:
@@ -121,12 +124,12 @@ def _replay(
     for letter in letters:
         if letter.partition not in slices:
             slices[letter.partition] = Slice(letter.partition, queue_id, options, [], [], [], [], [])
-        replayed.append((letter.id, _add(slices[letter.partition], letter, vault)))
+        replayed.append((letter.id, _add(slices[letter.partition], letter, codec)))
     for slice, pushed in zip(slices.values(), push(db, now, list(slices.values())), strict=True):
         result: PushResult | EnqueueResult = pushed
         if isinstance(pushed, OperationsAhead):
             tenant, name, partition = first(db, _SQL["names"], slice.partition.id)
-            result = enqueue(db, now, replay_operation(slice, tenant, name, partition, vault))
+            result = enqueue(db, now, replay_operation(slice, tenant, name, partition, codec))
         if isinstance(result, Full):
             # Raised, so that what the other partitions got is taken back.
             raise QueueFull(
@@ -140,10 +143,10 @@ def _replay(
     return replayed
 
 
-def _forward(db: apsw.Connection, now: int, outgoing: Forwarding, vault: Vault | None) -> int:
+def _forward(db: apsw.Connection, now: int, outgoing: Forwarding, codec: Codec) -> int:
     slices = outgoing.slices()
     free = {one.id for one in outgoing.letters if first(db, _SQL["still_pending"], *_key(one), now)}
-    placed = outgoing.fill(slices, free, vault)
+    placed = outgoing.fill(slices, free, codec)
     filled = [part for part in slices if part.fragments]
     results = _push_beyond(db, now, filled)
     done = [part for part, result in zip(filled, results, strict=True) if isinstance(result, Stored)]
@@ -174,15 +177,15 @@ def _postpone(db: apsw.Connection, now: int, letters: Sequence[DeadLetter], seco
     db.executemany(_SQL["postpone"], [(at, *_key(letter)) for letter in letters])
 
 
-def _add(slice: Slice, letter: DeadLetter, vault: Vault | None) -> str:
+def _add(slice: Slice, letter: DeadLetter, codec: Codec) -> str:
     """Put the letter's message into the slice as a new one; its id."""
-    clear = vault.open(letter.partition, letter.message) if vault else letter.message
+    clear = codec.open_message(letter.partition, letter.message)
     old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     headers = replay_headers(old.transaction_id, old.headers)
     new_id = uuid7()
     item = PushItem(queue=letter.queue, payload=old.data, trace_id=old.trace_id, type=old.type, headers=headers)
     fragment = pack(new_id, new_id, item)
-    slice.fragments.append(vault.replayed(slice, fragment) if vault else fragment)
+    slice.fragments.append(codec.replayed(slice, fragment))
     slice.transaction_ids.append(new_id)
     slice.keys.append(id_key(new_id))
     made_at = uuid7_ms(new_id)

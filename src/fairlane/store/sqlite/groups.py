@@ -75,7 +75,10 @@ class Groups:
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
         if partition.shard != 0:
             return None
-        return await self._database.read(lambda db, now: value(db, SQL["result"], partition.id, group_id, position))
+        found: bytes | None = await self._database.read(
+            lambda db, now: value(db, SQL["result"], partition.id, group_id, position)
+        )
+        return found and await self._database.codec.open(partition, found, f"result {position}")
 
     async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
         last, asleep = await self._database.read(lambda db, now: _asleep(db, after.id if after else 0, limit))

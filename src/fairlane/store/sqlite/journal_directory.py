@@ -20,7 +20,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.contract.journal import Backlog, Backlogs, Entry, JournalState, NewEntry
-from fairlane.store.sealed.keyring import Keyring
+from fairlane.store.keyring import Keyring
 from fairlane.store.sqlite.journal import SqliteJournal
 from fairlane.store.sqlite.journal_link import connect
 from fairlane.store.sqlite.journal_roles import Owner, Sibling

@@ -37,10 +37,20 @@ class Messages:
         self._database = database
 
     def push(self, slices: Sequence[Slice]) -> Awaitable[list[PushResult]]:
+        if [part for part in slices if part.options.encryption_enabled]:
+            return self._push_sealed(slices)
         return self._database.write(lambda db, now: push(db, now, slices))
 
-    def pop(self, call: PopCall) -> Awaitable[PopResult]:
-        return self._database.write(lambda db, now: pop(db, now, call))
+    async def _push_sealed(self, slices: Sequence[Slice]) -> list[PushResult]:
+        sealed = await self._database.codec.seal_slices(slices)
+        return await self._database.write(lambda db, now: push(db, now, sealed))
+
+    async def pop(self, call: PopCall) -> PopResult:
+        result = await self._database.write(lambda db, now: pop(db, now, call))
+        # A sealed message ends with a quote, and of others only those whose payload is a string.
+        if [1 for lanes in result.lanes for lane in lanes for one in lane.segments if one.body[-1:] == b'"']:
+            await self._database.codec.open_lanes(result)
+        return result
 
     async def expire(self, queue_id: int, group_id: int) -> int:
         return await self._database.write(lambda db, now: expire(db, now, queue_id, group_id))
@@ -49,7 +59,13 @@ class Messages:
         return await self._database.read(lambda db, now: rows(db, SQL["expiring"]))
 
     def ack(self, acks: Sequence[LaneAck]) -> Awaitable[list[AckResult]]:
+        if [ack for ack in acks if ack.results]:
+            return self._ack_sealed(acks)
         return self._database.write(lambda db, now: ack_all(db, now, acks))
+
+    async def _ack_sealed(self, acks: Sequence[LaneAck]) -> list[AckResult]:
+        sealed = await self._database.codec.seal_acks(acks)
+        return await self._database.write(lambda db, now: ack_all(db, now, sealed))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])
@@ -78,7 +94,7 @@ class Messages:
                 return []
             return list(log.segments(db, partition.id, max(first, bounds[0]), min(upto, bounds[1])))
 
-        return await self._database.read(work)
+        return await self._database.codec.open_segments(partition, await self._database.read(work), first, upto)
 
     async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
         if partition.shard != 0:
@@ -88,6 +104,7 @@ class Messages:
     async def transact(
         self, acks: Sequence[LaneAck], slices: Sequence[Slice]
     ) -> tuple[list[AckResult], list[PushResult]]:
+        acks, slices = await self._database.codec.seal_all(acks, slices)
         return await self._database.write(lambda db, now: transact(db, now, acks, slices))
 
 

@@ -55,19 +55,22 @@ class Operations:
         self._database = database
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        return await self._database.write(lambda db, now: [enqueue(db, now, each) for each in operations])
+        sealed = [await self._database.codec.seal_operation(one) for one in operations]
+        return await self._database.write(lambda db, now: [enqueue(db, now, each) for each in sealed])
 
     async def claim(
         self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
     ) -> list[ClaimedBacklog]:
         named = token or uuid4()
-        return await self._database.write(lambda db, now: _claim(db, now, worker, backlogs, named))
+        found = await self._database.write(lambda db, now: _claim(db, now, worker, backlogs, named))
+        return await self._database.codec.open_backlogs(found, self.postpone)
 
     async def give_back(self, token: UUID) -> int:
         return await self._database.write(lambda db, now: len(rows(db, SQL["give_back"], now, token.bytes)))
 
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
-        return await self._database.write(lambda db, now: [_apply(db, now, each) for each in work])
+        sealed = [await self._database.codec.seal_application(one) for one in work]
+        return await self._database.write(lambda db, now: [_apply(db, now, each) for each in sealed])
 
     async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
         return await self._database.write(
@@ -81,7 +84,8 @@ class Operations:
         await self._database.write(lambda db, now: db.executemany(SQL["record"], [_row(one, now) for one in applied]))
 
     async def get(self, tenant: str, id: UUID) -> Operation | None:
-        return await self._database.read(lambda db, now: _get(db, tenant, id))
+        found = await self._database.read(lambda db, now: _get(db, tenant, id))
+        return found and await self._database.codec.open_operation(found)
 
     async def page(
         self,
@@ -102,13 +106,15 @@ class Operations:
         return await self._database.read(lambda db, now: int(value(db, SQL["count_failed"], tenant)))
 
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
+        sealed = await self._database.codec.seal_operation(anew)
+
         def work(db: apsw.Connection, now: int) -> EnqueueResult | None:
             found = _get(db, tenant, id)
             if found is None or found.status != "failed":
                 return None
             db.execute("savepoint again")
             db.execute(SQL["delete"], (found.partition.id, found.group_id, found.sequence))
-            result = enqueue(db, now, anew)
+            result = enqueue(db, now, sealed)
             db.execute(SQL["keep_created_at"], (found.created_at, id.bytes))
             if not isinstance(result, Enqueued):
                 db.execute("rollback to again")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from fairlane.store.codec import Codec
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Row, Value, statements
 from fairlane.store.sqlite.database import Database
@@ -29,6 +30,10 @@ class Port:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @property
+    def codec(self) -> Codec:
+        return self._database.codec
+
     async def read(self, statement: str, /, **values: Value) -> list[Row]:
         return await self._database.read(lambda db, now: _run(db, now, statement, values))
 
@@ -45,6 +50,7 @@ class Port:
         *,
         begin: Callable[[Transaction], Coroutine[Any, Any, None]],
     ) -> tuple[list[AckResult], list[PushResult]]:
+        acks, slices = await self.codec.seal_all(acks, slices)
         return await self._database.write(
             lambda db, now: transact(db, now, acks, slices, begin=lambda: _finish(begin(Transaction(db, now))))
         )

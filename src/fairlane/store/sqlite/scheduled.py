@@ -56,7 +56,8 @@ class ScheduledMessages:
         self._database = database
 
     async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
-        return await self._database.write(lambda db, now: _add(db, now, parts))
+        sealed = await self._database.codec.seal_scheduled(parts)
+        return await self._database.write(lambda db, now: _add(db, now, sealed))
 
     async def append_due(self, *, limit: int = 1000) -> Appended:
         return await self._database.write(lambda db, now: _append_due(db, now, limit))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
+from fairlane.store.codec import Codec
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.keys import Keys
@@ -16,7 +17,6 @@ from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
-from fairlane.store.sealed.vault import Vault
 from fairlane.store.sqlite.browse import Browse
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
@@ -57,7 +57,7 @@ class SqliteStore:
         self.leadership = Leadership(port)
         self.retention = Retention(database, self.browse)
         self.keys = Keys(port)
-        self.vault: Vault | None = None
+        self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database)
         self.schedules = Schedules(port)
         self.workers = Workers(port)
@@ -73,7 +73,7 @@ class SqliteStore:
 
     @property
     def seals(self) -> bool:
-        return self.vault is not None and self.vault.can_seal
+        return self.codec.can_seal
 
     async def now(self) -> int:
         return self._database.clock()

@@ -55,7 +55,8 @@ class Streams:
             found: list[Any] = db.execute(SQL["state"], values).fetchall()
             return [StateRow(*row) for row in found]
 
-        return await self._database.read(work) if partition.shard == 0 else []
+        found = await self._database.read(work) if partition.shard == 0 else []
+        return await self._database.codec.open_states(query_id, partition, found)
 
     async def cycle(
         self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
@@ -67,6 +68,8 @@ class Streams:
                 _check_idle(db, now, change)
             return transact(db, now, acks, slices, also=lambda: _apply(db, now, change))
 
+        change = await self._database.codec.seal_change(change)
+        acks, slices = await self._database.codec.seal_all(acks, slices)
         answer = await self._database.write(work)
         if answer is None:
             raise NotFound("the stream's query or its partition is not there (any more)")

@@ -1,0 +1,357 @@
+"""The codec of a store: encryption at rest, called where something is written for an encrypted queue and where what may
+be sealed is read. What is above the store sees messages in clear, what is below it never does.
+
+A data key belongs to one queue and is used by the broker that made it, for a day or 2^30 messages at most: each
+message gets a random nonce, and those must not repeat under one key. A sealed record is version, data key, nonce,
+ciphertext and tag; its context is the partition and the message's id, so that no row can take another's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from fairlane.errors import SealError, StoreCorrupt
+from fairlane.model.ids import PartitionId
+from fairlane.model.operation import Operation
+from fairlane.model.outcome import DeadLetter
+from fairlane.model.segment import SEALED, Segment, checksum, may_be_sealed, split_data
+from fairlane.model.stream import StateChange, StateRow
+from fairlane.store.contract.operations import Application, ClaimedBacklog, NewOperation
+from fairlane.store.contract.values import LaneAck, PopResult, ScheduledSlice, Slice
+from fairlane.store.families.keys import Keys, WrappedKey
+from fairlane.store.keyring import KEY_BYTES, Cipher, Keyring
+
+if TYPE_CHECKING:
+    from fairlane.store.contract.store import Queues
+
+T = TypeVar("T")
+KEY_SECONDS: Final = 86_400
+KEY_USES: Final = 2**30
+_VERSION: Final = b"\x01"
+_ID_BYTES: Final = 16
+_END = re.compile(rb',"sealed":"([A-Za-z0-9+/]+=*)"\Z')
+"""A message in clear cannot end so: its last value is `data`, and a JSON string has no bare quotes inside."""
+_BLOB: Final = b"\x00sealed"
+"""Begins what is sealed outside of messages, where JSON begins otherwise."""
+_LOCKED_MS: Final = 10_000
+
+
+class _Active:
+    """The data key that this broker seals a queue's messages with."""
+
+    def __init__(self, id: bytes, cipher: Cipher, until_ms: int) -> None:
+        self.id = id
+        self.cipher = cipher
+        self.until_ms = until_ms
+        self.uses = 0
+
+
+class NotPrepared(SealError):
+    """A queue whose data key is not loaded: `prepare` must be called first."""
+
+
+class Locked(Segment, frozen=True):
+    """A segment that cannot be opened: reading it says why."""
+
+    reason: str
+
+    def check(self) -> None:
+        raise SealError(self.reason)
+
+
+class Codec:
+    """The codec of one open store. Without a keyring it refuses to seal, and opens nothing."""
+
+    def __init__(self, keys: Keys, queues: Queues, clock_ms: Callable[[], int]) -> None:
+        self._keys = keys
+        self._queues = queues
+        self._keyring: Keyring | None = None
+        self._clock_ms = clock_ms
+        self._ciphers: dict[bytes, Cipher] = {}
+        self._active: dict[int, _Active] = {}
+        self._making: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._sealed_queues: set[int] = set()
+
+    @property
+    def can_seal(self) -> bool:
+        return self._keyring is not None
+
+    async def use(self, keyring: Keyring | None) -> None:
+        """Seal and open with these keys from now on. Data keys that are under another key than the active one are
+        wrapped anew."""
+        self._keyring = keyring
+        self._ciphers, self._active, after = {}, {}, b""
+        while keyring is not None:
+            rows = await self._keys.under_others(keyring.active, after=after, limit=500)
+            if not rows:
+                break
+            after = rows[-1].id
+            for row in rows:
+                context = _key_context(row.id, row.queue_id)
+                try:
+                    key = keyring.unwrap(row.kek, row.wrapped, context)
+                except SealError:
+                    continue
+                wrapped = WrappedKey(row.id, row.queue_id, keyring.active, keyring.wrap(key, context))
+                await self._keys.rewrap(wrapped, under=row.kek)
+
+    # Data keys.
+
+    async def prepare(self, queue_id: int) -> None:
+        """Have a data key to seal messages of a queue with; SealError without a key to wrap it."""
+        async with self._making[queue_id]:
+            active = self._active.get(queue_id)
+            if active is not None and active.uses < KEY_USES and self._clock_ms() < active.until_ms:
+                return
+            if self._keyring is None:
+                raise SealError("the queue is encrypted and this broker has no encryption key: set one, or ask another")
+            id, key = os.urandom(_ID_BYTES), os.urandom(KEY_BYTES)
+            context = _key_context(id, queue_id)
+            await self._keys.add(WrappedKey(id, queue_id, self._keyring.active, self._keyring.wrap(key, context)))
+            cipher = self._ciphers[id] = Cipher(key)
+            self._active[queue_id] = _Active(id, cipher, self._clock_ms() + KEY_SECONDS * 1000)
+            self._sealed_queues.add(queue_id)
+
+    def is_prepared(self, queue_id: int) -> bool:
+        """Whether what is appended to the queue by a replay is sealed: the messages of a segment are all alike."""
+        return queue_id in self._active
+
+    async def know(self, fragments: Iterable[bytes]) -> None:
+        """Unwrap the data keys of these messages that are not known yet, as far as that is possible."""
+        await self._know([key for fragment in fragments if (key := key_of(fragment)) is not None])
+
+    async def _know(self, ids: Iterable[bytes]) -> None:
+        missing = [id for id in set(ids) if id not in self._ciphers]
+        if missing and self._keyring is not None:
+            self._learn(await self._keys.get(missing))
+
+    async def replay(self, queue_id: int, run: Callable[[], Awaitable[T]]) -> T:
+        """What `run` replays into a queue, with all data keys of the queue at hand."""
+        if rows := await self._keys.of_queue(queue_id):
+            self._learn([row for row in rows if row.id not in self._ciphers])
+            await self.prepare(queue_id)
+        try:
+            return await run()
+        except NotPrepared:  # encrypted since these letters were written, and nothing was pushed since
+            await self.prepare(queue_id)
+            return await run()
+
+    def _learn(self, rows: Iterable[WrappedKey]) -> None:
+        if (keyring := self._keyring) is None:
+            return
+        for row in rows:
+            try:
+                key = keyring.unwrap(row.kek, row.wrapped, _key_context(row.id, row.queue_id))
+            except SealError:
+                continue  # opening what it sealed says so
+            self._ciphers[row.id] = Cipher(key)
+
+    def _seal(self, queue_id: int, data: bytes, context: bytes) -> bytes:
+        """A record; `prepare` was called for the queue."""
+        active = self._active[queue_id]
+        active.uses += 1
+        head = _VERSION + active.id
+        return head + active.cipher.seal(data, head + context)
+
+    def _open(self, record: bytes, context: bytes) -> bytes:
+        head = record[: 1 + _ID_BYTES]
+        if head[:1] != _VERSION:
+            raise SealError(f"a sealed record has the version {head[:1].hex()}, which this Fairlane does not know")
+        cipher = self._ciphers.get(head[1:])
+        if cipher is None:
+            raise SealError("this broker cannot have the key of a sealed message: set the encryption key it is under")
+        return cipher.open(record[1 + _ID_BYTES :], head + context)
+
+    # Messages.
+
+    def seal_message(self, queue_id: int, partition: PartitionId, fragment: bytes) -> bytes:
+        """The stored form of a message with its data sealed."""
+        head, data = split_data(fragment)
+        record = self._seal(queue_id, data, _message_context(partition, fragment))
+        return b'%b%b%b"' % (head, SEALED, base64.b64encode(record))
+
+    def open_message(self, partition: PartitionId, fragment: bytes) -> bytes:
+        """The stored form of a message with its data in clear, sealed or not."""
+        found = _END.search(fragment)
+        if found is None:
+            return fragment
+        data = self._open(base64.b64decode(found[1]), _message_context(partition, fragment))
+        return b'%b,"data":%b' % (fragment[: found.start()], data)
+
+    def replayed(self, part: Slice, fragment: bytes) -> bytes:
+        """The stored form of a message that comes again. NotPrepared if it must be sealed, and cannot be yet."""
+        if self.is_prepared(part.queue_id):
+            return self.seal_message(part.queue_id, part.partition, fragment)
+        if part.options.encryption_enabled:
+            raise NotPrepared("the queue is encrypted, and has no data key yet")
+        return fragment
+
+    async def seal_slices(self, slices: Sequence[Slice]) -> list[Slice]:
+        """Those of encrypted queues sealed, the others as they are."""
+        for queue_id in sorted({part.queue_id for part in slices if part.options.encryption_enabled}):
+            await self.prepare(queue_id)
+        return [self._sealed(part) if part.options.encryption_enabled else part for part in slices]
+
+    def _sealed(self, part: Slice) -> Slice:
+        fragments = [self.seal_message(part.queue_id, part.partition, fragment) for fragment in part.fragments]
+        return msgspec.structs.replace(part, fragments=fragments)
+
+    async def seal_scheduled(self, parts: Sequence[ScheduledSlice]) -> list[ScheduledSlice]:
+        """As they will be stored, so that they are appended as they are."""
+        slices = await self.seal_slices([part.slice for part in parts])
+        return [msgspec.structs.replace(part, slice=slice) for part, slice in zip(parts, slices, strict=True)]
+
+    async def open_lanes(self, result: PopResult) -> None:
+        for lane in [lane for lanes in result.lanes for lane in lanes]:
+            lane.segments = await self.open_segments(lane.partition, lane.segments, lane.first, lane.upto)
+
+    async def open_segments(
+        self, partition: PartitionId, segments: list[Segment], first: int, upto: int
+    ) -> list[Segment]:
+        """The segments as they are if none is sealed; else the part of them that is asked for, in clear. One that
+        cannot be opened stays locked."""
+        if not any(may_be_sealed(segment.body) for segment in segments):
+            return segments
+        found: list[Segment] = []
+        for segment in segments:
+            try:
+                fragments = segment.fragments(first, upto)
+                await self.know(fragments)
+                clear = [self.open_message(partition, fragment) for fragment in fragments]
+            except SealError as error:
+                found.append(Locked(**msgspec.structs.asdict(segment), reason=str(error)))
+            except StoreCorrupt:
+                found.append(segment)
+            else:
+                body = b"".join(clear)
+                ends = list(accumulate(map(len, clear)))
+                found.append(Segment(max(segment.first, first), segment.created_at, ends, body, checksum(body)))
+        return found
+
+    async def open_letters(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Dead letters in clear. One that cannot be opened is shown without its data, so that the others are shown."""
+        await self.know(letter.message for letter in letters)
+        return [self._opened(letter) for letter in letters]
+
+    def _opened(self, letter: DeadLetter) -> DeadLetter:
+        try:
+            return msgspec.structs.replace(letter, message=self.open_message(letter.partition, letter.message))
+        except SealError:
+            return letter
+
+    # What is written beside messages, and says as much: results, traces, states, effects, operations.
+
+    async def seal(self, partition: PartitionId, data: bytes, what: str, *, queue_id: int | None = None) -> bytes:
+        """Sealed where messages of the partition's queue were ever sealed; with a `queue_id`, which is its own, in any
+        case. `what` is its place there."""
+        if queue_id is None:
+            found = await self._queues.partition(partition)
+            if found is None or not await self._is_sealed(found.queue_id):
+                return data
+            queue_id = found.queue_id
+        await self.prepare(queue_id)
+        return _BLOB + self._seal(queue_id, data, f"{partition}/{what}".encode())
+
+    async def open(self, partition: PartitionId, data: bytes, what: str) -> bytes:
+        if not data.startswith(_BLOB):
+            return data
+        record = data.removeprefix(_BLOB)
+        await self._know([record[1:17]])
+        return self._open(record, f"{partition}/{what}".encode())
+
+    async def _is_sealed(self, queue_id: int) -> bool:
+        if queue_id not in self._sealed_queues and await self._keys.of_queue(queue_id):
+            self._sealed_queues.add(queue_id)
+        return queue_id in self._sealed_queues
+
+    async def seal_all(
+        self, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[Sequence[LaneAck], Sequence[Slice]]:
+        """What a transaction writes."""
+        return await self.seal_acks(acks), await self.seal_slices(slices)
+
+    async def seal_acks(self, acks: Sequence[LaneAck]) -> list[LaneAck]:
+        return [await self._with_results_sealed(one) if one.results else one for one in acks]
+
+    async def _with_results_sealed(self, ack: LaneAck) -> LaneAck:
+        results = [
+            (position, await self.seal(ack.partition, result, f"result {position}")) for position, result in ack.results
+        ]
+        return msgspec.structs.replace(ack, results=results)
+
+    async def seal_change(self, change: StateChange) -> StateChange:
+        """The state of a stream is computed from messages, and is sealed where they are: a stream over a sealed queue
+        fails without its key rather than keep what they say in clear. Keys and window ends stay readable, to be found
+        by."""
+        ops = [
+            op
+            if op.value is None
+            else msgspec.structs.replace(
+                op, value=await self.seal(change.partition, op.value, f"state {change.query_id} {op.key}")
+            )
+            for op in change.ops
+        ]
+        return msgspec.structs.replace(change, ops=ops)
+
+    async def open_states(self, query_id: UUID, partition: PartitionId, rows: Sequence[StateRow]) -> list[StateRow]:
+        return [
+            msgspec.structs.replace(row, value=await self.open(partition, row.value, f"state {query_id} {row.key}"))
+            for row in rows
+        ]
+
+    async def seal_operation(self, operation: NewOperation) -> NewOperation:
+        if not operation.options.encryption_enabled:
+            return operation
+        sealed = await self.seal(operation.partition, operation.payload, "operation", queue_id=operation.queue_id)
+        return msgspec.structs.replace(operation, payload=sealed)
+
+    async def seal_application(self, work: Application) -> Application:
+        if work.slice is not None and work.slice.options.encryption_enabled:
+            [part] = await self.seal_slices([work.slice])
+            return msgspec.structs.replace(work, slice=part)
+        if work.ack is not None and work.ack.results:
+            [ack] = await self.seal_acks([work.ack])
+            return msgspec.structs.replace(work, ack=ack)
+        return work
+
+    async def open_operation(self, operation: Operation) -> Operation:
+        payload = await self.open(operation.partition, operation.payload, "operation")
+        return operation if payload is operation.payload else msgspec.structs.replace(operation, payload=payload)
+
+    async def open_backlogs(
+        self, backlogs: Sequence[ClaimedBacklog], postpone: Callable[..., Awaitable[Any]]
+    ) -> list[ClaimedBacklog]:
+        """Backlogs that cannot be opened here are left to a broker that has their key."""
+        found = []
+        for backlog in backlogs:
+            try:
+                backlog.operations = [await self.open_operation(one) for one in backlog.operations]
+                found.append(backlog)
+            except SealError as error:
+                await postpone([backlog.claim], delay_ms=_LOCKED_MS, error=str(error))
+        return found
+
+
+def key_of(fragment: bytes) -> bytes | None:
+    """The id of the data key that a message is sealed by; None if it is not sealed."""
+    found = _END.search(fragment)
+    return base64.b64decode(found[1])[1 : 1 + _ID_BYTES] if found else None
+
+
+def _key_context(id: bytes, queue_id: int) -> bytes:
+    return b"data key %b of queue %d" % (id, queue_id)
+
+
+def _message_context(partition: PartitionId, fragment: bytes) -> bytes:
+    """The message's id stands at the beginning of its stored form, always in the same place."""
+    return b"%d-%d/%b" % (*partition, fragment[7:43])
