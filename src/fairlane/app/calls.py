@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from fairlane.client.outbound import Reply, Sender
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import PartitionId
+from fairlane.outbound.caller import Caller, Reply
 
 __all__ = ["Calls", "Outbound", "Reply"]
 
@@ -29,7 +29,7 @@ class Outbound(Protocol):
     """The origin of outbound calls: a session, the loop that it lives on, and the broker."""
 
     @property
-    def sender(self) -> Sender: ...
+    def caller(self) -> Caller: ...
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
@@ -61,7 +61,7 @@ class Calls:
         if json is not msgspec.UNSET:
             body = msgspec.json.encode(json)
             sent.setdefault("Content-Type", "application/json")
-        return await self._outbound.sender.send(method, url, headers=sent, body=body)
+        return await self._outbound.caller.send(method, url, headers=sent, body=body)
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
         return await self.request("GET", url, headers=headers)

@@ -12,7 +12,7 @@ from fairlane.hooks.signatures import sign
 from fairlane.model.idempotency import sendable
 from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import check_json
-from fairlane.outbound.caller import Answer, Caller
+from fairlane.outbound.caller import Caller, Reply
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.retry_after import seconds_of
 from fairlane.spec import ir
@@ -59,8 +59,8 @@ class HttpExecutor:
         return {"Content-Type": "application/json", "Idempotency-Key": id, **signature}
 
 
-def _failure(answer: Answer) -> CommandFailed:
-    excerpt = (answer.body or b"")[:_EXCERPT_CHARS_MAX].decode(errors="replace").strip()
+def _failure(answer: Reply) -> CommandFailed:
+    excerpt = answer.body[:_EXCERPT_CHARS_MAX].decode(errors="replace").strip() if answer.whole else ""
     text = f"the server answered {answer.status}{': ' if excerpt else ''}{excerpt}"
     if 400 <= answer.status < 500 and answer.status not in _AGAIN:
         return CommandFailed(text)
@@ -70,10 +70,10 @@ def _failure(answer: Answer) -> CommandFailed:
     )
 
 
-def _result(answer: Answer, seconds: float) -> bytes:
+def _result(answer: Reply, seconds: float) -> bytes:
     result = CallResult(answer.status, round(seconds * 1000, 3))
     plain = msgspec.json.encode(result)
-    if not answer.body or len(answer.body) > RESULT_BYTES_MAX:
+    if not answer.whole or not answer.body or len(answer.body) > RESULT_BYTES_MAX:
         return plain
     result.body = msgspec.Raw(answer.body)
     whole = msgspec.json.encode(result)

@@ -8,14 +8,21 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import Any
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from fairlane.errors import CommandFailed
-from fairlane.outbound.addresses import Address, Allowed, check_addresses, check_url
+from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Overloaded, Unavailable
+from fairlane.outbound.addresses import NOTHING_INSIDE, Address, Allowed, check_addresses, check_url
+from fairlane.runtime.backoff import backoff
+from fairlane.runtime.retry_after import seconds_of
 
+ATTEMPTS = 5
+FIRST_SECONDS = 0.2
+RETRY_AFTER_SECONDS_MAX = 60.0
+"""A server that asks for more is left to the next attempt of the message."""
 CALL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -26,36 +33,78 @@ _CONNECTIONS_PER_HOST_MAX = 64
 Lookup = Callable[[str], Awaitable[list[Address]]]
 
 
-class Answer(NamedTuple):
+class Reply(msgspec.Struct, frozen=True):
+    """The answer of a server."""
+
     status: int
     headers: Mapping[str, str]
-    body: bytes | None
-    """As it came, never unpacked; None if there was more than anybody needs."""
+    body: bytes
+    whole: bool = True
+    """False if there was more than is read of an answer."""
+
+    def json(self, type: Any = Any) -> Any:
+        return msgspec.json.decode(self.body, type=type)
+
+    def raise_for_status(self) -> Reply:
+        """This reply if it tells of success. Overloaded, Unavailable or FairlaneError otherwise."""
+        if self.status < 400:
+            return self
+        text = f"the server answered {self.status}: {self.body[:200].decode(errors='replace')}"
+        if self.status == 429:
+            raise Overloaded(text, retry_after=seconds_of(self.headers.get("Retry-After")) or 5.0)
+        raise Unavailable(text) if self.status >= 500 else FairlaneError(text)
 
 
 class Caller:
     """Bound to the event loop of its first call. Of an answer `bytes_max` are read. `lookup` gives the addresses
-    of a name, `trust` says whose certificates are believed; both are the system's unless told otherwise."""
+    of a name, `trust` says whose certificates are believed; both are the system's unless told otherwise. A caller that
+    is `free`, for handlers that call whom they like, goes anywhere, follows redirects and unpacks answers."""
 
     def __init__(
         self,
-        allowed: Allowed | None = None,
+        allowed: Allowed = NOTHING_INSIDE,
         *,
         seconds: float = CALL_SECONDS,
         bytes_max: int = ANSWER_BYTES_MAX,
         lookup: Lookup | None = None,
         trust: ssl.SSLContext | None = None,
+        free: bool = False,
     ) -> None:
-        self._allowed = allowed or Allowed()
+        self._allowed = allowed
         self._timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
-        self.bytes_max = bytes_max
+        self._bytes_max = bytes_max
         self._lookup = lookup or _system_lookup
         self._trust = trust
+        self._free = free
         self._session: aiohttp.ClientSession | None = None
 
-    async def call(self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    async def send(self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
+        """What the server answered, asked again after a while where that may help. Unavailable if no answer came,
+        InvalidRequest if none can come from there."""
+        failures = 0
+        while True:
+            failures += 1
+            last = failures >= ATTEMPTS
+            asked: float | None = None
+            try:
+                reply = await self.call(method, url, headers=headers, body=body)
+            except CommandFailed as error:
+                if last or not error.retryable:
+                    raise (Unavailable if error.retryable else InvalidRequest)(
+                        f"{method} {url:.200}: {error}"
+                    ) from None
+            else:
+                asked = seconds_of(reply.headers.get("Retry-After"))
+                again = reply.status == 429 or reply.status >= 500
+                if last or not again or (asked or 0) > RETRY_AFTER_SECONDS_MAX:
+                    return reply
+            pause = backoff(failures, base=FIRST_SECONDS, most=30.0)
+            await asyncio.sleep(pause if asked is None else max(asked, pause))
+
+    async def call(self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None) -> Reply:
         """What the server answered, whatever it was. CommandFailed if nothing may be sent there, or no answer came."""
-        check_url(url, self._allowed)
+        if not self._free:
+            check_url(url, self._allowed)
         try:
             try:
                 return await self._once(method, url, headers, body)
@@ -69,37 +118,38 @@ class Caller:
         except (aiohttp.ClientError, OSError) as error:
             text = str(error) or type(error).__name__
             raise CommandFailed(f"no answer: {text}", retryable=True) from None
+        except ValueError as error:
+            raise CommandFailed(f"{url!r:.200} cannot be called: {error}") from None
 
-    async def _once(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
-        async with self._opened().request(method, url, headers=headers, data=body, allow_redirects=False) as response:
+    async def _once(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        session = self._session = self._session or self._opened()
+        async with session.request(method, url, headers=headers, data=body, allow_redirects=self._free) as response:
             answer = bytearray()
             async for part in response.content.iter_any():
                 answer += part
-                if len(answer) > self.bytes_max:
+                if len(answer) > self._bytes_max:
                     response.close()  # not only left unread: the rest would come all the same
                     break
-            whole = bytes(answer) if len(answer) <= self.bytes_max else None
-            return Answer(response.status, response.headers.copy(), whole)
+            whole = len(answer) <= self._bytes_max
+            return Reply(response.status, response.headers.copy(), bytes(answer), whole)
 
     def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                resolver=_CheckedResolver(self._allowed, self._lookup),
-                use_dns_cache=False,  # each connection is made to addresses judged for it
-                ssl=self._trust or True,
-                keepalive_timeout=_IDLE_SECONDS,
-                limit=_CONNECTIONS_MAX,
-                limit_per_host=_CONNECTIONS_PER_HOST_MAX,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                timeout=self._timeout,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a few bytes can unpack to gigabytes
-                trust_env=False,
-                headers={"User-Agent": "fairlane", "Accept-Encoding": "identity"},
-            )
-        return self._session
+        connector = aiohttp.TCPConnector(
+            resolver=None if self._free else _CheckedResolver(self._allowed, self._lookup),
+            use_dns_cache=self._free,  # otherwise each connection is made to addresses judged for it
+            ssl=self._trust or True,
+            keepalive_timeout=_IDLE_SECONDS,
+            limit=_CONNECTIONS_MAX,
+            limit_per_host=_CONNECTIONS_PER_HOST_MAX,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            timeout=self._timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=self._free,  # a few bytes can unpack to gigabytes
+            trust_env=False,
+            headers={"User-Agent": "fairlane"} | ({} if self._free else {"Accept-Encoding": "identity"}),
+        )
 
     async def close(self) -> None:
         if self._session is not None:

@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 import msgspec
 
-from fairlane.client.outbound import Reply
 from fairlane.client.sources import SourceRecord
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.source import RECORDS_MAX
+from fairlane.outbound.caller import Reply
 from fairlane.poller.source import Source, origin
 
 _PART_BYTES_MAX = 8 * 1024 * 1024

@@ -12,7 +12,6 @@ from typing import Protocol
 import msgspec
 
 from fairlane.client.client import DEFAULT_SERVER, Client
-from fairlane.client.outbound import Sender
 from fairlane.client.sources import SourcePage, SourceRecord
 from fairlane.client.views import SourceCommitted, SourceView
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, LeaseLost, Overloaded, Unavailable
@@ -74,7 +73,7 @@ class Poller:
         self._client = client
         self._report = report
         allowed = allowed or Allowed(everything=source.allow_private)
-        self._sender = Sender(caller=Caller(allowed, seconds=_ANSWER_SECONDS, bytes_max=REQUEST_BYTES_MAX))
+        self._caller = Caller(allowed, seconds=_ANSWER_SECONDS, bytes_max=REQUEST_BYTES_MAX)
         self._at: SourceView
         self._read_at = -source.every_seconds
 
@@ -94,7 +93,7 @@ class Poller:
                     failures += 1
                     await asyncio.sleep(self._pause(error, failures))
         finally:
-            await self._sender.close()
+            await self._caller.close()
 
     async def once(self, *, sweep: bool = False) -> Progress:
         """Read what is new, and all again if that is due or asked for; then return."""
@@ -102,7 +101,7 @@ class Poller:
             async with self._leased():
                 await self._pass(sweep=sweep)
         finally:
-            await self._sender.close()
+            await self._caller.close()
         return self.progress
 
     def _pause(self, error: FairlaneError, failures: int) -> float:
@@ -254,7 +253,9 @@ class Poller:
 
     async def _asked(self, cursor: str | None) -> Page:
         source = self.source
-        reply = await self._sender.send("GET", url_of(source, cursor), headers=source.headers)
+        reply = await self._caller.send("GET", url_of(source, cursor), headers=source.headers)
+        if not reply.whole:
+            raise FairlaneError(f"the answer has more than {REQUEST_BYTES_MAX} bytes; ask for smaller pages")
         if cursor is not None and reply.status in _REFUSED_CURSOR:
             log.warning("%s refuses cursor %.80r with %d; reading from the beginning", source.url, cursor, reply.status)
             return await self._asked(None)

@@ -17,11 +17,14 @@ from fairlane.app.app import App
 from fairlane.app.binding import Binding
 from fairlane.app.providers import provide
 from fairlane.client.client import Client
-from fairlane.client.outbound import Sender
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import PartitionId
+from fairlane.outbound.caller import Caller
 from fairlane.runtime.backoff import backoff
 
+CALL_SECONDS = 30.0
+ANSWER_BYTES_MAX = 1 << 40
+"""Of what handlers call: as much as they ask for."""
 _END_SECONDS = 5.0
 _EFFECT_ATTEMPTS = 5
 
@@ -66,7 +69,7 @@ class Stage:
     or the caller's, for tests."""
 
     def __init__(self, app: App, client: Client, *, own_loop: bool = True) -> None:
-        self.sender = Sender()
+        self.caller = Caller(seconds=CALL_SECONDS, bytes_max=ANSWER_BYTES_MAX, free=True)
         self.effects = Effects(client)
         self.provided: dict[Any, Any] = {}
         self._app = app
@@ -137,5 +140,5 @@ class Stage:
             self._loop.close()
 
     async def _end(self) -> None:
-        await self.sender.close()
+        await self.caller.close()
         await self._stack.aclose()
