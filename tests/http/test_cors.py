@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.browsers import check_origins
-from fairlane.http.cors import Cors
+from fairlane.http.browsers import Cors, check_origins
 from fairlane.http.server import Request, Response, json_response
 from tests.http.wire import Wire
 

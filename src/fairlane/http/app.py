@@ -1,29 +1,30 @@
-"""The application: routes over one broker. Every error becomes an answer here, and nowhere else."""
+"""The application: routes over one broker. It decides on a request by its header alone, before a byte of its body is
+read, and every error becomes an answer here, and nowhere else."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
+from collections.abc import Awaitable
 from importlib.metadata import version
 
 from fairlane.broker.broker import Broker
 from fairlane.broker.browse import Browser
 from fairlane.broker.census import Census
 from fairlane.errors import FairlaneError
-from fairlane.http.browsers import Hosts, check_origins
-from fairlane.http.cors import Cors
-from fairlane.http.door import AppDoor
+from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
 from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
-from fairlane.http.routes import ROUTES
-from fairlane.http.server import Limits, Request, Response, Server, overloaded
+from fairlane.http.routes import ROUTES, hooks
+from fairlane.http.server import Limits, Request, Response, Server, bad_request, overloaded, too_large
 from fairlane.http.siblings import Siblings
 from fairlane.http.store_metrics import StoreMetrics
-from fairlane.http.unknown import check_parameters
 from fairlane.runtime.clock import wall_clock
 
 _HEALTH_SECONDS = 2.0
+_IGNORED_BYTES_MAX = 64 * 1024
+"""Of a body that its route has no use for: some clients send an empty object with every POST."""
 
 
 class App:
@@ -44,40 +45,75 @@ class App:
         self.siblings = siblings
         self.store_metrics = StoreMetrics(self)
         self.worker_id = os.getpid()
+        self._hosts = Hosts()
+        self._origins: frozenset[bytes] = frozenset()
 
     def serve(
         self, limits: Limits | None = None, *, hosts: Hosts | None = None, cors_origin: str | None = None
     ) -> Server:
         """The server of this application, which does not listen yet. `hosts` are its names, `cors_origin` names whose
         pages may call it."""
-        origins = check_origins(cors_origin) if cors_origin else frozenset[bytes]()
-        handler = Cors(self.handle, origins) if origins else self.handle
-        door = AppDoor(self, hosts or Hosts(), origins)
-        self.server = Server(handler, limits, door=door, budget=self.broker.budget)
+        self._hosts = hosts or self._hosts
+        self._origins = check_origins(cors_origin) if cors_origin else frozenset()
+        handler = Cors(self._answer, self._origins) if self._origins else self.handle
+        self.server = Server(handler, limits, door=self, budget=self.broker.budget)
         return self.server
 
-    def find(self, request: Request) -> Route | Response:
-        """The route of a request, or the answer where there is none; looked for once."""
-        if request.found is None:
-            try:
-                request.found = self.router.match(request)
-            except FairlaneError as error:
-                request.found = problem(error)
-        found: Route | Response = request.found
-        return found
+    def bound(self, address: str) -> None:
+        self._hosts.add(address)
 
-    async def handle(self, request: Request) -> Response:
+    def admit(self, request: Request, *, has_body: bool) -> Response | int:
+        """Let in what has a route, is asked under one of the broker's names, and was not asked by a page of another
+        site."""
+        headers, budget = request.headers, self.broker.budget
+        refused = None if headers[b"host"] in self._hosts.met else self._hosts.refusal(headers[b"host"])
+        if refused is None and (b"origin" in headers or b"sec-fetch-site" in headers):
+            refused = foreign(request, self._origins)
+        if refused is not None:
+            return refused
+        found = request.found = self.router.static.get((request.method, request.path)) or self._find(request)
+        if isinstance(found, Route) and request.method == "GET" and budget.used > budget.bytes_max * 3 // 4:
+            found = request.found = found if found.tag == "health" else overloaded()
+        if isinstance(found, Response):
+            return found if has_body or not self._origins else 0
+        if not has_body:
+            return 0
+        if found.body is None:
+            if found.method in ("GET", "DELETE"):
+                return bad_request(f"{found.method} {found.path} takes no body")
+            return _IGNORED_BYTES_MAX
+        if found.endpoint is hooks.receive:
+            return hooks.body_bytes_max(self, request)
+        misfits = None if headers.get(b"content-type") == b"application/json" else misfit(request)
+        return misfits or found.body_bytes_max
+
+    def _find(self, request: Request) -> Route | Response:
+        """The route of a request, or the answer where there is none."""
         try:
-            found = request.found or self.find(request)
-            if isinstance(found, Response):
-                return found
-            if request.method == "GET" and self.broker.budget.room < 0 and found.tag != "health":
-                return overloaded()
-            if request.query_string and (known := found.parameters) is not None:
-                check_parameters(request.query, known)
-            return await found.endpoint(self, request)
+            return self.router.match(request)
         except FairlaneError as error:
             return problem(error)
+
+    def too_large(self, request: Request, bytes_max: int) -> Response:
+        if request.path.startswith(b"/hook/"):
+            return hooks.too_large(self, request, bytes_max)
+        return too_large(bytes_max)
+
+    def handle(self, request: Request) -> Awaitable[Response]:
+        """The answer to a request that was admitted."""
+        route: Route = request.found
+        if request.query_string and request.query_string not in route.checked:
+            route.check_query(request)
+        return route.endpoint(self, request)
+
+    def failed(self, error: Exception) -> Response:
+        return problem(error)
+
+    async def _answer(self, request: Request) -> Response:
+        """For pages of other origins, who are to see what failed too."""
+        found: Route | Response = request.found
+        try:
+            return found if isinstance(found, Response) else await self.handle(request)
         except Exception as error:  # the request's boundary: one request's mistake is not the connection's
             return problem(error)
 

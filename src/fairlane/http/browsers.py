@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.server import Request, Response, bad_request, error_response
+from fairlane.http.server import Handler, Request, Response, bad_request, error_response
 
 ANY = "*"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -24,6 +24,8 @@ _OWN_SITES = (b"same-origin", b"none")
 _API = (b"/api/", b"/admin/", b"/streams/", b"/internal/")
 _JSON = b"application/json"
 _FORM = b"application/x-www-form-urlencoded"
+_METHODS = b"GET, POST, PUT, PATCH, DELETE"
+_PREFLIGHT_SECONDS = b"600"
 
 
 class Hosts:
@@ -122,3 +124,33 @@ def misfit(request: Request) -> Response | None:
     if kind == _JSON or (kind in (_FORM, b"") and not by_browser):
         return None
     return error_response(415, "unsupported_media_type", "the body must be JSON, with content-type: application/json")
+
+
+class Cors:
+    """A handler around another, which lets pages of the configured origins call the API. Without configuration it is
+    not in the path of a request, and browsers let no other origin's page read an answer."""
+
+    def __init__(self, handler: Handler, origins: frozenset[bytes]) -> None:
+        self._handler = handler
+        self._origins = origins
+
+    async def __call__(self, request: Request) -> Response:
+        origin = request.headers.get(b"origin")
+        if origin is None or not (origin in self._origins or b"*" in self._origins):
+            return await self._handler(request)
+        allow = ((b"access-control-allow-origin", origin), (b"vary", b"origin"))
+        asked = request.headers.get(b"access-control-request-method")
+        if request.method == "OPTIONS" and asked is not None:
+            return Response(204, headers=(*allow, *_preflight(request)))
+        answer = await self._handler(request)
+        return answer.plus(*allow, (b"access-control-expose-headers", b"retry-after"))
+
+
+def _preflight(request: Request) -> tuple[tuple[bytes, bytes], ...]:
+    headers = request.headers.get(b"access-control-request-headers")
+    allowed = ((b"access-control-allow-headers", headers),) if headers else ()
+    return (
+        (b"access-control-allow-methods", _METHODS),
+        *allowed,
+        (b"access-control-max-age", _PREFLIGHT_SECONDS),
+    )

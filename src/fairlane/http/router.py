@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import cache, partial
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -13,6 +13,7 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.http.decode import decode, read
 from fairlane.http.server import Request, Response, error_response
+from fairlane.http.unknown import check_parameters
 from fairlane.wire.base import encode
 
 JSON = "application/json"
@@ -45,15 +46,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = JSON
     """Of the answer on success. A route with another one and an `answer` gives either, as `Accept` asks."""
 
-    @property
-    def parameters(self) -> frozenset[str] | None:
-        """The query parameters that it takes; None: whatever comes, as at the end of somebody else's URL."""
-        return _parameters(self.query) if self.path.startswith(_OURS) else None
+    checked: set[bytes] = msgspec.field(default_factory=set)
+    """Queries that were found to have no other parameters: clients ask the same few questions again and again."""
 
-
-@cache
-def _parameters(query: Any) -> frozenset[str]:
-    return frozenset() if query is None else frozenset(query.__struct_encode_fields__)
+    def check_query(self, request: Request) -> None:
+        """InvalidRequest for a parameter that it does not take. At the end of somebody else's URL whatever comes is."""
+        if self.path.startswith(_OURS):
+            check_parameters(request.query, self.query.__struct_encode_fields__ if self.query else ())
+        if len(request.query_string) <= _PATH_BYTES_MAX:
+            if len(self.checked) >= _PATHS_MAX:
+                self.checked.clear()
+            self.checked.add(request.query_string)
 
 
 class Routes(list[Route]):
@@ -158,7 +161,7 @@ class Router:
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
         self._root = _Node()
-        self._static: dict[tuple[str, bytes], Route] = {}
+        self.static: dict[tuple[str, bytes], Route] = {}
         self._met: dict[tuple[str, bytes], tuple[Route, dict[str, str]]] = {}
         """Paths that were matched: clients ask for the same few again and again."""
         for route in routes:
@@ -167,7 +170,7 @@ class Router:
     def _add(self, route: Route) -> None:
         if "{" not in route.path:
             for method in _methods(route):
-                self._static[method, route.path.encode()] = route
+                self.static[method, route.path.encode()] = route
         node = self._root
         for part in route.path.split("/")[1:]:
             if part.startswith("{"):
@@ -182,9 +185,6 @@ class Router:
 
     def match(self, request: Request) -> Route | Response:
         """The route, with `request.params` filled in; or the answer for a path or method that has none."""
-        static = self._static.get((request.method, request.path))
-        if static is not None:
-            return static
         met = self._met.get((request.method, request.path))
         if met is not None:
             route, request.params = met

@@ -48,7 +48,7 @@ def _plain(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-def check_parameters(given: dict[str, str], known: frozenset[str]) -> None:
+def check_parameters(given: dict[str, str], known: Collection[str]) -> None:
     """InvalidRequest for a query parameter that a route does not take."""
     for name in given:
         if name not in known and name not in FOREIGN_PARAMETERS:

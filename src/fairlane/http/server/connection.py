@@ -170,6 +170,8 @@ class Connection(asyncio.Protocol):
                 server.active += 1
                 try:
                     response = await server.handler(request)
+                except Exception as error:  # the request's boundary: one request's mistake is not the connection's
+                    response = server.door.failed(error)
                 finally:
                     server.active -= 1
                     self._working = False

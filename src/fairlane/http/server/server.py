@@ -10,7 +10,7 @@ from typing import Protocol
 from fairlane.http.server.connection import Connection
 from fairlane.http.server.limits import Limits, too_large
 from fairlane.http.server.listen import BACKLOG, open_sockets
-from fairlane.http.server.message import Request, Response
+from fairlane.http.server.message import Request, Response, error_response
 from fairlane.http.server.parser import KnownHeaders
 from fairlane.runtime.memory import Budget
 
@@ -29,6 +29,9 @@ class Door(Protocol):
     def too_large(self, request: Request, bytes_max: int) -> Response:
         """The answer to a body that has more than it may."""
 
+    def failed(self, error: Exception) -> Response:
+        """The answer to a request whose handler raised."""
+
 
 class OpenDoor:
     """A door that lets everything in."""
@@ -44,6 +47,9 @@ class OpenDoor:
 
     def too_large(self, request: Request, bytes_max: int) -> Response:
         return too_large(bytes_max)
+
+    def failed(self, error: Exception) -> Response:
+        return error_response(500, "failed", repr(error))
 
 
 class Server:
