@@ -98,6 +98,16 @@ class QueueCounts:
         self.lag_ms = self.lag_max_ms = 0.0
         """How old the first message of each pop was: in all, and at most."""
 
+    def add(self, more: QueueCounts) -> None:
+        for name in QueueCounts.__slots__:
+            if name != "lag_max_ms":
+                setattr(self, name, getattr(self, name) + getattr(more, name))
+        self.lag_max_ms = max(self.lag_max_ms, more.lag_max_ms)
+
+    def mean_lag_ms(self) -> float:
+        full = self.pops - self.pops_empty
+        return self.lag_ms / full if full else 0.0
+
 
 class Tally(NamedTuple):
     calls: int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlane.http.wire import options_out
 from fairlane.model.queue import QueueOptions
+from fairlane.wire.queues import options_out
 
 PAGE = Path(__file__).parents[2] / "docs/queues.md"
 BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"

@@ -48,6 +48,7 @@ from fairlane.broker.scheduled import ScheduledMessages
 from fairlane.broker.schedules import Schedules
 from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
+from fairlane.broker.statistics import Statistics
 from fairlane.broker.store_watch import StoreWatch
 from fairlane.broker.transact import Step, Transactor
 from fairlane.broker.waiters import Waiters
@@ -92,6 +93,7 @@ class Parts:
         self.budget = Budget(sys.maxsize)
         """For those who ask over a network; whoever serves them says how much it is."""
         self.telemetry = Telemetry()
+        self.statistics = Statistics(store, tenant, self.telemetry)
         self.flags = Flags(store)
         self.retention = RetentionService(store)
         self.catalogue = Catalogue(store)
@@ -159,7 +161,7 @@ class Parts:
             self.journal_route,
             self.telemetry,
         )
-        self.queues = Queues(store, tenant, self.catalogue, self.forwarder)
+        self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics)
         self.groups = Groups(store, tenant, self.catalogue, self.announce)
         self.dead_letters = DeadLetters(store, tenant, self.catalogue, self.announce, self.operation_drain)
         self.workers = Workers(store, tenant)

@@ -1,4 +1,4 @@
-"""Queues: made, configured, listed and deleted."""
+"""Queues: made, configured, listed, looked into, cleared and deleted."""
 
 from __future__ import annotations
 
@@ -10,18 +10,34 @@ import msgspec
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.catalogue_watch import CATALOGUE
 from fairlane.broker.forwarder import Forwarder
+from fairlane.broker.statistics import Statistics, counts
 from fairlane.errors import InvalidRequest, NotFound, OptionsChanged
-from fairlane.model.names import check_name
-from fairlane.model.queue import Queue, QueueOptions, queue_options
+from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.names import DEFAULT_PARTITION, check_name
+from fairlane.model.queue import Partition, Queue, QueueOptions, queue_options
+from fairlane.model.stats import PartitionStats
 from fairlane.store.contract.store import Store
+from fairlane.wire.queues import PartitionDepth, PartitionDetail, QueueDepth, QueueDetail, QueueSummary, options_out
+
+_LANES_MAX = 10_000
 
 
 class Queues:
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, forwarder: Forwarder) -> None:
+    def __init__(
+        self, store: Store, tenant: str, catalogue: Catalogue, forwarder: Forwarder, statistics: Statistics
+    ) -> None:
         self._store = store
         self._tenant = tenant
         self._catalogue = catalogue
         self._forwarder = forwarder
+        self._statistics = statistics
+
+    async def existing(self, name: str) -> Queue:
+        """The queue as the store has it now. Raises NotFound."""
+        queue = await self._store.queues.get(self._tenant, check_name("queue", name))
+        if queue is None:
+            raise NotFound("Queue not found")
+        return queue
 
     async def configure(
         self, queue: str, *, namespace: str | None = None, task: str | None = None, **options: Any
@@ -70,7 +86,103 @@ class Queues:
         self._store.hint(CATALOGUE)
         return deleted
 
-    async def depth(self, queue: str) -> int:
-        return await self._store.queues.depth(
-            (await self._catalogue.existing(self._tenant, check_name("queue", queue))).id
+    async def default_partition(self, queue: Queue) -> Partition:
+        """The partition of pushes that name none, made if it is missing."""
+        [partition] = await self._store.queues.born(queue.id, [DEFAULT_PARTITION])
+        return partition
+
+    async def summaries(self, search: str = "") -> List[QueueSummary]:
+        """Every queue whose name contains `search`, newest first, with what it holds."""
+        return [
+            QueueSummary(
+                id=str(queue.id),
+                name=queue.name,
+                namespace=queue.namespace,
+                task=queue.task,
+                created_at=Moment(queue.created_at),
+                partitions=counted.partitions,
+                messages=counts(counted),
+            )
+            for queue, counted in await self._statistics.queues()
+            if search in queue.name
+        ]
+
+    async def show(self, name: str, *, after: str = "", limit: int = 1000) -> QueueDetail:
+        """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""
+        queue = await self.existing(name)
+        counted = await self._store.statistics.queues([queue.id])
+        if not counted:
+            raise NotFound("Queue not found")
+        page = await self._page(queue, after, limit)
+        return QueueDetail(
+            id=str(queue.id),
+            name=queue.name,
+            namespace=queue.namespace,
+            task=queue.task,
+            created_at=Moment(queue.created_at),
+            options=options_out(queue.options),
+            partitions=page,
+            totals=counts(counted[0]),
+            next=page[-1].name if len(page) == limit else None,
         )
+
+    async def partitions(self, name: str, *, after: str = "", limit: int = 1000) -> List[PartitionDetail]:
+        """A page of the partitions of a queue, by name. Raises NotFound."""
+        return await self._page(await self.existing(name), after, limit)
+
+    async def _page(self, queue: Queue, after: str, limit: int) -> List[PartitionDetail]:
+        after = check_name("after", after) if after else ""
+        page = await self._store.statistics.partitions(queue.id, after=after, limit=limit)
+        return [partition_detail(one) for one in page]
+
+    async def depth(self, queue: str) -> int:
+        found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        return await self._store.queues.depth(found.id)
+
+    async def depths(self, name: str, group: str | None = None) -> QueueDepth:
+        """What a queue, or one group of it, has not finished, by partition. Raises NotFound."""
+        queue, statistics, conflation = await self.existing(name), self._store.statistics, False
+        if group is None:
+            lanes = [(one.name, one.unfinished) for one in await statistics.partitions(queue.id, limit=_LANES_MAX)]
+            [counted] = await statistics.queues([queue.id])
+            pending = counted.unfinished
+        else:
+            found = await self._store.groups.get(queue.id, check_name("group", group))
+            if found is None:
+                raise NotFound("Consumer group not found")
+            conflation = found.subscription.conflation
+            states = await self._store.groups.lanes(found.id, limit=_LANES_MAX)
+            lanes = [(lane.name, lane.head - lane.committed - lane.skipped) for lane in states]
+            pending = next((one.lag for one in await statistics.groups([queue.id]) if one.group_id == found.id), 0)
+        owing = [PartitionDepth(partition=name, pending=count) for name, count in lanes if count > 0]
+        return QueueDepth(
+            queue=queue.name,
+            group=group,
+            pending=pending,
+            partitions_pending=len(owing),
+            conflation=conflation,
+            effective_pending=len(owing) if conflation else pending,
+            partitions=owing,
+            capacity=queue.options.max_size or None,
+        )
+
+    async def clear(self, name: str, *, partition: str | None = None) -> int:
+        """Take all messages out of a queue, or of one partition, and keep dead letters; how many. Raises NotFound."""
+        queue, only = await self.existing(name), None
+        if partition is not None:
+            found = await self._store.queues.named(queue.id, check_name("partition", partition))
+            if found is None:
+                raise NotFound("Partition not found")
+            only = found.id
+        return await self._store.browse.clear(queue.id, partition=only)
+
+
+def partition_detail(one: PartitionStats) -> PartitionDetail:
+    return PartitionDetail(
+        id=str(one.id),
+        name=one.name,
+        created_at=Moment(one.created_at),
+        stats=counts(one),
+        oldest_message=moment_or_none(one.oldest_at),
+        newest_message=Moment(one.last_at) if one.head > one.start else None,
+    )

@@ -6,19 +6,11 @@ from fairlane.client.consume import Batched
 from fairlane.client.message import Batch, Message
 from fairlane.client.operations import OperationState, QueuedPush
 from fairlane.client.transactions import Transaction
-from fairlane.client.views import (
-    BrowsedMessage,
-    Counts,
-    DeadLetter,
-    GroupSummary,
-    MessageHead,
-    MessagePage,
-    PartitionDetail,
-    QueueDetail,
-    QueueSummary,
-)
+from fairlane.client.views import BrowsedMessage, DeadLetter, MessageHead, MessagePage
 from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
 from fairlane.runtime.consumer import Consumer
+from fairlane.wire.groups import GroupSummary
+from fairlane.wire.queues import Counts, PartitionDetail, QueueDetail, QueueSummary
 
 __all__ = [
     "DEFAULT_SERVER",

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from fairlane.client.family import Family
-from fairlane.client.transport import path_of
-from fairlane.client.views import Explained, Pauses
-from fairlane.client.wire import decode, encode
-from fairlane.model.names import QUEUE_MODE, check_name
-
-
-class _Scope(msgspec.Struct, omit_defaults=True):
-    group: str | None = None
-    partition: str | None = None
-    lanes: bool = False
-
-
-class _Resumed(msgspec.Struct):
-    resumed: int = 0
+from fairlane.model.names import QUEUE_MODE, check_name, name_or_none
+from fairlane.wire.pauses import Explained, PauseBody, Pauses, ResumeBody, Resumed
 
 
 class Pausing(Family):
@@ -27,34 +13,26 @@ class Pausing(Family):
     async def pause(self, queue: str, *, group: str | None = None, partition: str | None = None) -> None:
         """Hand out nothing of a queue, of one group, of one partition for all groups, or of one lane when both are
         named, until it is resumed. Pushes and acks go on. Raises NotFound."""
-        await self._transport.ask("POST", _path(queue, "pause"), body=encode(_scope(group, partition)))
+        body = PauseBody(group=name_or_none("group", group), partition=name_or_none("partition", partition))
+        await self._call("POST", "queues", check_name("queue", queue), "pause", body=body)
 
     async def resume(self, queue: str, *, group: str | None = None, partition: str | None = None) -> bool:
         """Undo `pause` of the same; False if it was not paused. A blocked or parked lane begins its attempts anew."""
-        answer = await self._transport.ask("POST", _path(queue, "resume"), body=encode(_scope(group, partition)))
-        return bool(decode(answer, _Resumed).resumed)
+        body = ResumeBody(group=name_or_none("group", group), partition=name_or_none("partition", partition))
+        return bool(await self._resume(queue, body))
 
     async def resume_lanes(self, queue: str, group: str = QUEUE_MODE) -> int:
         """Resume every blocked or parked lane of a group; how many."""
-        body = encode(_Scope(check_name("group", group), lanes=True))
-        return decode(await self._transport.ask("POST", _path(queue, "resume"), body=body), _Resumed).resumed
+        return await self._resume(queue, ResumeBody(group=check_name("group", group), lanes=True))
+
+    async def _resume(self, queue: str, body: ResumeBody) -> int:
+        return (await self._ask(Resumed, "POST", "queues", check_name("queue", queue), "resume", body=body)).resumed
 
     async def pauses(self, queue: str) -> Pauses:
         """What is paused of a queue. Raises NotFound."""
-        return decode(await self._transport.ask("GET", _path(queue, "pauses")), Pauses)
+        return await self._ask(Pauses, "GET", "queues", check_name("queue", queue), "pauses")
 
     async def explain(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Explained:
         """Why a lane does not move. Raises NotFound."""
-        path = path_of("explain", check_name("queue", queue), check_name("partition", partition))
-        return decode(await self._transport.ask("GET", path, query={"group": check_name("group", group)}), Explained)
-
-
-def _scope(group: str | None, partition: str | None) -> _Scope:
-    for what, name in (("group", group), ("partition", partition)):
-        if name is not None:
-            check_name(what, name)
-    return _Scope(group, partition)
-
-
-def _path(queue: str, verb: str) -> str:
-    return path_of("queues", check_name("queue", queue), verb)
+        path = ("explain", check_name("queue", queue), check_name("partition", partition))
+        return await self._ask(Explained, "GET", *path, query={"group": check_name("group", group)})

@@ -7,36 +7,25 @@ from typing import Any
 import msgspec
 
 from fairlane.client.family import Family
-from fairlane.client.transport import path_of
-from fairlane.client.views import LeaseDetail, QueueDetail, QueueSummary, Utilisation
-from fairlane.client.wire import ConfigureBody, decode, encode, options_in, options_out
+from fairlane.client.views import LeaseDetail, Utilisation
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
-from fairlane.model.names import check_count, check_name
-from fairlane.model.queue import QueueOptions
-
-
-class _Configured(msgspec.Struct):
-    options: dict[str, Any]
-
-
-class _Options(msgspec.Struct):
-    options: dict[str, Any]
-
-
-class _Cleared(msgspec.Struct):
-    cleared: int = 0
-
-
-class _Listed(msgspec.Struct):
-    queues: list[QueueSummary]
+from fairlane.model.names import check_count, check_name, name_or_none
+from fairlane.model.queue import QueueOptions, queue_options
+from fairlane.wire.queues import (
+    OPTION_NAMES,
+    ClearedQueue,
+    ConfigureBody,
+    DeletedQueue,
+    OptionsBody,
+    OptionsSet,
+    QueueDetail,
+    QueueList,
+    QueueSummary,
+)
 
 
 class _Leases(msgspec.Struct):
     leases: list[LeaseDetail]
-
-
-class _Deleted(msgspec.Struct):
-    existed: bool = True
 
 
 class Queues(Family):
@@ -45,30 +34,30 @@ class Queues(Family):
     ) -> QueueOptions:
         """Make a queue or replace its options, which are the fields of `QueueOptions`; what is not named goes back to
         its default. The options in force."""
-        body = encode(ConfigureBody(check_name("queue", queue), namespace, task, options_out(options)))
-        return _in_force(await self._transport.ask("POST", path_of("configure"), body=body))
+        name = check_name("queue", queue)
+        body = ConfigureBody(queue=name, namespace=namespace, task=task, options=_named(options))
+        return _in_force(await self._ask(OptionsSet, "POST", "configure", body=body))
 
     async def set_options(self, queue: str, /, **options: Any) -> QueueOptions:
         """Change some options of a queue; the others stay as they are. The options in force. Raises NotFound."""
-        body = encode(_Options(options_out(options)))
-        return _in_force(await self._transport.ask("PATCH", _path(queue), body=body))
+        body = OptionsBody(options=_named(options))
+        return _in_force(await self._ask(OptionsSet, "PATCH", *_path(queue), body=body))
 
     async def clear(self, queue: str, *, partition: str | None = None) -> int:
         """Take every message out of a queue or of one partition, read or not; how many. Raises NotFound."""
-        query = {} if partition is None else {"partition": check_name("partition", partition)}
-        path = path_of("queues", check_name("queue", queue), "clear")
-        return decode(await self._transport.ask("DELETE", path, query=query), _Cleared).cleared
+        query = {"partition": name_or_none("partition", partition)}
+        path = ("queues", check_name("queue", queue), "clear")
+        return (await self._ask(ClearedQueue, "DELETE", *path, query=query)).cleared
 
     async def queues(self) -> list[QueueSummary]:
         """Every queue, newest first."""
-        return decode(await self._transport.ask("GET", path_of("resources", "queues")), _Listed).queues
+        return (await self._ask(QueueList, "GET", "resources", "queues")).queues
 
     async def queue(self, queue: str, *, after: str = "", limit: int = 1000) -> QueueDetail:
         """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""
-        query: dict[str, str | int] = {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)}
-        if after:
-            query["after"] = check_name("after", after)
-        return decode(await self._transport.ask("GET", _path(queue), query=query), QueueDetail)
+        check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
+        query = {"after": name_or_none("after", after or None), "limit": limit}
+        return await self._ask(QueueDetail, "GET", *_path(queue), query=query)
 
     async def leases(
         self,
@@ -80,30 +69,34 @@ class Queues(Family):
     ) -> list[LeaseDetail]:
         """Live leases, the next to end first; with `ending_within` those that end in so many seconds unless they are
         renewed."""
-        query: dict[str, str | int] = {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)}
-        if queue is not None:
-            query["queue"] = check_name("queue", queue)
-        if group is not None:
-            query["consumerGroup"] = check_name("group", group)
         if ending_within is not None:
-            query["endingWithin"] = check_count("ending_within", ending_within, least=1, most=LEASE_SECONDS_MAX)
-        return decode(await self._transport.ask("GET", path_of("leases"), query=query), _Leases).leases
+            check_count("ending_within", ending_within, least=1, most=LEASE_SECONDS_MAX)
+        query = {
+            "queue": name_or_none("queue", queue),
+            "consumerGroup": name_or_none("group", group),
+            "endingWithin": ending_within,
+            "limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX),
+        }
+        return (await self._ask(_Leases, "GET", "leases", query=query)).leases
 
     async def utilisation(self, queue: str) -> Utilisation:
         """How much of a queue its consumers hold, its depth, and what room is left. Raises NotFound."""
-        path = path_of("queues", check_name("queue", queue), "utilisation")
-        return decode(await self._transport.ask("GET", path), Utilisation)
+        return await self._ask(Utilisation, "GET", "queues", check_name("queue", queue), "utilisation")
 
     async def delete_queue(self, queue: str) -> bool:
         """Delete a queue with all that is in it; whether it was there."""
-        return decode(await self._transport.ask("DELETE", _path(queue)), _Deleted).existed
+        return (await self._ask(DeletedQueue, "DELETE", *_path(queue))).existed
 
 
-def _in_force(answer: bytes) -> QueueOptions:
-    known = set(QueueOptions.__struct_fields__)
-    options = options_in(decode(answer, _Configured).options)
-    return QueueOptions(**{name: value for name, value in options.items() if name in known})
+def _named(options: dict[str, Any]) -> dict[str, Any]:
+    """Checked queue options by their names on the wire."""
+    queue_options(**options)
+    return {OPTION_NAMES[name]: value for name, value in options.items()}
 
 
-def _path(queue: str) -> str:
-    return path_of("resources", "queues", check_name("queue", queue))
+def _in_force(answer: OptionsSet) -> QueueOptions:
+    return QueueOptions(**{name: answer.options[wire] for name, wire in OPTION_NAMES.items() if wire in answer.options})
+
+
+def _path(queue: str) -> tuple[str, str, str]:
+    return "resources", "queues", check_name("queue", queue)

@@ -13,93 +13,6 @@ class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Fields that this version does not know are ignored."""
 
 
-class Counts(_View, frozen=True, kw_only=True, rename="camel"):
-    """Messages by where they stand."""
-
-    total: int = 0
-    pending: int = 0
-    processing: int = 0
-    """Leased now."""
-    completed: int = 0
-    failed: int = 0
-    """Failed attempts that are not passed yet: each message comes again."""
-    dead_letter: int = 0
-
-
-class QueueSummary(_View, frozen=True, kw_only=True, rename="camel"):
-    name: str
-    namespace: str = ""
-    task: str = ""
-    created_at: Moment
-    partitions: int = 0
-    messages: Counts = Counts()
-
-
-class PartitionDetail(_View, frozen=True, kw_only=True, rename="camel"):
-    id: str
-    name: str
-    created_at: Moment | None = None
-    stats: Counts = Counts()
-    oldest_message: Moment | None = None
-    newest_message: Moment | None = None
-
-
-class QueueDetail(_View, frozen=True, kw_only=True, rename="camel"):
-    name: str
-    namespace: str = ""
-    task: str = ""
-    created_at: Moment
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
-    """By their names on the wire."""
-    totals: Counts = Counts()
-    partitions: list[PartitionDetail] = msgspec.field(default_factory=list)
-    """A page of them, by name."""
-    next: str | None = None
-    """The name after which the next page begins; None on the last."""
-
-
-class GroupSummary(_View, frozen=True, kw_only=True, rename="camel"):
-    """A group of one queue."""
-
-    name: str
-    queue: str = msgspec.field(name="queueName")
-    members: int = 0
-    """Partitions with a cursor of this group."""
-    partitions_with_lag: int = 0
-    total_lag: int | None = None
-    """Messages it has not finished."""
-    max_time_lag: float | None = None
-    """Seconds since the oldest of them came."""
-    state: str = ""
-    subscription_mode: str | None = None
-    look: bool = False
-    """Made by a person's look; no consumer has popped for it."""
-
-
-class Pauses(_View, frozen=True, kw_only=True, rename="camel"):
-    """Pauses of a queue, each since when."""
-
-    paused_at: Moment | None = None
-    groups: dict[str, Moment] = msgspec.field(default_factory=dict)
-    partitions: dict[str, Moment] = msgspec.field(default_factory=dict)
-
-
-class Explained(_View, frozen=True, kw_only=True, rename="camel"):
-    """The explanation why a lane does not move."""
-
-    reason: str
-    """paused, leased, empty, parked, blocked, windowed, delayed, backing_off, asleep, sealed or ready."""
-    sentence: str
-    until: Moment | None = None
-    """When the reason ends by itself."""
-    waiting: int = 0
-    position: int = 0
-    """Of the first message that is not finished."""
-    attempts: int = 0
-    attempts_max: int = 0
-    error: str | None = None
-
-
 class ScheduledMessage(_View, frozen=True, kw_only=True, rename="camel"):
     """A message that waits for its time."""
 
@@ -198,22 +111,6 @@ class FailedEntry(_View, frozen=True, kw_only=True, rename="camel"):
     messages: int = 0
     error: str = ""
     accepted_at: Moment
-
-
-class Deleted(_View, frozen=True, kw_only=True, rename="camel"):
-    """A deletion: what one rule deleted of one queue. `messages` are dead letters for the rule `dead_letters`, and
-    partitions for `partitions`; `unread` are those that some group had not finished."""
-
-    queue: str
-    rule: str
-    messages: int = 0
-    unread: int = 0
-
-
-class WentAt(Deleted, frozen=True, kw_only=True, rename="camel"):
-    """The same, in one minute."""
-
-    at: Moment
 
 
 class LeaseDetail(_View, frozen=True, kw_only=True, rename="camel"):

@@ -4,7 +4,7 @@ client."""
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -15,7 +15,6 @@ from fairlane.model.message import PushItem
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import AckItem
-from fairlane.model.queue import queue_options
 from fairlane.wire.base import decoder
 
 T = TypeVar("T")
@@ -165,45 +164,6 @@ class RenewAnswer(msgspec.Struct, rename="camel"):
 
 class ReleaseAnswer(msgspec.Struct):
     released: int = 0
-
-
-class ConfigureBody(msgspec.Struct):
-    queue: str
-    namespace: str | None
-    task: str | None
-    options: dict[str, Any]
-
-
-_OPTION_NAMES = {
-    "lease_seconds": "leaseTime",
-    "retry_delay_ms": "retryDelay",
-    "retry_delay_max_ms": "maxRetryDelay",
-    "ttl_seconds": "ttl",
-    "delay_seconds": "delayedProcessing",
-    "window_seconds": "windowBuffer",
-    "max_wait_seconds": "maxWaitTimeSeconds",
-}
-_OPTIONS_KNOWN = {wire: name for name, wire in _OPTION_NAMES.items()}
-
-
-def options_out(options: dict[str, Any]) -> dict[str, Any]:
-    """Checked queue options by their names on the wire."""
-    queue_options(**options)
-    return {_OPTION_NAMES.get(name) or _camel(name): value for name, value in options.items()}
-
-
-def options_in(options: dict[str, Any]) -> dict[str, Any]:
-    """Queue options by our names."""
-    return {_OPTIONS_KNOWN.get(wire) or _snake(wire): value for wire, value in options.items()}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def ack_of(item: AckItem) -> Ack:

@@ -7,6 +7,7 @@ import re
 from fairlane.errors import InvalidRequest
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
+from fairlane.model.names import name_or_none as name_or_none
 
 _NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 
@@ -29,10 +30,6 @@ def number(query: dict[str, str], name: str, default: int, *, least: int, most: 
     if not least <= value <= most:
         raise InvalidRequest(f"{name} is {value}; it must be between {least} and {most}")
     return value
-
-
-def name_or_none(what: str, name: str | None) -> str | None:
-    return None if name is None else check_name(what, name)
 
 
 def after(name: str) -> str:

@@ -82,6 +82,9 @@ class Routes(list[Route]):
     def put(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
         return partial(self._add, "PUT", path, more)
 
+    def patch(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "PATCH", path, more)
+
     def delete(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
         return partial(self._add, "DELETE", path, more)
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 import msgspec
 
-from fairlane.errors import InvalidRequest
-from fairlane.http.unknown import hint
 from fairlane.model.message import PushItem
-from fairlane.model.queue import QueueOptions, queue_options
 
 NULL = msgspec.Raw(b"null")
 # An optional Raw is an empty one, not `Raw | None`: that takes nothing but null.
@@ -84,107 +79,3 @@ class TransactionBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True
     kv: list[msgspec.Raw] | None = None
     """Refused, as timers are: there is no key-value store here, and what is scheduled is no part of a transaction."""
     timers: list[msgspec.Raw] | None = None
-
-
-class WireOptions(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A queue's options by their wire names. Each is also known by the name that it has everywhere else, like
-    `leaseSeconds` or `lease_seconds`."""
-
-    lease_time: int = 300
-    retry_limit: int = 3
-    retry_delay: int = 0
-    max_retry_delay: int = 60_000
-    retry_jitter: bool = False
-    max_size: int = 0
-    ttl: int = 0
-    dead_letter_queue: str | bool = False
-    dlq_after_max_retries: bool = False
-    priority: int = 0
-    delayed_processing: int = 0
-    window_buffer: int = 0
-    retention_seconds: int = 0
-    completed_retention_seconds: int = 0
-    retention_enabled: bool = False
-    dead_letter_retention_seconds: int = 0
-    encryption_enabled: bool = False
-    max_wait_time_seconds: int = 0
-    on_expiry: str = "dead_letter"
-    on_exhausted: str = "dead_letter"
-    ordering: str = "per_key"
-    dedup_seconds: int = 86_400
-
-
-_OPTION_NAMES = {
-    "lease_time": "lease_seconds",
-    "retry_delay": "retry_delay_ms",
-    "max_retry_delay": "retry_delay_max_ms",
-    "ttl": "ttl_seconds",
-    "delayed_processing": "delay_seconds",
-    "window_buffer": "window_seconds",
-    "max_wait_time_seconds": "max_wait_seconds",
-}
-FOREIGN_OPTIONS: Final = frozenset({"maxQueueSize", "description"})
-"""What published clients send and no queue here has."""
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
-
-
-_WIRE_NAMES = {
-    wire: _OPTION_NAMES.get(name, name)
-    for name, wire in zip(WireOptions.__struct_fields__, WireOptions.__struct_encode_fields__, strict=True)
-}
-_OPTIONS = _WIRE_NAMES | {spelt: name for name in _WIRE_NAMES.values() for spelt in (name, _camel(name))}
-"""Every name that an option may be called by."""
-
-
-def options_in(given: dict[str, Any]) -> QueueOptions:
-    """All options of a queue as they were sent, checked; what is not there has its default. What is wrong is said by
-    the name that it was sent by."""
-    named = _named(given)
-    try:
-        return queue_options(**{name: value for name, (_, value) in named.items()})
-    except InvalidRequest as error:
-        first, blank, rest = str(error).partition(" ")
-        raise InvalidRequest(f"{named[first][0] if first in named else first}{blank}{rest}") from None
-
-
-def options_given(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that were sent, by our names; checked as far as each can be alone."""
-    options = options_in(given)
-    return {name: getattr(options, name) for name in _named(given)}
-
-
-def _named(given: dict[str, Any]) -> dict[str, tuple[str, Any]]:
-    """By our names, each with the name that it was sent by."""
-    named: dict[str, tuple[str, Any]] = {}
-    for spelt, value in given.items():
-        if value is None or spelt in FOREIGN_OPTIONS:  # null is as good as absent
-            continue
-        name = _OPTIONS.get(spelt)
-        if name is None:
-            raise InvalidRequest(f"there is no option {spelt!r:.80}; {hint(spelt, _OPTIONS)}")
-        if name in named:
-            raise InvalidRequest(f"{named[name][0]} and {spelt} are one option, and it is given twice")
-        named[name] = (spelt, 60 if name == "lease_seconds" and value == 0 else value)
-    return named
-
-
-def options_out(options: QueueOptions) -> dict[str, Any]:
-    """Every option with its effective value, by wire name."""
-    return {wire: getattr(options, name) for wire, name in _WIRE_NAMES.items()}
-
-
-class ConfigureBody(msgspec.Struct, forbid_unknown_fields=True):
-    queue: str
-    namespace: str | None = None
-    task: str | None = None
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
-    """`WireOptions`, by any of their names."""
-
-
-class OptionsBody(msgspec.Struct, forbid_unknown_fields=True):
-    options: dict[str, Any]
-    """Those that change, by any of their names."""

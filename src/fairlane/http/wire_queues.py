@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from fairlane.http.wire import options_out
 from fairlane.model import stats
 from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.queue import Queue
 from fairlane.wire.base import Limit, Offset
+from fairlane.wire.queues import options_out
 
 
 class Wire(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):

@@ -25,6 +25,10 @@ class Moment(int):
         return cls(max(0, min(micros, MICROS_MAX)))
 
 
+def moment_or_none(micros: int | None) -> Moment | None:
+    return None if micros is None else Moment(micros)
+
+
 _second: tuple[int, str] = (0, "1970-01-01T00:00:00")
 
 

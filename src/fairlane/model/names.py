@@ -52,6 +52,10 @@ def check_name(what: str, name: object, *, chars_max: int = NAME_CHARS_MAX) -> s
     return name
 
 
+def name_or_none(what: str, name: str | None) -> str | None:
+    return None if name is None else check_name(what, name)
+
+
 def check_flag(what: str, value: object) -> None:
     if not isinstance(value, bool):
         raise InvalidRequest(f"{what} must be true or false, not {type(value).__name__}")

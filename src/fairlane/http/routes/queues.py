@@ -1,247 +1,161 @@
-"""Queues and their partitions: configure, list, look into, clear, delete."""
+"""Queues and their partitions: configure, list, look into, clear, delete; and what they hold together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlane.errors import NotFound
-from fairlane.http.decode import decode, read
-from fairlane.http.query import after
-from fairlane.http.router import Route
-from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire import ConfigureBody, OptionsBody, options_given, options_in, options_out
-from fairlane.http.wire_queues import (
+from fairlane.broker.broker import Broker
+from fairlane.errors import InvalidRequest
+from fairlane.http.router import Routes
+from fairlane.http.unknown import hint
+from fairlane.model.queue import Queue, QueueOptions, queue_options
+from fairlane.wire.queen import FOREIGN_OPTIONS
+from fairlane.wire.queues import (
+    OPTION_NAMES,
     ClearedQueue,
     ClearQuery,
+    ConfigureBody,
     Configured,
     DeletedQueue,
     DepthQuery,
+    NamespaceList,
+    OptionsBody,
     OptionsSet,
+    Overview,
     PageQuery,
-    PartitionDepth,
     PartitionList,
     PartitionQuery,
     QueueDepth,
     QueueDetail,
     QueueList,
     QueueListQuery,
-    detail_out,
-    next_page,
-    partition_out,
-    queue_out,
+    TaskList,
+    camel,
+    options_out,
 )
-from fairlane.model.names import DEFAULT_PARTITION, check_name
-from fairlane.model.queue import Queue, QueueOptions
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
-
-async def configure(app: App, request: Request) -> Response:
-    body = decode(request.body, ConfigureBody)
-    options = options_in(body.options)
-    if not body.queue:
-        return _nameless(body, options)
-    name = check_name("queue", body.queue)
-    queue = await app.broker.queues.configure(
-        name, namespace=body.namespace, task=body.task, **msgspec.structs.asdict(options)
-    )
-    [partition] = await app.broker.store.queues.born(queue.id, [DEFAULT_PARTITION])
-    answer = Configured(
-        configured=True,
-        queue_id=str(queue.id),
-        partition_id=str(partition.id),
-        queue=queue.name,
-        namespace=queue.namespace,
-        task=queue.task,
-        options=options_out(queue.options),
-    )
-    return json_response(answer)
+routes = Routes("queues")
+_QUEUE = "/api/v1/resources/queues/{queue}"
+_SPELT = {spelt: name for name, wire in OPTION_NAMES.items() for spelt in (wire, name, camel(name))}
+"""Every name that an option may be called by."""
 
 
-def _nameless(body: ConfigureBody, options: QueueOptions) -> Response:
-    """Published clients configure a queue without a name by mistake, and count on a yes. Nothing is made, for nobody
-    could push to it, pop from it or delete it."""
-    answer = Configured(
-        configured=True,
-        queue_id="",
-        partition_id="",
-        queue="",
+def options_in(given: dict[str, Any]) -> QueueOptions:
+    """All options of a queue as they were sent, checked; what is not there has its default. What is wrong is said by
+    the name that it was sent by."""
+    named = _named(given)
+    try:
+        return queue_options(**{name: value for name, (_, value) in named.items()})
+    except InvalidRequest as error:
+        first, blank, rest = str(error).partition(" ")
+        raise InvalidRequest(f"{named[first][0] if first in named else first}{blank}{rest}") from None
+
+
+def _named(given: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+    """By our names, each with the name that it was sent by."""
+    named: dict[str, tuple[str, Any]] = {}
+    for spelt, value in given.items():
+        if value is None or spelt in FOREIGN_OPTIONS:  # null is as good as absent
+            continue
+        name = _SPELT.get(spelt)
+        if name is None:
+            raise InvalidRequest(f"there is no option {spelt!r:.80}; {hint(spelt, _SPELT)}")
+        if name in named:
+            raise InvalidRequest(f"{named[name][0]} and {spelt} are one option, and it is given twice")
+        named[name] = (spelt, 60 if name == "lease_seconds" and value == 0 else value)
+    return named
+
+
+@routes.post("/api/v1/configure")
+async def configure(broker: Broker, body: ConfigureBody) -> Configured:
+    """Make a queue or replace all its options."""
+    options, queue_id, partition_id = options_in(body.options), "", ""
+    # Published clients configure a queue without a name by mistake, and count on a yes. Nothing is made, for nobody
+    # could push to it, pop from it or delete it.
+    if body.queue:
+        given = msgspec.structs.asdict(options)
+        queue = await broker.queues.configure(body.queue, namespace=body.namespace, task=body.task, **given)
+        queue_id, partition_id = str(queue.id), str((await broker.queues.default_partition(queue)).id)
+    return Configured(
+        queue_id=queue_id,
+        partition_id=partition_id,
+        queue=body.queue,
         namespace=body.namespace or "",
         task=body.task or "",
         options=options_out(options),
     )
-    return json_response(answer)
 
 
-async def set_options(app: App, request: Request) -> Response:
-    body = decode(request.body, OptionsBody)
-    queue = await app.broker.queues.set_options(request.params["queue"], **options_given(body.options))
-    return json_response(OptionsSet(queue=queue.name, options=options_out(queue.options)))
+@routes.patch(_QUEUE)
+async def set_options(broker: Broker, queue: str, body: OptionsBody) -> OptionsSet:
+    """Change some options of a queue; the others stay as they are."""
+    options = options_in(body.options)  # checked as far as each can be alone
+    changed = {name: getattr(options, name) for name in _named(body.options)}
+    found = await broker.queues.set_options(queue, **changed)
+    return OptionsSet(queue=found.name, options=options_out(found.options))
+
+
+@routes.get("/api/v1/resources/queues")
+async def list_queues(broker: Broker, query: QueueListQuery) -> QueueList:
+    """Every queue, newest first, with what it holds."""
+    found = await broker.queues.summaries(query.search)
+    return QueueList(queues=found[query.offset : query.offset + query.limit])
+
+
+@routes.get(_QUEUE)
+async def show(broker: Broker, queue: str, query: PageQuery) -> QueueDetail:
+    """One queue with its partitions, by name."""
+    return await broker.queues.show(queue, after=query.after, limit=query.limit)
+
+
+@routes.get(f"{_QUEUE}/depth")
+async def depth(broker: Broker, queue: str, query: DepthQuery) -> QueueDepth:
+    """What a queue, or one group of it, has not finished, by partition."""
+    return await broker.queues.depths(queue, query.group)
+
+
+@routes.delete(_QUEUE)
+async def delete(broker: Broker, queue: str) -> DeletedQueue:
+    """Delete a queue with all that is in it."""
+    return DeletedQueue(queue=queue, existed=await broker.queues.delete(queue))
+
+
+@routes.get("/api/v1/resources/partitions")
+async def partitions(broker: Broker, query: PartitionQuery) -> PartitionList:
+    """The partitions of a queue, by name."""
+    page = await broker.queues.partitions(query.queue, after=query.after, limit=query.limit)
+    return PartitionList(queue=query.queue, partitions=page, next=page[-1].name if len(page) == query.limit else None)
+
+
+@routes.delete("/api/v1/queues/{queue}/clear")
+async def clear(broker: Broker, queue: str, query: ClearQuery) -> ClearedQueue:
+    """Take all messages out of a queue, or of one partition; dead letters stay."""
+    cleared = await broker.queues.clear(queue, partition=query.partition)
+    return ClearedQueue(queue=queue, partition=query.partition, cleared=cleared)
+
+
+@routes.get("/api/v1/resources/namespaces")
+async def namespaces(broker: Broker) -> NamespaceList:
+    """What the queues hold, by namespace."""
+    return NamespaceList(namespaces=await broker.statistics.namespaces())
+
+
+@routes.get("/api/v1/resources/tasks")
+async def tasks(broker: Broker) -> TaskList:
+    """What the queues hold, by task."""
+    return TaskList(tasks=await broker.statistics.tasks())
+
+
+@routes.get("/api/v1/resources/overview")
+async def overview(broker: Broker) -> Overview:
+    """What all queues hold together."""
+    return await broker.statistics.overview()
 
 
 async def existing(app: App, name: str) -> Queue:
-    """The queue as the store has it now, or NotFound."""
-    queue = await app.broker.store.queues.get(app.tenant, check_name("queue", name))
-    if queue is None:
-        raise NotFound("Queue not found")
-    return queue
-
-
-async def list_queues(app: App, request: Request) -> Response:
-    query = read(request.query, QueueListQuery)
-    counted = [entry for entry in await app.census.queues(app.tenant) if query.search in entry[0].name]
-    page = counted[query.offset : query.offset + query.limit]
-    return json_response(QueueList(queues=[queue_out(*entry) for entry in page]))
-
-
-async def show(app: App, request: Request) -> Response:
-    query = read(request.query, PageQuery)
-    queue = await existing(app, request.params["queue"])
-    store = app.broker.store
-    counted = await store.statistics.queues([queue.id])
-    if not counted:
-        raise NotFound("Queue not found")
-    page = await store.statistics.partitions(queue.id, after=after(query.after), limit=query.limit)
-    return json_response(detail_out(queue, counted[0], page, query.limit))
-
-
-async def partitions(app: App, request: Request) -> Response:
-    query = read(request.query, PartitionQuery)
-    queue = await existing(app, query.queue)
-    page = await app.broker.store.statistics.partitions(queue.id, after=after(query.after), limit=query.limit)
-    found = [partition_out(one) for one in page]
-    return json_response(PartitionList(queue=queue.name, partitions=found, next=next_page(page, query.limit)))
-
-
-async def depth(app: App, request: Request) -> Response:
-    query = read(request.query, DepthQuery)
-    queue = await existing(app, request.params["queue"])
-    store = app.broker.store
-    conflation = False
-    if query.group is None:
-        lanes = [(one.name, one.unfinished) for one in await store.statistics.partitions(queue.id, limit=10_000)]
-        [counted] = await store.statistics.queues([queue.id])
-        pending = counted.unfinished
-    else:
-        group = await store.groups.get(queue.id, check_name("group", query.group))
-        if group is None:
-            raise NotFound("Consumer group not found")
-        conflation = group.subscription.conflation
-        found = await store.groups.lanes(group.id, limit=10_000)
-        lanes = [(lane.name, lane.head - lane.committed - lane.skipped) for lane in found]
-        pending = next((one.lag for one in await store.statistics.groups([queue.id]) if one.group_id == group.id), 0)
-    owing = [PartitionDepth(partition=name, pending=count) for name, count in lanes if count > 0]
-    answer = QueueDepth(
-        queue=queue.name,
-        group=query.group,
-        pending=pending,
-        partitions_pending=len(owing),
-        conflation=conflation,
-        effective_pending=len(owing) if conflation else pending,
-        partitions=owing,
-        capacity=queue.options.max_size or None,
-    )
-    return json_response(answer)
-
-
-async def clear(app: App, request: Request) -> Response:
-    query = read(request.query, ClearQuery)
-    queue = await existing(app, request.params["queue"])
-    store = app.broker.store
-    only = None
-    if query.partition is not None:
-        found = await store.queues.named(queue.id, check_name("partition", query.partition))
-        if found is None:
-            raise NotFound("Partition not found")
-        only = found.id
-    cleared = await store.browse.clear(queue.id, partition=only)
-    return json_response(ClearedQueue(success=True, queue=queue.name, partition=query.partition, cleared=cleared))
-
-
-async def delete(app: App, request: Request) -> Response:
-    name = request.params["queue"]
-    existed = await app.broker.queues.delete(name)
-    return json_response(DeletedQueue(deleted=True, queue=name, existed=existed))
-
-
-ROUTES = [
-    Route(
-        method="POST",
-        path="/api/v1/configure",
-        endpoint=configure,
-        summary="Make a queue or replace all its options.",
-        tag="queues",
-        body=ConfigureBody,
-        answer=Configured,
-    ),
-    Route(
-        method="PATCH",
-        path="/api/v1/resources/queues/{queue}",
-        endpoint=set_options,
-        summary="Change some options of a queue; the others stay as they are.",
-        tag="queues",
-        body=OptionsBody,
-        answer=OptionsSet,
-        statuses=(200, 404),
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/resources/queues",
-        endpoint=list_queues,
-        summary="Every queue, newest first, with what it holds.",
-        tag="queues",
-        query=QueueListQuery,
-        answer=QueueList,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/resources/queues/{queue}",
-        endpoint=show,
-        summary="One queue with its partitions, by name.",
-        tag="queues",
-        query=PageQuery,
-        answer=QueueDetail,
-        statuses=(200, 404),
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/resources/queues/{queue}/depth",
-        endpoint=depth,
-        summary="What a queue, or one group of it, has not finished, by partition.",
-        tag="queues",
-        query=DepthQuery,
-        answer=QueueDepth,
-        statuses=(200, 404),
-    ),
-    Route(
-        method="DELETE",
-        path="/api/v1/resources/queues/{queue}",
-        endpoint=delete,
-        summary="Delete a queue with all that is in it.",
-        tag="queues",
-        answer=DeletedQueue,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/resources/partitions",
-        endpoint=partitions,
-        summary="The partitions of a queue, by name.",
-        tag="queues",
-        query=PartitionQuery,
-        answer=PartitionList,
-        statuses=(200, 404),
-    ),
-    Route(
-        method="DELETE",
-        path="/api/v1/queues/{queue}/clear",
-        endpoint=clear,
-        summary="Take all messages out of a queue, or of one partition; dead letters stay.",
-        tag="queues",
-        query=ClearQuery,
-        answer=ClearedQueue,
-        statuses=(200, 404),
-    ),
-]
+    return await app.broker.queues.existing(name)

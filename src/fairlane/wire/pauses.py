@@ -1,0 +1,74 @@
+"""Pauses on the wire, and why a lane does not move."""
+
+from __future__ import annotations
+
+from fairlane.model.moment import Moment
+from fairlane.wire.base import Answer, Body
+
+
+class PauseBody(Body):
+    """Nothing: the whole queue. A group, a partition for all groups, or both: one lane."""
+
+    group: str | None = None
+    partition: str | None = None
+
+
+class ResumeBody(PauseBody):
+    lanes: bool = False
+    """All blocked and parked lanes of the group, instead of the group itself."""
+
+
+class PausedThing(Answer):
+    queue: str
+    group: str | None
+    partition: str | None
+    paused: bool
+
+
+class Resumed(PausedThing):
+    resumed: int
+    """How many things, or lanes, were resumed; 0: none was paused."""
+
+
+class Pauses(Answer):
+    """Pauses of a queue, each since when."""
+
+    queue: str
+    paused_at: Moment | None
+    groups: dict[str, Moment]
+    """By name."""
+    partitions: dict[str, Moment]
+
+
+class ExplainQuery(Body):
+    group: str | None = None
+
+
+class Explained(Answer):
+    """The explanation why a lane does not move."""
+
+    queue: str
+    partition: str
+    group: str
+    reason: str
+    """paused, leased, empty, operations_pending, parked, blocked, windowed, delayed, backing_off, asleep, sealed or
+    ready."""
+    sentence: str
+    until: Moment | None
+    """When the reason ends by itself."""
+    waiting: int
+    position: int
+    """Of the first message that is not finished."""
+    head: int
+    attempts: int
+    attempts_max: int
+    error: str | None
+    oldest_at: Moment | None
+    lease_ends_at: Moment | None
+    leased: int
+    next_try_at: Moment | None
+    """When the lane may be read next; of an unordered queue with nothing new, when its first message may come again."""
+    operations: int
+    """Pushes to the partition that wait to be applied."""
+    dead_letters: int
+    expired: int

@@ -1,0 +1,240 @@
+"""Queues on the wire: their options, partitions and numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from fairlane.model.moment import Moment
+from fairlane.model.queue import QueueOptions
+from fairlane.wire.base import Answer, Body, Limit, Offset
+
+
+def camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+_OWN_NAMES: Final = {
+    "lease_seconds": "leaseTime",
+    "retry_delay_ms": "retryDelay",
+    "retry_delay_max_ms": "maxRetryDelay",
+    "ttl_seconds": "ttl",
+    "delay_seconds": "delayedProcessing",
+    "window_seconds": "windowBuffer",
+    "max_wait_seconds": "maxWaitTimeSeconds",
+}
+OPTION_NAMES: Final = {name: _OWN_NAMES.get(name) or camel(name) for name in QueueOptions.__struct_fields__}
+"""What each option of a queue is called on the wire."""
+
+
+def options_out(options: QueueOptions) -> dict[str, Any]:
+    """Every option with its effective value, by its name on the wire."""
+    return {wire: getattr(options, name) for name, wire in OPTION_NAMES.items()}
+
+
+class ConfigureBody(Body):
+    queue: str
+    namespace: str | None = None
+    task: str | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """By their names on the wire, or those that they have everywhere else, like `leaseSeconds` or `lease_seconds`."""
+
+
+class OptionsBody(Body):
+    options: dict[str, Any]
+    """Those that change, by any of their names."""
+
+
+class OptionsSet(Answer):
+    queue: str
+    options: dict[str, Any]
+    """Every option with its effective value."""
+
+
+class Configured(Answer):
+    configured: bool = True
+    queue_id: str
+    partition_id: str
+    """Of the partition `Default`."""
+    queue: str
+    namespace: str
+    task: str
+    options: dict[str, Any]
+    """Every option with its effective value."""
+
+
+class Counts(Answer):
+    """Messages by where they stand."""
+
+    total: int
+    pending: int
+    processing: int
+    """Leased now."""
+    completed: int
+    failed: int
+    """Failed attempts that are not passed yet: each message comes again."""
+    dead_letter: int
+
+
+class QueueSummary(Answer):
+    id: str
+    name: str
+    namespace: str
+    task: str
+    created_at: Moment
+    partitions: int
+    messages: Counts
+
+
+class QueueList(Answer):
+    queues: list[QueueSummary]
+
+
+class QueueListQuery(Body):
+    search: str = ""
+    """Only queues whose name contains this."""
+    limit: Limit = 10_000
+    offset: Offset = 0
+
+
+class PartitionDetail(Answer):
+    id: str
+    name: str
+    created_at: Moment
+    stats: Counts
+    oldest_message: Moment | None
+    newest_message: Moment | None
+
+
+class QueueDetail(Answer):
+    id: str
+    name: str
+    namespace: str
+    task: str
+    created_at: Moment
+    options: dict[str, Any]
+    """By their names on the wire."""
+    partitions: list[PartitionDetail]
+    """A page of them, by name."""
+    totals: Counts
+    next: str | None
+    """The name after which the next page of partitions begins; null on the last."""
+
+
+class PageQuery(Body):
+    after: str = ""
+    """Only partitions whose name comes after this."""
+    limit: Limit = 1000
+
+
+class PartitionQuery(PageQuery):
+    queue: str
+
+
+class PartitionList(Answer):
+    queue: str
+    partitions: list[PartitionDetail]
+    next: str | None
+
+
+class DeletedQueue(Answer):
+    deleted: bool = True
+    queue: str
+    existed: bool
+
+
+class ClearQuery(Body):
+    partition: str | None = None
+
+
+class ClearedQueue(Answer):
+    success: bool = True
+    queue: str
+    partition: str | None
+    cleared: int
+    """How many messages were taken out."""
+
+
+class DepthQuery(Body):
+    group: str | None = None
+
+
+class PartitionDepth(Answer):
+    partition: str
+    pending: int
+
+
+class QueueDepth(Answer):
+    queue: str
+    group: str | None
+    pending: int
+    partitions_pending: int
+    conflation: bool
+    effective_pending: int
+    partitions: list[PartitionDepth]
+    capacity: int | None
+    """The queue's maxSize, null without one."""
+
+
+class NamespaceCounts(Answer):
+    """What the queues of a namespace, or of a task, hold."""
+
+    total: int
+    pending: int
+
+
+class NamespaceSummary(Answer):
+    namespace: str
+    queues: int
+    partitions: int
+    messages: NamespaceCounts
+
+
+class NamespaceList(Answer):
+    namespaces: list[NamespaceSummary]
+
+
+class TaskSummary(Answer):
+    task: str
+    queues: int
+    partitions: int
+    messages: NamespaceCounts
+
+
+class TaskList(Answer):
+    tasks: list[TaskSummary]
+
+
+class Spread(Answer):
+    avg: float
+    median: float
+    min: float
+    max: float
+
+
+class Lag(Answer):
+    time: Spread
+    """Seconds that the oldest unfinished message of each group waits."""
+    offset: Spread
+    """Messages that each group has not finished."""
+
+
+class Throughput(Answer):
+    """Of this broker in its last full minute."""
+
+    ingested_per_second: float
+    processed_per_second: float
+
+
+class Overview(Answer):
+    queues: int
+    partitions: int
+    namespaces: int
+    tasks: int
+    messages: Counts
+    lag: Lag
+    throughput: Throughput
+    timestamp: Moment
+    stats_age: int
