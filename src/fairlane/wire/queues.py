@@ -179,7 +179,7 @@ class QueueDepth(Answer):
 
 
 class NamespaceCounts(Answer):
-    """What the queues of a namespace, or of a task, hold."""
+    """Messages of the queues of a namespace, or of a task."""
 
     total: int
     pending: int
