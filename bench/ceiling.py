@@ -15,9 +15,10 @@ from bench.load import BATCH, PAYLOAD
 from fairlane.http.decode import decode
 from fairlane.http.routes.pops import pop_request
 from fairlane.http.server import Request, Response, Server
-from fairlane.http.wire import AckBatchBody, PushBody
 from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
+from fairlane.wire.ack import AckBatch
+from fairlane.wire.push import PushBody
 
 ROOT = Path(__file__).resolve().parents[1]
 _ID = b"01890a5d-ac96-774b-bcce-b302099a8057"
@@ -47,7 +48,7 @@ async def handle(request: Request) -> Response:
         items = decode(request.body, PushBody).items
         return Response(201, b"[%b]" % b",".join([_PUSHED] * len(items)))
     if request.path == b"/api/v1/ack/batch":
-        acks = decode(request.body, AckBatchBody).acknowledgments
+        acks = decode(request.body, AckBatch).acknowledgments
         return Response(200, b"[%b]" % b",".join([_ACKED] * len(acks)))
     pop_request("", request)
     return Response(200, _POPPED)

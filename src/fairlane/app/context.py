@@ -13,10 +13,10 @@ import msgspec
 from fairlane.app.calls import Calls, Outbound, wait_on
 from fairlane.client.message import Message
 from fairlane.client.pushes import item_of
-from fairlane.client.wire import Item
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.runtime.claim import Claim
+from fairlane.wire.push import Item
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 

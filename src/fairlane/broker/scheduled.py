@@ -158,5 +158,6 @@ def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:
 
 def _scheduled(draft: Draft, flush: Flush) -> ScheduledSlice:
     some = [flush.requests[request].items[index] for request, index in draft.owners]
-    times, delays = [item.deliver_at for item in some], [item.delay_ms or 0 for item in some]
+    times = [None if item.deliver_at is None else int(item.deliver_at) for item in some]  # of moments as well
+    delays = [item.delay_ms or 0 for item in some]
     return ScheduledSlice(draft.slice, draft.partition[2], times, delays, repeated=flush.doubtful)

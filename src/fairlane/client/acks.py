@@ -11,12 +11,14 @@ from fairlane.client.family import REQUESTS, Family
 from fairlane.client.message import Message
 from fairlane.client.pops import affinity
 from fairlane.client.transport import Transport, path_of
-from fairlane.client.wire import Ack, AckBody, AckElement, ack_of, decode, encode
+from fairlane.client.wire import decode
 from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, check_acks
 from fairlane.model.verdict import ack_item
 from fairlane.runtime.batcher import Batcher, Weight
+from fairlane.wire.ack import Ack, AckBatch, AckElement
+from fairlane.wire.base import encode
 
 _ACK = path_of("ack", "batch")
 
@@ -78,7 +80,7 @@ class Acks(Family):
                 together=self._batching,
             )
         try:
-            return await batcher.submit([ack_of(item) for item in items])
+            return await batcher.submit([_ack(item) for item in items])
         finally:
             if batcher.idle and self._acks.get(group) is batcher:
                 del self._acks[group]
@@ -87,7 +89,7 @@ class Acks(Family):
         """One request for all calls, or one for each if they are refused as a whole."""
         acks = [ack for call in calls for ack in call]
         try:
-            body = await self._transport.ask("POST", _ACK, key=affinity(*group), body=encode(AckBody(acks, group[1])))
+            body = await self._transport.ask("POST", _ACK, key=affinity(*group), body=encode(AckBatch(acks, group[1])))
         except FairlaneError as error:
             # What the broker stumbles over may be one of them.
             if len(calls) == 1 or (error.retryable and not isinstance(error, BrokerFailed)):
@@ -102,6 +104,20 @@ class Acks(Family):
         await super()._drain()
 
 
+def _ack(item: AckItem) -> Ack:
+    return Ack(
+        item.transaction_id,
+        str(item.partition),
+        item.status,
+        item.lease,
+        None,
+        item.error,
+        item.delay_ms,
+        msgspec.UNSET if item.result is None else msgspec.Raw(item.result),
+        item.cumulative or None,
+    )
+
+
 def _outcome(element: AckElement) -> AckOutcome:
     return AckOutcome(
         element.success,
@@ -111,7 +127,7 @@ def _outcome(element: AckElement) -> AckOutcome:
         lease_released=bool(element.lease_released),
         code=element.code,
         error=element.error,
-        result=bytes(element.result) or None,
+        result=bytes(element.result) if element.result else None,
         operation_id=element.operation_id,
         durability=cast(Any, element.durability),
         queue_position=element.queue_position,

@@ -9,10 +9,11 @@ import msgspec
 from fairlane.client.family import Family
 from fairlane.client.transport import path_of
 from fairlane.client.views import DeadLetter
-from fairlane.client.wire import decode, encode
+from fairlane.client.wire import decode
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
 from fairlane.model.names import check_count, check_name
+from fairlane.wire.base import encode
 
 _DLQ = path_of("dlq")
 

@@ -6,10 +6,11 @@ import msgspec
 
 from fairlane.client.family import Family
 from fairlane.client.transport import path_of
-from fairlane.client.wire import decode, encode
+from fairlane.client.wire import decode
 from fairlane.errors import NotFound
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import check_name
+from fairlane.wire.base import encode
 
 
 class _Effect(msgspec.Struct):

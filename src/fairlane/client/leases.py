@@ -7,10 +7,11 @@ from typing import Any
 from fairlane.client.family import Family
 from fairlane.client.message import Batch, Message
 from fairlane.client.transport import path_of
-from fairlane.client.wire import ReleaseAnswer, RenewAnswer, decode, encode, micros
+from fairlane.client.wire import ReleaseAnswer, RenewAnswer, decode, micros
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.names import check_count, check_name
 from fairlane.model.outcome import RenewOutcome
+from fairlane.wire.base import encode
 
 Leased = str | Batch[Any] | Message[Any]
 """A lease, or what was given under it."""

@@ -7,10 +7,11 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
-from fairlane.client.wire import PopAnswer, Popped, micros
+from fairlane.client.wire import micros
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import RENEW_SECONDS
+from fairlane.wire.pop import PopAnswer, Popped
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -10,13 +10,14 @@ import msgspec
 
 from fairlane.client.family import Family
 from fairlane.client.transport import Transport, path_of
-from fairlane.client.wire import decode, encode
+from fairlane.client.wire import decode
 from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
 from fairlane.model.ids import is_uuid, uuid7
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_count, check_name
 from fairlane.model.outcome import PushOutcome
+from fairlane.wire.base import encode
 
 QueuedOperation = Literal["return", "wait"]
 OperationStatus = Literal["pending", "processing", "completed", "failed", "discarded"]

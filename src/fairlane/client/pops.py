@@ -7,11 +7,12 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from fairlane.client.family import Family
 from fairlane.client.message import Batch, batch_of, decoder_of
 from fairlane.client.transport import path_of
-from fairlane.client.wire import PopAnswer, decode, timestamp
+from fairlane.client.wire import decode, timestamp
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.wire.pop import PopAnswer
 
 T = TypeVar("T")
 

@@ -7,20 +7,9 @@ import msgspec
 from fairlane import errors
 from fairlane.errors import FairlaneError
 from fairlane.runtime.retry_after import seconds_of
+from fairlane.wire.problem import Problem
 
 RETRY_AFTER = 5.0  # seconds, when an overloaded broker does not say
-
-
-class Problem(msgspec.Struct, rename="camel"):
-    """A problem: why a broker refused a request, or one item of it."""
-
-    error: str = ""
-    code: str | None = None
-    queue_depth: int = 0
-    capacity: int = 0
-    failed_index: int = -1
-    retry_after: float | None = None
-    path: str = ""
 
 
 _decode = msgspec.json.Decoder(Problem).decode

@@ -13,15 +13,18 @@ from fairlane.client.family import REQUESTS
 from fairlane.client.operations import Operations, QueuedOperation
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
-from fairlane.client.wire import Item, PushBody, PushElement, PushRefusal, decode, encode, timestamp
+from fairlane.client.wire import decode
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
 from fairlane.model.message import PushItem, check_depth, check_items, check_payload
+from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_count
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import PRIORITY_MAX
 from fairlane.runtime.batcher import Batcher, Weight
+from fairlane.wire.base import encode
+from fairlane.wire.push import Item, PushBody, PushElement, PushRefusal
 
 _PUSH = path_of("push")
 _ROUNDS_MAX = 3  # others may take the room meanwhile
@@ -59,7 +62,7 @@ class Pushes(Operations):
         item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
         if deliver_at is not None or delay_ms is not None:
             PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
-            item.deliver_at, item.delay_ms = _moment(deliver_at), delay_ms
+            item.deliver_at, item.delay_ms = None if deliver_at is None else Moment(deliver_at), delay_ms
         if priority is not None:
             item.priority = check_count("priority", priority, least=0, most=PRIORITY_MAX)
         [outcome] = await self._store([item])
@@ -101,7 +104,7 @@ class Pushes(Operations):
             try:
                 again = await self._push.submit(some)
             except FairlaneError as error:  # of these alone: the others are stored
-                again = [PushOutcome("refused", item.transaction_id, error=error) for item in some]
+                again = [_refused(item, error) for item in some]
             for index, outcome in zip(refused, again, strict=True):
                 outcomes[index] = outcome
             refusals += 1
@@ -131,7 +134,7 @@ class Pushes(Operations):
             return [[_outcome(item, next(found)) for item in call] for call in calls]
         error = answer.error()
         if isinstance(error, Overloaded):
-            return [[PushOutcome("refused", item.transaction_id, error=error) for item in call] for call in calls]
+            return [[_refused(item, error) for item in call] for call in calls]
         if len(calls) == 1:
             return [error]
         return [(await self._request([call]))[0] for call in calls]
@@ -159,16 +162,12 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
                 trace_id=item.trace_id,
                 type=item.type,
                 headers=item.headers,
-                deliver_at=_moment(item.deliver_at),
+                deliver_at=None if item.deliver_at is None else Moment(item.deliver_at),
                 delay_ms=item.delay_ms,
                 priority=item.priority,
             )
         )
     return prepared
-
-
-def _moment(at: int | None) -> str | None:
-    return None if at is None else timestamp(at)
 
 
 def item_of(
@@ -222,7 +221,7 @@ def _outcome(item: Item, element: PushElement) -> PushOutcome:
         depth, remaining = element.queue_depth, element.remaining_capacity
         return PushOutcome(
             status,
-            item.transaction_id,
+            item.transaction_id or "",
             element.message_id,
             None if element.partition_id is None else PartitionId.parse(element.partition_id),
             depth=None if remaining is None else depth,
@@ -234,7 +233,11 @@ def _outcome(item: Item, element: PushElement) -> PushOutcome:
             estimated_wait=element.estimated_wait,
             durability=cast(Any, element.durability),
         )
-    return PushOutcome("refused", item.transaction_id, error=rebuilt(element))
+    return _refused(item, rebuilt(element))
+
+
+def _refused(item: Item, error: FairlaneError) -> PushOutcome:
+    return PushOutcome("refused", item.transaction_id or "", error=error)
 
 
 def _fitting(calls: list[list[Item]], outcomes: list[list[PushOutcome] | Exception]) -> list[tuple[int, list[int]]]:

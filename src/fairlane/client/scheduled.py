@@ -9,11 +9,12 @@ import msgspec
 from fairlane.client.family import Family
 from fairlane.client.transport import path_of
 from fairlane.client.views import ScheduledPage
-from fairlane.client.wire import decode, encode, timestamp
+from fairlane.client.wire import decode, timestamp
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
+from fairlane.wire.base import encode
 
 
 class _Cancelled(msgspec.Struct):

@@ -9,8 +9,9 @@ import msgspec
 from fairlane.client.family import Family
 from fairlane.client.transport import path_of
 from fairlane.client.views import AppliedSpec, SpecPlan
-from fairlane.client.wire import decode, encode
+from fairlane.client.wire import decode
 from fairlane.model.names import check_name
+from fairlane.wire.base import encode
 
 
 class _Listed(msgspec.Struct):

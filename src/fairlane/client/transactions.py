@@ -12,21 +12,12 @@ from fairlane.client.family import Family
 from fairlane.client.message import Message
 from fairlane.client.problems import rebuilt
 from fairlane.client.pushes import item_of
-from fairlane.client.transport import path_of
-from fairlane.client.wire import (
-    AckStep,
-    PushStep,
-    TransactionAnswer,
-    TransactionBody,
-    TransactionResult,
-    decode,
-    encode,
-)
 from fairlane.errors import TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
 from fairlane.model.verdict import ack_item
+from fairlane.wire.transactions import TransactionAnswer, TransactionBody, TransactionResult, TransactionStep
 
 
 class Transactions(Family):
@@ -40,8 +31,7 @@ class Transactions(Family):
         transaction = Transaction()
         yield transaction
         if transaction.steps:
-            body = encode(TransactionBody(transaction.steps))
-            answer = decode(await self._transport.ask("POST", path_of("transaction"), body=body), TransactionAnswer)
+            answer = await self._ask(TransactionAnswer, "POST", "transaction", body=TransactionBody(transaction.steps))
             if not answer.success:
                 raise rebuilt(answer, TransactionRefused)
             transaction.outcomes = [_outcome(result) for result in answer.results]
@@ -51,7 +41,7 @@ class Transaction:
     """Steps in the making; `outcomes`, one for each, after the commit."""
 
     def __init__(self) -> None:
-        self.steps: list[PushStep | AckStep] = []
+        self.steps: list[TransactionStep] = []
         self.outcomes: list[PushOutcome | AckOutcome] = []
 
     def push(
@@ -65,7 +55,8 @@ class Transaction:
         type: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        self.steps.append(PushStep([item_of(queue, data, partition, transaction_id, trace_id, type, headers)]))
+        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+        self.steps.append(TransactionStep(type="push", items=[item]))
 
     def ack(
         self,
@@ -81,27 +72,29 @@ class Transaction:
 
     def settle(self, message: Message[Any], item: AckItem) -> None:
         """The same with all that an ack can say."""
-        result = None if item.result is None else msgspec.Raw(item.result)
         self.steps.append(
-            AckStep(
-                item.transaction_id,
-                str(item.partition),
-                message.group,
-                item.status,
-                item.lease,
-                item.error,
-                item.delay_ms,
-                result,
+            TransactionStep(
+                type="ack",
+                transaction_id=item.transaction_id,
+                partition_id=str(item.partition),
+                consumer_group=message.group,
+                status=item.status,
+                lease_id=item.lease,
+                error=item.error,
+                delay_ms=item.delay_ms,
+                result=msgspec.UNSET if item.result is None else msgspec.Raw(item.result),
             )
         )
 
 
 def _outcome(result: TransactionResult) -> PushOutcome | AckOutcome:
     if result.type == "ack":
-        return AckOutcome(result.success, result.transaction_id, dead_lettered=result.dlq, error=result.error)
+        return AckOutcome(
+            result.success, result.transaction_id, dead_lettered=result.dlq is True, error=result.error or None
+        )
     return PushOutcome(
         "duplicate" if result.status == "duplicate" else "queued",
         result.transaction_id,
-        result.message_id,
-        None if result.partition_id is None else PartitionId.parse(result.partition_id),
+        result.message_id or None,
+        None if not result.partition_id else PartitionId.parse(result.partition_id),
     )

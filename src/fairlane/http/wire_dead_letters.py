@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.errors import StoreCorrupt
-from fairlane.http.wire import NULL
 from fairlane.http.wire_queues import Wire
 from fairlane.model.moment import timestamp, timestamp_or_none
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import unpack
-from fairlane.wire.base import Limit, Offset
+from fairlane.wire.base import NULL, Limit, Offset
 
 
 class DlqQuery(Wire, rename="camel", kw_only=True):

@@ -6,8 +6,8 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.http.nesting import Nested
-from fairlane.http.wire import WireItem
 from fairlane.model.stream import StateOp
+from fairlane.wire.push import Item
 
 
 class QueryBody(msgspec.Struct, kw_only=True):
@@ -70,7 +70,7 @@ class CycleBody(msgspec.Struct, kw_only=True):
     consumer_group: str | None = None
     release_lease: bool = True
     state_ops: list[StateOpBody] = msgspec.field(default_factory=list)
-    push_items: list[WireItem] = msgspec.field(default_factory=list)
+    push_items: list[Item] = msgspec.field(default_factory=list)
     ack: CycleAck | None = None
 
 

@@ -35,15 +35,15 @@ class Answer(msgspec.Struct, metaclass=_ByName, frozen=True, rename="camel"):
 def _write(value: Any) -> Any:
     if isinstance(value, Moment):
         return value.isoformat()
-    raise NotImplementedError(f"{type(value).__name__} is not on the wire")
+    raise TypeError(f"Encoding objects of type {type(value).__qualname__} is unsupported")
 
 
 def _read(kind: Any, value: Any) -> Any:
-    if kind is not Moment or not isinstance(value, str):
+    if kind is not Moment:
         raise NotImplementedError
     try:
         return Moment.parse(value)
-    except (ValueError, OverflowError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         raise msgspec.ValidationError(f"{value!r:.80} is not a time like 2026-01-31T12:00:00Z") from None
 
 

@@ -13,12 +13,12 @@ from fairlane.app.binding import Binding
 from fairlane.app.context import Context
 from fairlane.app.results import verdict_of, verdicts_of
 from fairlane.client.client import Client
-from fairlane.client.wire import PushStep
 from fairlane.model.outcome import AckItem
 from fairlane.model.verdict import Dead, Verdict, failure, settled
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import POLLS_MAX, Consumer
 from fairlane.runtime.handling import Handled, Handling, charged
+from fairlane.wire.transactions import TransactionStep
 from fairlane.worker.stage import Stage
 
 LANE_SECONDS = 0.05
@@ -118,7 +118,7 @@ class Handlers(Handling):
         async with self._client.transaction() as transaction:
             for message, item in acks:
                 transaction.settle(message, item)
-            transaction.steps.append(PushStep(list(pushed)))
+            transaction.steps.append(TransactionStep(type="push", items=list(pushed)))
 
     def lost(self, claim: Claim) -> None:
         """Its handlers are cancelled."""

@@ -13,30 +13,30 @@ from fairlane.http.decode import decode
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import name_json
 from fairlane.http.server import Request, Response
-from fairlane.http.wire import AckBatchBody, AckBody
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
 from fairlane.model.segment import encode
+from fairlane.wire.ack import Ack, AckBatch
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
 
 async def ack(app: App, request: Request) -> Response:
-    body = decode(request.body, AckBody)
+    body = decode(request.body, Ack)
     if body.cumulative is None:
         body.cumulative = True  # as the published clients' own tests have it
     return await _ack(app, [body], body.consumer_group)
 
 
 async def ack_batch(app: App, request: Request) -> Response:
-    body = decode(request.body, AckBatchBody)
+    body = decode(request.body, AckBatch)
     return await _ack(app, body.acknowledgments, body.consumer_group)
 
 
-async def _ack(app: App, bodies: list[AckBody], group: str | None) -> Response:
+async def _ack(app: App, bodies: list[Ack], group: str | None) -> Response:
     if len(bodies) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(bodies)}")
     items = _done(bodies) or ack_items(bodies)
@@ -51,7 +51,7 @@ async def _ack(app: App, bodies: list[AckBody], group: str | None) -> Response:
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
 
 
-def _done(bodies: list[AckBody]) -> Alike | None:
+def _done(bodies: list[Ack]) -> Alike | None:
     """The acks as columns, if they say of messages of one lease in one lane that they are done and no more; None
     otherwise, and where their ids need a closer look."""
     partition, lease = (bodies[0].partition_id, bodies[0].lease_id) if bodies else ("", None)
@@ -84,7 +84,7 @@ def _plain(outcome: AckOutcome) -> bool:
     return outcome.success and not outcome.noop and not outcome.dead_lettered and outcome.durability is None
 
 
-def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
+def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
     """Checked items; InvalidRequest names the index."""
     partitions: dict[str, PartitionId] = {}
     items = []
@@ -102,7 +102,7 @@ def ack_items(bodies: Sequence[AckBody]) -> list[AckItem]:
                 delay_ms=body.delay_ms,
                 cumulative=body.cumulative or False,
             )
-            if len(body.result):
+            if body.result:
                 item.result = bytes(body.result)
             item.check()
         except InvalidRequest as error:
@@ -159,7 +159,7 @@ ROUTES = [
         endpoint=ack,
         summary="Say what became of one message, and of its lease's earlier ones, unless `cumulative` is false.",
         tag="messages",
-        body=AckBody,
+        body=Ack,
         statuses=(200, 202),
     ),
     Route(
@@ -168,7 +168,7 @@ ROUTES = [
         endpoint=ack_batch,
         summary="Say what became of many messages of one group, of exactly those.",
         tag="messages",
-        body=AckBatchBody,
+        body=AckBatch,
         body_bytes_max=REQUEST_BYTES_MAX,
         statuses=(200, 202),
     ),

@@ -19,37 +19,12 @@ from fairlane.model.lease import PopRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
 from fairlane.model.moment import timestamp
 from fairlane.model.names import QUEUE_MODE
+from fairlane.wire.pop import PopAnyQuery, PopQuery
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
 _AUTOPILOT_BATCH = 200
-
-
-class PopQuery(msgspec.Struct, rename="camel"):
-    """The query of a pop."""
-
-    batch: int = 1
-    wait: bool = False
-    timeout: int = 30_000
-    """Milliseconds that a waiting pop waits at most."""
-    consumer_group: str = QUEUE_MODE
-    partitions: int = 1
-    auto_ack: bool = False
-    subscription_mode: str = ""
-    subscription_from: str = ""
-    lease_seconds: int | None = None
-    autopilot: bool = False
-    """Leave `batch` and `partitions` to the broker where they are not given."""
-    conflation: bool = False
-    """Of each partition only the newest message: decided at the group's first pop, and kept."""
-    look: bool = False
-    """A person's: a group that it makes takes no place in a limited queue that consumers read."""
-
-
-class PopAnyQuery(PopQuery, rename="camel"):
-    namespace: str = ""
-    task: str = ""
 
 
 async def pop(app: App, request: Request) -> Response:

@@ -11,16 +11,15 @@ from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.decode import decode
 from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths
 from fairlane.http.problems import problem, public_text
-from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response
-from fairlane.http.wire import PushBody, WireItem
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.moment import timestamp
 from fairlane.model.names import DEFAULT_PARTITION, is_plain, known_names
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode
+from fairlane.wire.push import Item, PushBody
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -58,7 +57,7 @@ def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Re
     return answer
 
 
-def check_wire_items(items: list[WireItem], nested: list[Nested], where: str = "items") -> bool:
+def check_wire_items(items: list[Item], nested: list[Nested], where: str = "items") -> bool:
     """Whether some have a time to deliver them. InvalidRequest names the item's index; nothing was stored. What may be
     nested too deeply is left in `nested`, for `check_depths`; `where` are the items in the request."""
     special = False
@@ -89,15 +88,13 @@ def check_wire_items(items: list[WireItem], nested: list[Nested], where: str = "
     return special
 
 
-def _check(item: WireItem) -> None:
+def _check(item: Item) -> None:
     if item.partition is None:
         item.partition = DEFAULT_PARTITION
-    if item.deliver_at is not None:
-        item.deliver_at = moment("deliverAt", item.deliver_at)  # type: ignore[assignment]
     item.check()
 
 
-def _is_bare(items: list[WireItem], outcomes: list[PushOutcome]) -> bool:
+def _is_bare(items: list[Item], outcomes: list[PushOutcome]) -> bool:
     """Whether few items brought no ids of their own, to queues without a limit: then there is nothing to quote."""
     fields = [item.transaction_id for item in items]
     fields += [item.trace_id for item in items]
@@ -113,7 +110,7 @@ _HEADS = [f'{{"index":{index},"transaction_id":"' for index in range(1000)]
 _tails: dict[tuple[PartitionId | None, str], str] = {}
 
 
-def _bare_elements(items: list[WireItem], outcomes: list[PushOutcome]) -> bytes:
+def _bare_elements(items: list[Item], outcomes: list[PushOutcome]) -> bytes:
     """`push_element` of each, joined, in less than half the time."""
     elements = [
         f'{head}{outcome.transaction_id}","status":"queued","message_id":"{outcome.message_id}'
@@ -144,7 +141,7 @@ def name_json(name: str | None) -> str:
     return known
 
 
-def push_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
+def push_element(index: int, item: Item, outcome: PushOutcome) -> str:
     """What became of one item."""
     where, given = outcome.partition, item.transaction_id
     if outcome.status != "queued" or where is None:
@@ -158,7 +155,7 @@ def push_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
     )
 
 
-def _operation_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
+def _operation_element(index: int, item: Item, outcome: PushOutcome) -> str:
     given = item.transaction_id
     transaction = f'"{outcome.transaction_id}"' if given is None else encode(given).decode()
     why = (outcome.operation_id, outcome.queue_position, outcome.reason, outcome.estimated_wait, outcome.durability)
@@ -176,7 +173,7 @@ def _operation_tail(queue: str, *why: Any) -> str:
     return encode(fields).decode()[1:]
 
 
-def _other_element(index: int, item: WireItem, outcome: PushOutcome) -> str:
+def _other_element(index: int, item: Item, outcome: PushOutcome) -> str:
     if outcome.status == "buffered" and outcome.capacity is None:
         return _operation_element(index, item, outcome)
     answer = {"index": index, "transaction_id": outcome.transaction_id, "status": outcome.status}

@@ -1,0 +1,65 @@
+"""Pops on the wire."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from fairlane.model.limits import RENEW_SECONDS
+from fairlane.model.names import QUEUE_MODE
+
+
+class PopQuery(msgspec.Struct, rename="camel"):
+    """The query of a pop."""
+
+    batch: int = 1
+    wait: bool = False
+    timeout: int = 30_000
+    """Milliseconds that a waiting pop waits at most."""
+    consumer_group: str = QUEUE_MODE
+    partitions: int = 1
+    auto_ack: bool = False
+    subscription_mode: str = ""
+    subscription_from: str = ""
+    lease_seconds: int | None = None
+    autopilot: bool = False
+    """Leave `batch` and `partitions` to the broker where they are not given."""
+    conflation: bool = False
+    """Of each partition only the newest message: decided at the group's first pop, and kept."""
+    look: bool = False
+    """A person's: a group that it makes takes no place in a limited queue that consumers read."""
+
+
+class PopAnyQuery(PopQuery, rename="camel"):
+    namespace: str = ""
+    task: str = ""
+
+
+class Popped(msgspec.Struct, rename="camel"):
+    """One message of a pop."""
+
+    id: str
+    transaction_id: str
+    data: msgspec.Raw
+    partition_id: str
+    partition: str
+    created_at: datetime
+    lease_id: str | None = None
+    consumer_group: str = ""
+    trace_id: str | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class PopAnswer(msgspec.Struct, rename="camel"):
+    queue: str = ""
+    lease_id: str | None = None
+    consumer_group: str = ""
+    messages: list[Popped] = []
+    ordered: bool = False
+    """Nobody else is given messages of these partitions meanwhile."""
+    failed_attempts: dict[int, int] = {}
+    """By the number of the message; of those that have any."""
+    lease_seconds: int = RENEW_SECONDS
+    """How long the lease is."""

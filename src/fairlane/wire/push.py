@@ -1,0 +1,54 @@
+"""Pushes on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlane.model.message import PushItem
+from fairlane.model.moment import Moment
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.wire.problem import Problem
+
+
+# Many of these come with each request, and none can be part of a cycle: the collector need not look at them.
+class Item(PushItem, rename="camel", kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A message to store."""
+
+    payload: msgspec.Raw
+    partition: str | None = DEFAULT_PARTITION  # type: ignore[assignment]
+    # Named again, for a base's fields keep the base's spelling.
+    transaction_id: str | None = None
+    trace_id: str | None = None
+    deliver_at: Moment | None = None
+    delay_ms: int | None = None
+    priority: int | None = None
+    producer_sub: Any = None
+    """Published clients send it, and nobody believes it: who produced a message is not for its body to say."""
+
+
+class PushBody(msgspec.Struct, forbid_unknown_fields=True):
+    items: list[Item]
+
+
+class PushElement(Problem, kw_only=True):
+    """The outcome of one pushed item. Some names are camelCase and some are not: so published clients know it."""
+
+    transaction_id: str = msgspec.field(name="transaction_id", default="")
+    status: str
+    message_id: str | None = msgspec.field(name="message_id", default=None)
+    partition_id: str | None = msgspec.field(name="partition_id", default=None)
+    remaining_capacity: int | None = msgspec.field(name="remainingCapacity", default=None)
+    operation_id: str | None = msgspec.field(name="operationId", default=None)
+    queue_position: int | None = msgspec.field(name="queuePosition", default=None)
+    reason: str | None = None
+    estimated_wait: float | None = msgspec.field(name="estimatedWait", default=None)
+    durability: str | None = None
+    deliver_at: Moment | None = msgspec.field(name="deliverAt", default=None)
+
+
+class PushRefusal(msgspec.Struct):
+    """A push of which nothing was stored."""
+
+    results: list[PushElement] = []

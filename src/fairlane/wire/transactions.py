@@ -1,0 +1,63 @@
+"""Transactions on the wire."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.model.moment import Moment
+from fairlane.wire.problem import Problem
+from fairlane.wire.push import Item
+
+
+class TransactionStep(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One step of a transaction: a push (its items, or one item flat) or an ack."""
+
+    type: str
+    items: list[Item] | None = None
+    queue: str | None = None
+    partition: str | None = None
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    transaction_id: str | None = None
+    trace_id: str | None = None
+    deliver_at: Moment | None = None
+    """Refused, and so is delayMs of a push: a transaction cannot schedule."""
+    priority: int | None = None
+    partition_id: str | None = None
+    status: str | None = "completed"
+    consumer_group: str | None = None
+    lease_id: str | None = None
+    error: str | None = None
+    delay_ms: int | None = None
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class TransactionBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    operations: list[TransactionStep] = msgspec.field(default_factory=list)
+    required_leases: list[str] | None = None
+    kv: list[msgspec.Raw] | None = None
+    """Refused, as timers are: there is no key-value store here, and what is scheduled is no part of a transaction."""
+    timers: list[msgspec.Raw] | None = None
+
+
+class TransactionResult(msgspec.Struct, rename="camel", kw_only=True):
+    """The outcome of one step: a pushed item's fields, or an ack's."""
+
+    index: int = 0
+    type: str
+    success: bool = True
+    transaction_id: str
+    status: str | msgspec.UnsetType = msgspec.UNSET
+    message_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    partition_id: str | msgspec.UnsetType = msgspec.UNSET
+    queue_name: str | msgspec.UnsetType | None = msgspec.UNSET
+    error: str | msgspec.UnsetType | None = msgspec.UNSET
+    dlq: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class TransactionAnswer(Problem, kw_only=True):
+    """The outcome of a transaction: all of it or, with a problem, nothing."""
+
+    transaction_id: str = msgspec.field(name="transactionId")
+    success: bool
+    results: list[TransactionResult]
