@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlane.broker.admission import Kind, Limit
-from fairlane.cli.exits import FAILED, REFUSED, TRY_AGAIN
+from fairlane.cli import FAILED, REFUSED, TRY_AGAIN
 from fairlane.cli.logs import log_as
 from fairlane.config import Settings, encryption_key, named_variables
 from fairlane.errors import FairlaneError

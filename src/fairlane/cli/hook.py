@@ -1,70 +1,73 @@
-"""`fairlane hook ...`"""
+"""`fairlane hook ...`: a webhook as its sender would send it, and what became of it."""
 
 from __future__ import annotations
 
+import http.client
 import sys
+import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import quote, urlsplit
 
 import msgspec
-import typer
 
-from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.exits import REFUSED, TRY_AGAIN
-from fairlane.cli.output import AsJson, print_json, printable
+from fairlane.cli import REFUSED, TRY_AGAIN
+from fairlane.cli.output import printable
 from fairlane.cli.spec import File, compiled
+from fairlane.cli.verb import DEFAULT, AsJson, Server, Shown, arg, connected, noun, opt, print_shown
 from fairlane.config import own_variables
-from fairlane.errors import InvalidRequest
+from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
+from fairlane.hooks import signatures
+from fairlane.hooks.samples import SAMPLES, sample_of
+from fairlane.hooks.schemes import scheme_of
+from fairlane.hooks.secrets import keys_of
 from fairlane.runtime.clock import wall_clock
+from fairlane.spec import ir
+from fairlane.spec.compiled_queue import CompiledQueue, decoded
+from fairlane.spec.sample import added_to, sample_body
+from fairlane.spec.text.source import suggestion
 
 if TYPE_CHECKING:
-    from fairlane.cli.hook_test import Answer, Became, Delivery
+    from fairlane.blocking import Client
 
-app = typer.Typer(help="Webhooks that a spec declares.", no_args_is_help=True)
+app = noun()
+
+DeliveryId = Annotated[str | None, opt("What tells a redelivery; a new one.")]
+
+_LOOK_SECONDS = 0.05
+_ANSWER_SECONDS = 30.0
 
 
 @app.command()
 def sign(
     file: File,
-    webhook: Annotated[str, typer.Argument(metavar="WEBHOOK", help="One that it declares.", show_default=False)],
-    body: Annotated[str, typer.Argument(metavar="BODY", help="A file with the body; - for a stream.")] = "-",
-    delivery_id: Annotated[str | None, typer.Option(help="What tells a redelivery; a new one.")] = None,
+    webhook: Annotated[str, arg("WEBHOOK", "One that it declares.")],
+    body: Annotated[str, arg("BODY", "A file with the body; - for a stream.")] = "-",
+    delivery_id: DeliveryId = None,
 ) -> None:
     """Print the headers that the sender of a webhook would sign a body with, for `curl -H @FILE`.
 
     The secret is read from the environment variable that the spec names.
     """
-    from fairlane.hooks.schemes import scheme_of
-    from fairlane.hooks.secrets import keys_of
-    from fairlane.hooks.signatures import sign as signed
-    from fairlane.spec.text.source import suggestion
-
     spec = compiled(file)
     if webhook not in spec.webhooks:
         raise InvalidRequest(f"there is no webhook `{webhook}` in {file}; {suggestion(webhook, spec.webhooks)}")
     verify = spec.webhooks[webhook].verify
     if verify is None:
         raise InvalidRequest(f"the webhook `{webhook}` is not signed: it has no `verify`")
-    scheme = scheme_of(verify)
-    key = keys_of(scheme, own_variables(verify.secret_env))[0]
-    headers = signed(scheme, key, _body(body), delivery_id=delivery_id or str(uuid.uuid4()), now=wall_clock() / 1e6)
-    for name, value in headers.items():
-        sys.stdout.write(f"{name.decode('ascii')}: {value.decode('latin-1')}\n")
+    for name, value in _signature(verify, _body(body), delivery_id or str(uuid.uuid4())).items():
+        sys.stdout.write(f"{name}: {value}\n")
 
 
 @app.command("test")
 def try_webhook(
-    webhook: Annotated[str, typer.Argument(metavar="WEBHOOK", help="One that was applied.", show_default=False)],
-    preset: Annotated[
-        str | None,
-        typer.Option(help="Whose sample to send; that of the sender it is verified as.", show_default=False),
-    ] = None,
-    body: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Send this instead; - for a stream.", show_default=False)
-    ] = None,
-    delivery_id: Annotated[str | None, typer.Option(help="What tells a redelivery; a new one.")] = None,
-    wait: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for what it comes to.")] = 5.0,
+    webhook: Annotated[str, arg("WEBHOOK", "One that was applied.")],
+    preset: Annotated[str | None, opt("Whose sample to send; that of the sender it is verified as.")] = None,
+    body: Annotated[str | None, opt("Send this instead; - for a stream.", metavar="FILE")] = None,
+    delivery_id: DeliveryId = None,
+    wait: Annotated[float, opt("How long to wait for what it comes to.", metavar="SECONDS")] = 5.0,
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
@@ -73,15 +76,11 @@ def try_webhook(
     The secret is read from the environment variable that the spec names. To see what a message came to, the same
     webhook is delivered again: it is known by its key, and nothing is stored twice.
     """
-    from fairlane.cli import hook_test
-    from fairlane.hooks.samples import SAMPLES
-    from fairlane.spec.text.source import suggestion
-
     if preset is not None and preset not in SAMPLES:
         raise InvalidRequest(f"there is no preset `{preset}`; {suggestion(preset, SAMPLES)}")
     with connected(server) as client:
-        spec = hook_test.declared(client, webhook)
-        sent = hook_test.delivery(
+        spec = _declared(client, webhook)
+        sent = _delivery(
             spec,
             webhook,
             server=server.split(",")[0].strip(),
@@ -89,13 +88,13 @@ def try_webhook(
             body=None if body is None else _body(body),
             delivery_id=delivery_id,
         )
-        answer = hook_test.send(sent)
+        answer = _send(sent)
         mapped = spec.queues[spec.webhooks[webhook].queue or ""].map_to if spec.webhooks[webhook].queue else None
-        end = hook_test.processed(sent, seconds=wait) if answer.status == 202 and mapped and wait > 0 else None
-        message = hook_test.became(client, spec, webhook, answer.json) if answer.status < 300 else None
-    _show(sent, answer, message, end, json=json)
-    if answer.status >= 300:
-        raise typer.Exit(TRY_AGAIN if answer.status in (429, 503) else REFUSED)
+        end = _processed(sent, seconds=wait) if answer.status == 202 and mapped and wait > 0 else None
+        message = _became(client, spec, webhook, answer.json) if answer.status < 300 else None
+    shown = {"status": answer.status, "answer": answer.json, "message": message, "end": end and end.json}
+    code = 0 if answer.status < 300 else TRY_AGAIN if answer.status in (429, 503) else REFUSED
+    print_shown(Shown(shown | {"added": sent.added}, lambda: _print(sent, answer, message, end), code), json)
 
 
 def _body(file: str) -> bytes:
@@ -106,11 +105,7 @@ def _body(file: str) -> bytes:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
 
 
-def _show(sent: Delivery, answer: Answer, message: Became | None, end: Answer | None, *, json: bool) -> None:
-    if json:
-        shown = {"status": answer.status, "answer": answer.json, "message": message, "end": end and end.json}
-        print_json(shown | {"added": sent.added})
-        return
+def _print(sent: Delivery, answer: Answer, message: Became | None, end: Answer | None) -> None:
     lines = [f"sent     {sent.body.decode(errors='replace')}"]
     lines.append(f"         to {sent.url}")
     if sent.added:
@@ -130,3 +125,126 @@ def _show(sent: Delivery, answer: Answer, message: Became | None, end: Answer | 
     elif message is not None and message.command is not None:
         lines.append("waits    for whoever carries out the command: `fairlane worker MODULE:APP`")
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+
+
+class Delivery(NamedTuple):
+    """A delivery to try: the same each time it is sent."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+    added: tuple[str, ...] = ()
+    """What the spec reads and the sample of its sender has not."""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, Any]:
+        try:
+            answer = msgspec.json.decode(self.body)
+        except msgspec.DecodeError:
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
+
+class Became(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The message that came of a webhook."""
+
+    queue: str
+    partition: str
+    status: str
+    data: msgspec.Raw
+    command: dict[str, Any] | None = None
+    """What it becomes by the `map_to` of its queue."""
+    error: str | None = None
+
+
+def _declared(client: Client, webhook: str) -> ir.Spec:
+    """The spec in force that has this webhook."""
+    specs = [msgspec.convert(one.spec, ir.Spec) for one in client.specs()]
+    for spec in specs:
+        if webhook in spec.webhooks:
+            return spec
+    known = [name for spec in specs for name in spec.webhooks]
+    hint = suggestion(webhook, known) if known else "apply a spec that has it: `fairlane spec apply FILE`"
+    raise InvalidRequest(f"the broker has no webhook `{webhook}`; {hint}")
+
+
+def _delivery(
+    spec: ir.Spec, webhook: str, *, server: str, preset: str | None, body: bytes | None, delivery_id: str | None
+) -> Delivery:
+    """A webhook with a sample of what its sender sends, or with `body`, signed as the spec says."""
+    hook = spec.webhooks[webhook]
+    known = preset or (hook.verify.scheme if hook.verify else "")
+    sample = sample_of(known)
+    filled = sample_body(spec, hook, sample.body)
+    sent = msgspec.json.encode(filled) if body is None else body
+    added = tuple(added_to(sample.body, filled)) if body is None and known in SAMPLES else ()
+    id = delivery_id or str(uuid.uuid4())
+    headers = {"Content-Type": "application/json", **sample.headers}
+    if isinstance(hook.idempotency, ir.HeaderKey):
+        headers[hook.idempotency.header] = id
+    if hook.verify is not None:
+        names = {name.lower() for name in headers}
+        signature = _signature(hook.verify, sent, id).items()
+        headers |= {name: value for name, value in signature if name not in names}
+    return Delivery(f"{server.rstrip('/')}/hook/{quote(webhook)}", headers, sent, added)
+
+
+def _signature(verify: ir.Verify, body: bytes, delivery_id: str) -> dict[str, str]:
+    """The headers by which its sender signs a webhook. The secret is read from the environment."""
+    scheme = scheme_of(verify)
+    key = keys_of(scheme, own_variables(verify.secret_env))[0]
+    signed = signatures.sign(scheme, key, body, delivery_id=delivery_id, now=wall_clock() / 1e6)
+    return {name.decode("ascii"): value.decode("latin-1") for name, value in signed.items()}
+
+
+def _send(what: Delivery) -> Answer:
+    """One request, never repeated by itself."""
+    parts = urlsplit(what.url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("POST", parts.path, body=what.body, headers=what.headers)
+        response = connection.getresponse()
+        return Answer(response.status, response.read())
+    except OSError as error:
+        raise Unavailable(f"cannot reach {what.url}: {error.strerror or error}") from None
+    finally:
+        connection.close()
+
+
+def _processed(what: Delivery, *, seconds: float) -> Answer | None:
+    """The answer to a redelivery once the first was processed; None if that takes longer."""
+    until = time.monotonic() + seconds
+    while True:
+        answer = _send(what)
+        if answer.status != 202 or time.monotonic() >= until:
+            return answer if answer.status == 200 else None
+        time.sleep(_LOOK_SECONDS)
+
+
+def _became(client: Client, spec: ir.Spec, webhook: str, answer: Mapping[str, Any]) -> Became | None:
+    """The message of a webhook that was taken; None while it is nowhere to be seen."""
+    queue = spec.webhooks[webhook].queue
+    if queue is None or not answer.get("message_id"):
+        return None
+    page = client.messages(queue, transaction_id=f"{webhook}:{answer['idempotency_key']}", limit=1)
+    if not page.messages:
+        return None
+    found = client.message(page.messages[0].partition_id, page.messages[0].transaction_id)
+    try:
+        command = CompiledQueue(spec, queue).command(decoded(bytes(found.raw)))
+    except FairlaneError:
+        command = None  # the error of the message says it
+    return Became(
+        queue=found.queue,
+        partition=found.partition,
+        status=found.status,
+        data=found.raw,
+        command=msgspec.to_builtins(command),
+        error=found.error_message,
+    )

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from fairlane.cli import (
-    ack,
-    dlq,
-    group,
-    hook,
-    journal,
-    operation,
-    poll,
-    pop,
-    push,
-    queue,
-    retention,
-    schedule,
-    serve,
-    source,
-    spec,
-    tail,
-    worker,
-)
-from fairlane.cli.exits import INTERRUPTED, REFUSED, TRY_AGAIN
+from fairlane.cli import INTERRUPTED, REFUSED, TRY_AGAIN
+from fairlane.cli.poll import poll
+from fairlane.cli.pop import ack, pop
+from fairlane.cli.push import push
+from fairlane.cli.serve import serve
+from fairlane.cli.tail import tail
+from fairlane.cli.verb import opt, verb
 from fairlane.errors import FairlaneError
 
 app = typer.Typer(
@@ -40,9 +28,48 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+NOUNS = {
+    "queue": "List, show, create, set, pause, explain, clear and delete queues.",
+    "group": "List, seek and delete consumer groups.",
+    "dlq": "List, replay and purge dead letters.",
+    "retention": "Delete what retention rules cover, and see what went.",
+    "spec": "Check, plan and apply specs: files that declare queues.",
+    "hook": "Webhooks that a spec declares.",
+    "schedule": "Define, list, pause and run schedules, which push a message at every tick.",
+    "worker": "Run the handlers of an app: `fairlane worker module:app`. List the workers that are alive.",
+    "source": "List and forget sources, which `fairlane poll` reads.",
+    "operation": "Pushes and acks that were accepted and wait, and those of them that failed.",
+    "journal": "Failed entries of the broker's journal, which the store refused.",
+}
+
+
+class Noun(TyperGroup):
+    """The verbs of a noun. Its module is imported when they are asked for: no command waits for those of others."""
+
+    _verbs: Any = None
+
+    @property
+    def commands(self) -> Any:
+        if not self._verbs:
+            module = import_module(f"fairlane.cli.{self.name}")
+            self._verbs = typer.main.get_group(module.app).commands
+        return self._verbs
+
+    @commands.setter
+    def commands(self, commands: Any) -> None:
+        self._verbs = commands
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """`fairlane worker module:app` is short for `fairlane worker run module:app`."""
+        if self.name == "worker" and args and (":" in args[0] or not self.get_command(ctx, args[0])):
+            args = ["run", *args]  # which says what is wrong with it
+        return super().resolve_command(ctx, args)
+
 
 def _version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version
+
         typer.echo(f"fairlane {version('fairlane')}")
         raise typer.Exit
 
@@ -54,12 +81,11 @@ def options(
     ] = False,
     server: Annotated[
         str | None,
-        typer.Option(
-            "--server",
-            "-s",
-            envvar="FAIRLANE_SERVER",
+        opt(
+            "The broker. It may stand behind the command too.",
+            *("--server", "-s"),
             metavar="URL",
-            help="The broker. It may stand behind the command too.",
+            envvar="FAIRLANE_SERVER",
         ),
     ] = None,
 ) -> None:
@@ -67,23 +93,14 @@ def options(
         os.environ["FAIRLANE_SERVER"] = server  # where the option of each command looks
 
 
-app.command(name="serve")(serve.serve)
-app.command(name="push")(push.push)
-app.command(name="pop")(pop.pop)
-app.command(name="ack")(ack.ack)
-app.command(name="tail")(tail.tail)
-app.command(name="poll")(poll.poll)
-app.add_typer(queue.app, name="queue")
-app.add_typer(group.app, name="group")
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(retention.app, name="retention")
-app.add_typer(spec.app, name="spec")
-app.add_typer(hook.app, name="hook")
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(worker.app, name="worker")
-app.add_typer(source.app, name="source")
-app.add_typer(operation.app, name="operation")
-app.add_typer(journal.app, name="journal")
+app.command()(serve)
+app.command()(push)
+verb(app)(pop)
+verb(app)(ack)
+verb(app)(tail)
+app.command()(poll)
+for _noun, _help in NOUNS.items():
+    app.add_typer(typer.Typer(cls=Noun, help=_help, no_args_is_help=True), name=_noun)
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
@@ -14,9 +14,6 @@ from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def print_json(value: Any) -> None:
@@ -97,6 +94,15 @@ def moment(at: int) -> datetime:
 def shown_time(at: int | None) -> str:
     """A point in time as people read it."""
     return "" if at is None else f"{moment(at):%Y-%m-%d %H:%M:%S}Z"
+
+
+def at(field: str) -> Callable[[Any], str]:
+    """A cell with a point in time."""
+    return lambda one: shown_time(getattr(one, field))
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun if count == 1 else f'{noun}s'}"
 
 
 def printable(text: str) -> str:

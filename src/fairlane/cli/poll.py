@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
-from fairlane.cli.connection import DEFAULT, Server
+from fairlane.cli.verb import DEFAULT, Server, arg, opt
 from fairlane.errors import InvalidRequest
 from fairlane.runtime.durations import seconds_in
 
@@ -18,61 +17,37 @@ if TYPE_CHECKING:
 
 
 def poll(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL", help="Where the records are; with --spec the name of a poller.", show_default=False
-        ),
-    ],
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="Where their messages go.", show_default=False)
-    ] = None,
+    url: Annotated[str, arg("URL", "Where the records are; with --spec the name of a poller.")],
+    queue: Annotated[str | None, opt("Where their messages go.", "--queue", "-q")] = None,
     spec: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="A spec that declares the poller, with all that is said of it.", show_default=False
-        ),
+        str | None, opt("A spec that declares the poller, with all that is said of it.", metavar="FILE")
     ] = None,
     server: Server = DEFAULT,
-    name: Annotated[
-        str | None, typer.Option(help="Of the source; the URL without its query if it is not said.", show_default=False)
-    ] = None,
-    paging: Annotated[str, typer.Option(help="How the next page is found: id, token or link.")] = "id",
-    items: Annotated[str, typer.Option(help="Path of the list of records in an answer.")] = "",
-    id: Annotated[str, typer.Option(help="Path of the id in a record.")] = "id",
-    next: Annotated[str, typer.Option(help="Path of the token of the next page.")] = "next",
-    cursor_param: Annotated[str, typer.Option(help="Query parameter for the id or token.")] = "after",
-    size_param: Annotated[str, typer.Option(help="Query parameter for the size of a page.")] = "page_size",
-    page_size: Annotated[int, typer.Option(help="Records a page.")] = 100,
-    total: Annotated[str | None, typer.Option(help="Path of the number of all records.", show_default=False)] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(help="A field that makes no difference when it changes.", show_default=False)
-    ] = None,
-    type: Annotated[
-        str | None, typer.Option(help="Messages have the type TYPE.created and so on.", show_default=False)
-    ] = None,
-    partition: Annotated[
-        str | None, typer.Option(help="Of all messages; else each record has its own.", show_default=False)
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="Sent to the API: 'Name: value'.", show_default=False)
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="FAIRLANE_POLL_TOKEN", help="Sent to the API as a bearer token.", show_default=False),
-    ] = None,
-    every: Annotated[str, typer.Option(help="How often new records are read.")] = "5m",
-    sweep_every: Annotated[str, typer.Option(help="How often all are read again; never.")] = "1h",
-    may_be_empty: Annotated[bool, typer.Option("--may-be-empty", help="Believe a sweep that finds nothing.")] = False,
-    allow_private: Annotated[
-        bool, typer.Option("--allow-private", help="Allow addresses of private networks.")
-    ] = False,
-    lease_seconds: Annotated[int, typer.Option(help="How soon another poller goes on for one that died.")] = 60,
-    once: Annotated[bool, typer.Option("--once", help="End when all that is new was read.")] = False,
-    sweep: Annotated[bool, typer.Option("--sweep", help="With --once: read all again too.")] = False,
-    log_format: Annotated[str, typer.Option(help="text or json")] = "text",
+    name: Annotated[str | None, opt("Of the source; the URL without its query if it is not said.")] = None,
+    paging: Annotated[str, opt("How the next page is found: id, token or link.")] = "id",
+    items: Annotated[str, opt("Path of the list of records in an answer.")] = "",
+    id: Annotated[str, opt("Path of the id in a record.")] = "id",
+    next: Annotated[str, opt("Path of the token of the next page.")] = "next",
+    cursor_param: Annotated[str, opt("Query parameter for the id or token.")] = "after",
+    size_param: Annotated[str, opt("Query parameter for the size of a page.")] = "page_size",
+    page_size: Annotated[int, opt("Records a page.")] = 100,
+    total: Annotated[str | None, opt("Path of the number of all records.")] = None,
+    ignore: Annotated[list[str] | None, opt("A field that makes no difference when it changes.")] = None,
+    type: Annotated[str | None, opt("Messages have the type TYPE.created and so on.")] = None,
+    partition: Annotated[str | None, opt("Of all messages; else each record has its own.")] = None,
+    header: Annotated[list[str] | None, opt("Sent to the API: 'Name: value'.", "--header", "-H")] = None,
+    token: Annotated[str | None, opt("Sent to the API as a bearer token.", envvar="FAIRLANE_POLL_TOKEN")] = None,
+    every: Annotated[str, opt("How often new records are read.")] = "5m",
+    sweep_every: Annotated[str, opt("How often all are read again; never.")] = "1h",
+    may_be_empty: Annotated[bool, opt("Believe a sweep that finds nothing.", "--may-be-empty")] = False,
+    allow_private: Annotated[bool, opt("Allow addresses of private networks.", "--allow-private")] = False,
+    lease_seconds: Annotated[int, opt("How soon another poller goes on for one that died.")] = 60,
+    once: Annotated[bool, opt("End when all that is new was read.", "--once")] = False,
+    sweep: Annotated[bool, opt("With --once: read all again too.", "--sweep")] = False,
+    log_format: Annotated[str, opt("text or json")] = "text",
 ) -> None:
     """Read the records of an HTTP API again and again: each that is new, changed or gone becomes a message, once."""
+    given = locals()
     from fairlane.cli.logs import log_as
     from fairlane.cli.poll_process import read
     from fairlane.poller import Source
@@ -87,29 +62,14 @@ def poll(
     headers = dict(map(_header, header or []))
     if token is not None:
         headers.setdefault("Authorization", f"Bearer {token}")
-    source = Source(
-        name=name or url.partition("?")[0],
-        url=url,
-        queue=queue,
-        paging=paging,  # type: ignore[arg-type]  # `check` says what it must be
-        items=items,
-        id=id,
-        next=next,
-        cursor_param=cursor_param,
-        size_param=size_param,
-        page_size=page_size,
-        total=total,
-        ignore=ignore or [],
-        type=type,
-        partition=partition,
-        headers=headers,
-        every_seconds=seconds_in(every),
-        sweep_seconds=None if sweep_every == "never" else seconds_in(sweep_every),
-        may_be_empty=may_be_empty,
-        allow_private=allow_private,
-        lease_seconds=lease_seconds,
-    ).check()
-    read(source, servers, once=once, sweep=sweep)
+    fields = {field: given[field] for field in Source.__struct_fields__ if field in given} | {
+        "name": name or url.partition("?")[0],
+        "ignore": ignore or [],
+        "headers": headers,
+        "every_seconds": seconds_in(every),
+        "sweep_seconds": None if sweep_every == "never" else seconds_in(sweep_every),
+    }
+    read(Source(**fields).check(), servers, once=once, sweep=sweep)
 
 
 def declared(file: str, name: str, *, allow_private: bool) -> Source:

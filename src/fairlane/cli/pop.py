@@ -1,39 +1,37 @@
-"""`fairlane pop`"""
+"""`fairlane pop` and `fairlane ack`: what one leaves leased, the other finishes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+from collections import defaultdict
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Line, echo, moment, print_line
+from fairlane.cli.output import Line, echo, moment, print_line
+from fairlane.cli.verb import AsJson, QueueName, Shown, arg, opt
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
+from fairlane.model.ids import PartitionId
 from fairlane.model.names import QUEUE_MODE
+from fairlane.model.outcome import AckItem, AckStatus
 
 if TYPE_CHECKING:
     from fairlane.blocking import Client
-    from fairlane.client import Message
 
 
 def pop(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
-    partition: Annotated[
-        str | None, typer.Option("--partition", "-p", help="Only from this lane.", show_default=False)
-    ] = None,
+    client: Client,
+    queue: QueueName,
+    partition: Annotated[str | None, opt("Only from this lane.", "--partition", "-p")] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="The consumer group; needed if others consume the queue.")
+        str | None, opt("The consumer group; needed if others consume the queue.", "--group", "-g")
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", "-n", help="Messages at most.")] = 1,
-    wait: Annotated[float, typer.Option("--wait", "-w", help="Seconds to wait for the first one.")] = 0.0,
-    ack: Annotated[
-        bool, typer.Option("--ack/--no-ack", help="Finish them once they are printed, or leave them leased.")
-    ] = True,
-    lease_seconds: Annotated[
-        int | None, typer.Option(help="How long they stay leased without an ack.", show_default=False)
-    ] = None,
-    server: Server = DEFAULT,
+    batch: Annotated[int, opt("Messages at most.", "--batch", "-n")] = 1,
+    wait: Annotated[float, opt("Seconds to wait for the first one.", "--wait", "-w")] = 0.0,
+    ack: Annotated[bool, opt("Finish them once they are printed, or leave them leased.", "--ack/--no-ack")] = True,
+    lease_seconds: Annotated[int | None, opt("How long they stay leased without an ack.")] = None,
     json: AsJson = False,
 ) -> None:
     """Take messages from a queue and print them, one a line.
@@ -41,23 +39,35 @@ def pop(
     They are finished when they were printed. With --no-ack they stay leased, and `fairlane ack` says what became of
     them. The exit code is 1 when there was nothing to take.
     """
-    with connected(server) as client:
-        if group is None:
-            _check_alone(client, queue)
-        popped = client.pop(
-            queue,
-            partition=partition,
-            group=group or QUEUE_MODE,
-            batch=batch,
-            partitions=batch,
-            wait=wait,
-            lease_seconds=lease_seconds,
-            subscription=Subscription(look=True),
+    if group is None:
+        _check_alone(client, queue)
+    popped = client.pop(
+        queue,
+        partition=partition,
+        group=group or QUEUE_MODE,
+        batch=batch,
+        partitions=batch,
+        wait=wait,
+        lease_seconds=lease_seconds,
+        subscription=Subscription(look=True),
+    )
+    for message in popped:
+        line = Line(
+            id=message.id,
+            transaction_id=message.transaction_id,
+            queue=message.queue,
+            partition=message.partition,
+            created_at=moment(message.created_at),
+            data=message.raw,
+            type=message.type,
+            headers=message.headers,
+            lease_id=message.lease or None,
+            partition_id=str(message.partition_id),
+            consumer_group=message.group,
         )
-        for message in popped:
-            print_line(_line(message), json=json)
-        if ack:
-            client.ack(popped)
+        print_line(line, json=json)
+    if ack:
+        client.ack(popped)
     if not popped:
         echo(f"There is nothing to take from {queue}.")
         raise typer.Exit(1)
@@ -74,17 +84,64 @@ def _check_alone(client: Client, queue: str) -> None:
         )
 
 
-def _line(message: Message[Any]) -> Line:
-    return Line(
-        id=message.id,
-        transaction_id=message.transaction_id,
-        queue=message.queue,
-        partition=message.partition,
-        created_at=moment(message.created_at),
-        data=message.raw,
-        type=message.type,
-        headers=message.headers,
-        lease_id=message.lease or None,
-        partition_id=str(message.partition_id),
-        consumer_group=message.group,
-    )
+class _Taken(msgspec.Struct, rename="camel"):
+    """The fields of a line of `fairlane pop --no-ack --json` that name a message."""
+
+    transaction_id: str
+    partition_id: str
+    lease_id: str | None = None
+    consumer_group: str = QUEUE_MODE
+
+
+_decode = msgspec.json.Decoder(_Taken).decode
+_STATUSES: tuple[AckStatus, ...] = ("completed", "failed", "retry", "dlq")
+
+
+def ack(
+    client: Client,
+    partition_id: Annotated[str | None, arg("[PARTITION_ID", "As a pop shows it.")] = None,
+    ids: Annotated[list[str] | None, arg("ID...]", "The transactionIds.")] = None,
+    status: Annotated[str, opt("completed, failed, retry or dlq.", "--status")] = "completed",
+    error: Annotated[str | None, opt("Why it failed.", "--error")] = None,
+    lease: Annotated[str | None, opt("The lease they are held by.", "--lease", "-l")] = None,
+    group: Annotated[str, typer.Option("--group", "-g", help="The consumer group.", show_default=False)] = QUEUE_MODE,
+) -> Shown:
+    """Say what became of messages that a pop left leased.
+
+    Without arguments they are read from standard input, as pop prints them:
+    fairlane pop orders --no-ack --json | fairlane ack
+    """
+    if partition_id is None:
+        taken = _lines()
+    elif not ids:
+        raise InvalidRequest("name the transactionId of a message behind the id of its partition")
+    else:
+        taken = [_Taken(id, partition_id, lease, group) for id in ids]
+    if status not in _STATUSES:
+        raise InvalidRequest(f"{status!r:.40} is no status of an ack; it is one of {', '.join(_STATUSES)}")
+    groups: dict[str, list[AckItem]] = defaultdict(list)
+    for one in taken:
+        item = AckItem(
+            transaction_id=one.transaction_id,
+            partition=PartitionId.parse(one.partition_id),
+            status=status,
+            lease=one.lease_id,
+            error=error,
+        )
+        groups[one.consumer_group].append(item)
+    outcomes = [outcome for name, items in groups.items() for outcome in client.ack_many(items, group=name)]
+    shown = [{"transactionId": one.transaction_id, "success": one.success, "error": one.error} for one in outcomes]
+    refused = [f"{one.transaction_id}: {one.error}\n" for one in outcomes if not one.success]
+    count = f"{len(outcomes) - len(refused)} of {len(outcomes)} said to be {status}."
+    return Shown(shown, f"{''.join(refused)}{count}", 1 if refused else 0)
+
+
+def _lines() -> list[_Taken]:
+    if sys.stdin.isatty():
+        raise InvalidRequest(
+            "name a partition and transactionIds, or give lines of `fairlane pop --no-ack --json` on standard input"
+        )
+    try:
+        return [_decode(line) for line in sys.stdin.buffer if line.strip()]
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"standard input has no lines of `fairlane pop --no-ack --json`: {error}") from None

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
+import msgspec
 import typer
 
-from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, echo, print_json
+from fairlane.cli.output import echo, print_json
+from fairlane.cli.verb import DEFAULT, AsJson, Server, arg, connected, opt
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import DEFAULT_PARTITION
@@ -28,29 +29,15 @@ PATIENCE = 20  # attempts, when a file meets a queue that is full for a while
 
 
 def push(
-    queue: Annotated[
-        str, typer.Argument(metavar="QUEUE", help="Name of the queue; made if it is not there.", show_default=False)
-    ],
-    data: Annotated[
-        str | None,
-        typer.Argument(metavar="JSON|-", help="The message, or - to read it from the input.", show_default=False),
-    ] = None,
-    partition: Annotated[str, typer.Option("--partition", "-p", help="Its ordered lane.")] = DEFAULT_PARTITION,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", help="A file with a message on each line, - for the input.", show_default=False),
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option("--id", help="Its transactionId: pushed twice, it is stored once.", show_default=False)
-    ] = None,
-    type: Annotated[str | None, typer.Option("--type", help="What kind of message it is.", show_default=False)] = None,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")] = None,
-    delay_ms: Annotated[
-        int | None, typer.Option(help="Deliver it after so many milliseconds.", show_default=False)
-    ] = None,
-    priority: Annotated[
-        int | None, typer.Option(min=0, max=9, help="Serve it before what has less.", show_default=False)
-    ] = None,
+    queue: Annotated[str, arg("QUEUE", "Name of the queue; made if it is not there.")],
+    data: Annotated[str | None, arg("JSON|-", "The message, or - to read it from the input.")] = None,
+    partition: Annotated[str, opt("Its ordered lane.", "--partition", "-p")] = DEFAULT_PARTITION,
+    file: Annotated[Path | None, opt("A file with a message on each line, - for the input.", "--file", "-f")] = None,
+    id: Annotated[str | None, opt("Its transactionId: pushed twice, it is stored once.", "--id")] = None,
+    type: Annotated[str | None, opt("What kind of message it is.", "--type")] = None,
+    header: Annotated[list[str] | None, opt("A header; may be repeated.", metavar="NAME=VALUE")] = None,
+    delay_ms: Annotated[int | None, opt("Deliver it after so many milliseconds.")] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Serve it before what has less.")] = None,
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
@@ -79,7 +66,7 @@ def push(
     payload = sys.stdin.buffer.read().strip() if data == "-" else str(data).encode(errors="surrogateescape")
     _check(payload, "the message")
     with connected(server) as client:
-        [outcome] = client.push_many([_item(blank, payload, id)])
+        [outcome] = client.push_many([msgspec.structs.replace(blank, payload=payload, transaction_id=id)])
     if outcome.error is not None:
         raise outcome.error
     if json:
@@ -161,7 +148,7 @@ def _chunks(stream: BinaryIO, name: str, blank: PushItem) -> Iterator[tuple[list
             if items:
                 yield items, read - len(line)
             raise
-        items.append(_item(blank, payload, None))
+        items.append(msgspec.structs.replace(blank, payload=payload))
         size += len(payload)
         if len(items) >= CHUNK_ITEMS or size >= CHUNK_BYTES:
             yield items, read
@@ -192,19 +179,6 @@ def _progress() -> Progress:
         console=Console(stderr=True),
         disable=not sys.stderr.isatty(),
         transient=True,
-    )
-
-
-def _item(blank: PushItem, payload: bytes, id: str | None) -> PushItem:
-    return PushItem(
-        queue=blank.queue,
-        payload=payload,
-        partition=blank.partition,
-        transaction_id=id,
-        type=blank.type,
-        headers=blank.headers,
-        delay_ms=blank.delay_ms,
-        priority=blank.priority,
     )
 
 

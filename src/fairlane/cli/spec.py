@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
 import typer
 
-from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.exits import REFUSED
-from fairlane.cli.output import AsJson, Yes, confirm, echo, print_json, print_table, printable, shown_time
+from fairlane.cli import REFUSED
+from fairlane.cli.output import at, confirm, counted, echo, print_json, printable
+from fairlane.cli.verb import DEFAULT, AsJson, Columns, Server, Shown, Yes, arg, connected, noun, opt, print_shown, verb
 from fairlane.errors import InvalidRequest, SpecError
+from fairlane.spec import check as checks
+from fairlane.spec import ir
+from fairlane.spec.compile import compile_spec
+from fairlane.spec.compiled_queue import preview
+from fairlane.spec.export import export_text
+from fairlane.spec.nouns import NOUNS
+from fairlane.spec.plan import Change, plan, render
+from fairlane.spec.text.format import format_spec
+from fairlane.spec.text.source import Source, suggestion
 
 if TYPE_CHECKING:
+    from fairlane.blocking import Client
     from fairlane.client.views import SpecPlan
-    from fairlane.spec.ir import Spec
-    from fairlane.spec.plan import Change
 
-app = typer.Typer(help="Check, plan and apply specs: files that declare queues.", no_args_is_help=True)
+app = noun()
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A spec, usually NAME.fairlane.", show_default=False)]
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Specs; - for a stream.", show_default=False)]
+File = Annotated[str, arg("FILE", "A spec, usually NAME.fairlane.")]
+_VERSIONS: Columns = {
+    "version": "version",
+    "app": "app",
+    "hash": lambda one: one.hash[:12],
+    "by": "applied_by",
+    "at": at("applied_at"),
+}
 
 
 @app.command()
 def check(file: File) -> None:
     """Say what is wrong with a spec and what it imports. Nothing is sent anywhere."""
     spec = compiled(file)
-    counts = {
-        "queue": len(spec.queues),
-        "command": len(spec.commands),
-        "webhook": len(spec.webhooks),
-        "schedule": len(spec.schedules),
-        "poller": len(spec.pollers),
-    }
-    declared = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
+    counts = [(noun.word, len(getattr(spec, noun.family))) for noun in NOUNS]
+    declared = ", ".join(counted(count, word) for word, count in counts if count)
     echo(f"{spec.app} is well: {declared or 'nothing is declared'}.")
 
 
@@ -52,108 +61,65 @@ def compile_file(file: File) -> None:
 def plan_changes(
     file: File,
     against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="A spec, or the JSON that compile printed of it, instead of a broker.",
-            show_default=False,
-        ),
+        str | None, opt("A spec, or the JSON that compile printed of it, instead of a broker.", metavar="FILE")
     ] = None,
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
     """Show what applying a spec would change, and by what of that messages may be lost or refused."""
-    from fairlane.spec.plan import plan
-
     spec = compiled(file)
     if against is not None:
         changes = plan(_document(against), spec)
-        if json:
-            print_json(changes)
-        else:
-            _print_changes(changes)
+        print_shown(Shown(changes, lambda: _print_changes(changes)), json)
         return
     with connected(server) as client:
         planned = client.plan_spec(msgspec.json.encode(spec))
-    if json:
-        print_json(planned)
-    else:
-        _print_plan(planned)
+    print_shown(Shown(planned, lambda: _print_plan(planned)), json)
 
 
-@app.command("apply")
-def apply_file(file: File, yes: Yes = False, server: Server = DEFAULT, json: AsJson = False) -> None:
+@verb(app, "apply")
+def apply_file(client: Client, file: File, yes: Yes = False, json: AsJson = False) -> Shown:
     """Put a spec in force: its queues, types and webhooks, all in one transaction.
 
     The plan is shown first, and asked about if messages may be lost or refused by it.
     """
     document = msgspec.json.encode(compiled(file))
-    with connected(server) as client:
-        planned = client.plan_spec(document)
-        if not json:
-            _print_plan(planned)
-        if planned.dangers:
-            confirm("Messages may be lost or refused by what is marked with !. Apply all the same?", yes)
-        applied = client.apply_spec(
-            document,
-            source="" if file == "-" else _text(file),
-            applied_by=_who(),
-            consent=bool(planned.dangers),
-            version=planned.version,
-        )
-    if json:
-        print_json(applied)
-    else:
-        done = "is in force" if applied.changes else "was in force already"
-        echo(f"{applied.app} {done}: version {applied.version}, {applied.hash[:12]}.")
+    planned = client.plan_spec(document)
+    if not json:
+        _print_plan(planned)
+    if planned.dangers:
+        confirm("Messages may be lost or refused by what is marked with !. Apply all the same?", yes)
+    applied = client.apply_spec(
+        document,
+        source="" if file == "-" else _text(file),
+        applied_by=_who(),
+        consent=bool(planned.dangers),
+        version=planned.version,
+    )
+    done = "is in force" if applied.changes else "was in force already"
+    return Shown(applied, f"{applied.app} {done}: version {applied.version}, {applied.hash[:12]}.")
 
 
-@app.command("versions")
-def list_versions(
-    name: Annotated[
-        str | None, typer.Argument(metavar="APP", help="Only those of one app.", show_default=False)
-    ] = None,
-    server: Server = DEFAULT,
-    json: AsJson = False,
-) -> None:
+@verb(app, "versions", columns=_VERSIONS, empty="No spec was applied yet.")
+def list_versions(client: Client, name: Annotated[str | None, arg("APP", "Only those of one app.")] = None) -> Any:
     """List what was applied, newest first."""
-    with connected(server) as client:
-        found = client.spec_versions(name)
-    if json:
-        print_json(found)
-        return
-    rows = [(one.version, one.app, one.hash[:12], one.applied_by, shown_time(one.applied_at)) for one in found]
-    print_table(("version", "app", "hash", "by", "at"), rows, empty="No spec was applied yet.")
+    return client.spec_versions(name)
 
 
-@app.command("export")
-def export_app(
-    name: Annotated[str, typer.Argument(metavar="APP", help="One that was applied.", show_default=False)],
-    server: Server = DEFAULT,
-    json: AsJson = False,
-) -> None:
+@verb(app, "export")
+def export_app(client: Client, name: Annotated[str, arg("APP", "One that was applied.")]) -> Shown:
     """Print the spec of an app as its queues are now, also if they were changed otherwise."""
-    from fairlane.spec.export import export_text
-    from fairlane.spec.ir import Spec
-
-    with connected(server) as client:
-        document = client.export_spec(name)
-    if json:
-        print_json(document)
-    else:
-        sys.stdout.write(export_text(msgspec.convert(document, Spec)))
+    document = client.export_spec(name)
+    return Shown(document, lambda: sys.stdout.write(export_text(msgspec.convert(document, ir.Spec))))
 
 
 @app.command("try")
 def try_message(
     file: File,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue that it declares.", show_default=False)],
-    message: Annotated[str, typer.Argument(metavar="JSON", help="A message; - for a stream.", show_default=False)],
+    queue: Annotated[str, arg("QUEUE", "A queue that it declares.")],
+    message: Annotated[str, arg("JSON", "A message; - for a stream.")],
 ) -> None:
     """Show what a message would become: its partition, and its command with the input."""
-    from fairlane.spec.compiled_queue import preview
-    from fairlane.spec.text.source import suggestion
-
     spec = compiled(file)
     if queue not in spec.queues:
         raise InvalidRequest(f"there is no queue `{queue}` in {file}; {suggestion(queue, spec.queues)}")
@@ -163,21 +129,22 @@ def try_message(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of that document."""
-    from fairlane.spec import ir
-
     print_json(ir.schema())
 
 
 @app.command()
 def fmt(
-    files: Files,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; name what would change, and exit 1.")] = False,
+    files: Annotated[list[str], arg("FILE...", "Specs; - for a stream.")],
+    check: Annotated[bool, opt("Change nothing; name what would change, and exit 1.", "--check")] = False,
 ) -> None:
     """Write specs in their one form. Of - the result goes to the standard output."""
     changed = False
     for file in files:
         before = _text(file)
-        after = _formatted(file, before)
+        try:
+            after = format_spec(Source(file, before))
+        except SpecError as error:
+            _refuse([error])
         if file == "-" and not check:
             sys.stdout.write(after)
         elif after != before:
@@ -190,8 +157,6 @@ def fmt(
 
 
 def _who() -> str:
-    import getpass
-
     try:
         return getpass.getuser()
     except (ImportError, KeyError, OSError):  # a container need not have users
@@ -199,8 +164,6 @@ def _who() -> str:
 
 
 def _print_plan(planned: SpecPlan) -> None:
-    from fairlane.spec.plan import Change
-
     if planned.drift:
         echo("Changed otherwise since it was last applied:")
         _print_changes(msgspec.convert(planned.drift, list[Change]))
@@ -209,56 +172,36 @@ def _print_plan(planned: SpecPlan) -> None:
 
 
 def _print_changes(changes: list[Change]) -> None:
-    from fairlane.spec.plan import render
-
     if changes:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in render(changes).splitlines()))
     else:
         echo("Nothing changes.")
 
 
-def _document(file: str) -> Spec:
+def _document(file: str) -> ir.Spec:
     """A spec, or a document that was compiled before."""
     if not file.endswith(".json"):
         return compiled(file)
-    from fairlane.spec.check import check
-    from fairlane.spec.ir import Spec
-
     try:
-        spec = msgspec.json.decode(_text(file), type=Spec)
+        spec = msgspec.json.decode(_text(file), type=ir.Spec)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRequest(f"{file} is no document of a spec: {error}") from None
-    for finding in check(spec):
+    for finding in checks.check(spec):
         raise InvalidRequest(f"{file}: {finding.render()}")
     return spec
 
 
-def compiled(file: str) -> Spec:
+def compiled(file: str) -> ir.Spec:
     """The document of a file that nothing is wrong with; else it says what is, and the command ends."""
-    from fairlane.spec.check import problems, warnings
-    from fairlane.spec.compile import compile_spec
-    from fairlane.spec.text.source import Source
-
     try:
         read = compile_spec(Source(file, _text(file)), _read)
     except SpecError as error:
         _refuse([error])
-    found = problems(read)
-    if found:
+    if found := checks.problems(read):
         _refuse(found)
-    for warning in warnings(read):
+    for warning in checks.warnings(read):
         echo(f"warning: {warning.render()}")
     return read.spec
-
-
-def _formatted(file: str, text: str) -> str:
-    from fairlane.spec.text.format import format_spec
-    from fairlane.spec.text.source import Source
-
-    try:
-        return format_spec(Source(file, text))
-    except SpecError as error:
-        _refuse([error])
 
 
 def _refuse(problems: list[SpecError]) -> NoReturn:

@@ -6,10 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, Line, moment, print_line
+from fairlane.cli.output import Line, moment, print_line
+from fairlane.cli.verb import AsJson, QueueName, opt
 from fairlane.errors import NotFound
 
 if TYPE_CHECKING:
@@ -22,24 +20,21 @@ OVERLAP = 5_000_000  # microseconds; a lane's commit may show later than a young
 
 
 def tail(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="Of the messages that are there, the last so many.")] = 10,
-    partition: Annotated[
-        str | None, typer.Option("--partition", "-p", help="Only of this lane.", show_default=False)
-    ] = None,
-    server: Server = DEFAULT,
+    client: Client,
+    queue: QueueName,
+    follow: Annotated[bool, opt("Go on with what comes, until Ctrl-C.", "--follow", "-f")] = False,
+    lines: Annotated[int, opt("Of the messages that are there, the last so many.", "--lines", "-n")] = 10,
+    partition: Annotated[str | None, opt("Only of this lane.", "--partition", "-p")] = None,
     json: AsJson = False,
 ) -> None:
     """Print the newest messages of a queue without taking them."""
-    with connected(server) as client:
-        watch = _Watch(client, queue, partition)
-        for message in watch.last(lines):
+    watch = _Watch(client, queue, partition)
+    for message in watch.last(lines):
+        print_line(message, json=json)
+    while follow:
+        time.sleep(LOOK_SECONDS)
+        for message in watch.fresh():
             print_line(message, json=json)
-        while follow:
-            time.sleep(LOOK_SECONDS)
-            for message in watch.fresh():
-                print_line(message, json=json)
 
 
 class _Watch:

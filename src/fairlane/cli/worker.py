@@ -4,56 +4,39 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer.core import TyperGroup
+from fairlane.cli.logs import log_as
+from fairlane.cli.output import print_table, shown_time
+from fairlane.cli.verb import DEFAULT, Server, Shown, arg, noun, opt, verb
 
-from fairlane.cli.connection import DEFAULT, Server, connected
-from fairlane.cli.output import AsJson, print_json, print_table, shown_time
+if TYPE_CHECKING:
+    from fairlane.blocking import Client
 
-
-class _Group(TyperGroup):
-    """`fairlane worker module:app` is short for `fairlane worker run module:app`."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and (":" in args[0] or not self.get_command(ctx, args[0])):
-            args = ["run", *args]  # which says what is wrong with it
-        return super().resolve_command(ctx, args)
-
-
-app = typer.Typer(
-    cls=_Group,
-    help="Run the handlers of an app: `fairlane worker module:app`. List the workers that are alive.",
-    no_args_is_help=True,
-)
+app = noun()
 
 
 @app.command()
 def run(
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is.", show_default=False)],
+    target: Annotated[str, arg("MODULE:APP", "Where the app is.")],
     server: Server = DEFAULT,
-    queue: Annotated[
-        list[str] | None, typer.Option("--queue", "-q", help="Only handlers of this queue.", show_default=False)
-    ] = None,
+    queue: Annotated[list[str] | None, opt("Only handlers of this queue.", "--queue", "-q")] = None,
     concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", "-c", help="Messages at once, for handlers that do not say.", show_default=False),
+        int | None, opt("Messages at once, for handlers that do not say.", "--concurrency", "-c")
     ] = None,
-    grace: Annotated[float, typer.Option(help="Seconds for what runs when the worker is told to stop.")] = 25.0,
-    log_format: Annotated[str, typer.Option(help="text or json")] = "text",
-    watch: Annotated[bool, typer.Option("--watch", help="Show rates, work in hand and lag, live.")] = False,
-    reload: Annotated[bool, typer.Option("--reload", help="Start again when a source file changes.")] = False,
+    grace: Annotated[float, opt("Seconds for what runs when the worker is told to stop.")] = 25.0,
+    log_format: Annotated[str, opt("text or json")] = "text",
+    watch: Annotated[bool, opt("Show rates, work in hand and lag, live.", "--watch")] = False,
+    reload: Annotated[bool, opt("Start again when a source file changes.", "--reload")] = False,
 ) -> None:
     """Run the handlers of an app until SIGTERM or SIGINT: then finish what runs and give back the rest. A second
     signal ends it at once."""
-    from fairlane.cli.logs import log_as
-
     log_as(log_format)
     if reload:
         from fairlane.cli.reload import run_again
 
-        sys.exit(run_again([sys.executable, sys.argv[0], *_without_reload(sys.argv[1:])], Path.cwd()))
+        again = [argument for argument in sys.argv[1:] if argument != "--reload"]
+        sys.exit(run_again([sys.executable, sys.argv[0], *again], Path.cwd()))
     from fairlane.cli.worker_process import Task, work
 
     task = Task(
@@ -67,33 +50,18 @@ def run(
     work(task)
 
 
-@app.command("list")
-def list_workers(server: Server = DEFAULT, json: AsJson = False) -> None:
+@verb(app, "list")
+def list_workers(client: Client) -> Shown:
     """List the workers that are alive, and what they do."""
-    with connected(server) as client:
-        workers = client.workers()
-    if json:
-        print_json(workers)
-        return
+    workers = client.workers()
+    columns = ("app", "host", "process", "queue", "group", "in hand", "handled", "failed", "ms", "seen")
     rows = [
         (
-            one.app,
-            one.hostname,
-            one.pid,
-            part.queue,
-            part.group,
-            part.in_hand,
-            part.handled,
-            part.failed,
+            *(one.app, one.hostname, one.pid, part.queue, part.group, part.in_hand, part.handled, part.failed),
             round(part.mean_ms, 1),
             shown_time(one.seen_at),
         )
         for one in workers
         for part in one.queues
     ]
-    columns = ("app", "host", "process", "queue", "group", "in hand", "handled", "failed", "ms", "seen")
-    print_table(columns, rows, empty="No worker is alive.")
-
-
-def _without_reload(arguments: list[str]) -> list[str]:
-    return [argument for argument in arguments if argument != "--reload"]
+    return Shown(workers, lambda: print_table(columns, rows, empty="No worker is alive."))

@@ -1,8 +1,0 @@
-"""Exit codes of the command, beside 0 for done and 1 for nothing found."""
-
-from __future__ import annotations
-
-REFUSED = 2
-FAILED = 70  # EX_SOFTWARE
-TRY_AGAIN = 75  # EX_TEMPFAIL: the same command may succeed later
-INTERRUPTED = 130

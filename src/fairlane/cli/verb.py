@@ -1,0 +1,136 @@
+"""Verbs of the command line, declared once: a function of a client, and what is printed of what it returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
+
+import typer
+
+from fairlane.cli.output import echo, print_json, print_table
+from fairlane.config import Settings
+from fairlane.errors import Unavailable
+
+if TYPE_CHECKING:
+    from fairlane.blocking import Client
+
+Columns: TypeAlias = Mapping[str, "str | Callable[[Any], object]"]
+"""What stands in each column, by its title: the name of a field, with dots, or a function of the row."""
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+def noun() -> typer.Typer:
+    """For the verbs of a noun; `main` has its help."""
+    return typer.Typer(rich_markup_mode=None)
+
+
+def arg(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def opt(help: str, *names: str, metavar: str | None = None, envvar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, envvar=envvar)
+
+
+_SERVER = opt(
+    "The broker; several, separated by commas, if they share a store.",
+    *("--server", "-s"),
+    metavar="URL",
+    envvar="FAIRLANE_SERVER",
+)
+Server = Annotated[str, _SERVER]
+AsJson = Annotated[bool, opt("Print JSON for programs instead.", "--json")]
+Yes = Annotated[bool, opt("Do not ask.", "--yes", "-y")]
+Limit = Annotated[int, opt("At most so many.", "--limit", "-n")]
+QueueName = Annotated[str, arg("QUEUE", "Name of the queue.")]
+DEFAULT = f"http://{Settings().host}:{Settings().port}"
+
+
+class Shown(NamedTuple):
+    """The answer of a verb: `value` for programs, a sentence or something that prints for people, and the exit code."""
+
+    value: Any
+    text: str | Callable[[], object]
+    code: int = 0
+
+
+def verb(
+    app: typer.Typer, name: str | None = None, *, columns: Columns | None = None, empty: str = "", json: bool = True
+) -> Callable[[Handler], Handler]:
+    """Make a command of a function of a client and of options: it gets `--server`, and `--json` unless that is off.
+
+    With `columns` the function returns a list, which is printed as a table, or `empty` if there is none; otherwise it
+    returns what is `Shown`, or prints by itself what `json`, which it takes then, asks for.
+    """
+
+    def declare(handler: Handler) -> Handler:
+        hints = get_type_hints(handler, localns={"Client": object}, include_extras=True)
+        given = [one for one in inspect.signature(handler).parameters.values() if one.name != "client"]
+        takes_json = any(one.name == "json" for one in given)
+
+        def command(server: str, json: bool = False, **options: Any) -> None:
+            with connected(server) as client:
+                answer = handler(client, **options | ({"json": json} if takes_json else {}))
+            if columns is not None:
+                print_shown(Shown(answer, lambda: print_rows(columns, answer, empty=empty)), json)
+            elif answer is not None:
+                print_shown(answer, json)
+
+        kind = inspect.Parameter.KEYWORD_ONLY
+        shown = [one.replace(annotation=hints[one.name], kind=kind) for one in given if one.name != "json"]
+        shown.append(inspect.Parameter("server", kind, annotation=Server, default=DEFAULT))
+        if json:
+            shown.append(inspect.Parameter("json", kind, annotation=AsJson, default=False))
+        command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in shown}
+        command.__doc__ = handler.__doc__
+        app.command(name or handler.__name__)(command)
+        return handler
+
+    return declare
+
+
+def print_shown(answer: Shown, json: bool) -> None:
+    if json:
+        print_json(answer.value)
+    elif isinstance(answer.text, str):
+        echo(answer.text)
+    else:
+        answer.text()
+    if answer.code:
+        raise typer.Exit(answer.code)
+
+
+def print_rows(columns: Columns, found: Sequence[Any], *, empty: str = "") -> None:
+    """A row for each of what was found."""
+    print_table(list(columns), [_cells(columns, one) for one in found], empty=empty)
+
+
+def print_facts(columns: Columns, one: Any) -> None:
+    """A row for each column that has something."""
+    facts = zip(columns, _cells(columns, one), strict=True)
+    print_table(("", ""), [(title, cell) for title, cell in facts if cell], empty="")
+
+
+def _cells(columns: Columns, one: Any) -> list[object]:
+    return [attrgetter(cell)(one) if isinstance(cell, str) else cell(one) for cell in columns.values()]
+
+
+@contextmanager
+def connected(server: str, *, attempts: int = 3) -> Iterator[Client]:
+    """A client for the length of a command. It gives up sooner than a program would: somebody is watching."""
+    # The client is imported by the commands that need one: a broker must not pay for it, nor `--help` wait for it.
+    from fairlane.blocking import Client
+
+    with Client([url.strip() for url in server.split(",")], attempts=attempts, retry_delay=0.3) as client:
+        try:
+            yield client
+        except Unavailable as error:
+            if "cannot reach" not in str(error):
+                raise
+            raise Unavailable(
+                f"{error}\nIs a broker running there? `fairlane serve` starts one; --server names another."
+            ) from None
