@@ -93,3 +93,30 @@ async def test_ids_that_need_quoting_come_back_as_they_were(wire: Wire) -> None:
     items = [{"queue": queue, "payload": id, "transactionId": id} for id in ids]
     (await wire.post("/api/v1/push", body={"items": items})).ok(201)
     assert [element["transactionId"] for element in await wire.ack(await wire.pop(queue))] == ids
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_pop_tells_positions_and_acks_may_name_them(wire: Wire, ordering: str) -> None:
+    queue = wire.name()
+    await wire.configure(queue, ordering=ordering)
+    await wire.push(queue, *range(4))
+    messages = await wire.pop(queue)
+    assert [message["position"] for message in messages] == [0, 1, 2, 3]
+    acks = [
+        {key: message[key] for key in ("transactionId", "partitionId", "leaseId", "position")}
+        for message in messages[1:3]
+    ]
+    elements = (await wire.post("/api/v1/ack/batch", body={"acknowledgments": acks})).ok()
+    assert [element["transactionId"] for element in elements] == [ack["transactionId"] for ack in acks]
+    assert all(element["success"] for element in elements)
+    assert (await single(wire, messages[1], position=1, cumulative=False))["noop"]
+    assert await left(wire, queue, messages[0]["leaseId"]) == [0, 3]
+
+
+async def test_a_position_outside_the_lease_is_not_resolved(wire: Wire) -> None:
+    queue, messages = await popped(wire, 2)
+    element = await single(wire, messages[0], position=7)
+    assert (element["success"], element["code"]) == (False, "unresolvable")
+    body = {key: messages[0][key] for key in ("transactionId", "partitionId", "leaseId")} | {"position": -1}
+    (await wire.post("/api/v1/ack", body=body)).refused(400)
+    assert await left(wire, queue, messages[0]["leaseId"]) == [0, 1]

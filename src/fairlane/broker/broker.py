@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ from fairlane.model.outcome import (
     AckItem,
     AckOutcome,
     AckStatus,
+    Alike,
     PushOutcome,
     RenewOutcome,
     Verdict,
@@ -270,16 +272,26 @@ class Broker(Parts):
         return outcomes
 
     async def pop_request(self, request: PopRequest) -> Popped:
-        self._check_running()
+        if self._stopped:
+            self._check_running()
         self._defers("pop")
         return await self._popper.pop(request)
 
     async def ack_request(self, request: AckRequest) -> Sequence[AckOutcome]:
-        self._check_running()
-        if not request.items:
+        if self._stopped:
+            self._check_running()
+        items, began = request.items, perf_counter()
+        count = items.size if type(items) is Alike else len(items)
+        if not count:
             return []
         batcher = self._batchers.ack_operations if self._defers("ack") else self._batchers.acks
-        return await self.telemetry.measured(self.telemetry.ack, len(request.items), batcher.submit(request))
+        try:
+            outcomes = await batcher.put(request, count)
+        except Exception:
+            self.telemetry.ack.errors += 1
+            raise
+        self.telemetry.done(self.telemetry.ack, began, count)
+        return outcomes
 
     def give_back(self, lease: LeaseId) -> None:
         """Release a lease whose holder went away before it knew of it. Returns at once."""

@@ -38,7 +38,7 @@ class Catalogue:
         self._partitions: dict[tuple[int, str], Partition] = {}
         self.by_id: dict[PartitionId, Partition] = {}
         self.groups: dict[tuple[int, str], Group] = {}
-        self._names: dict[int, str] = {}
+        self.queue_names: dict[int, str] = {}
         self._seen: dict[tuple[str, str], Queue] = {}
         """As last seen, also after it was forgotten: all there is to go by while the store is away."""
         self._queue_of: dict[int, int] = {}
@@ -87,11 +87,11 @@ class Catalogue:
     def known_names(self, id: PartitionId) -> tuple[str | None, str | None]:
         """Names of a partition's queue and of the partition itself, without asking."""
         partition = self.by_id.get(id)
-        return (self._names.get(partition.queue_id), partition.name) if partition else (None, None)
+        return (self.queue_names.get(partition.queue_id), partition.name) if partition else (None, None)
 
     def remember(self, queue: Queue) -> None:
         _remember(self.queues, (queue.tenant, queue.name), (queue, time.monotonic() + _QUEUE_SECONDS))
-        _remember(self._names, queue.id, queue.name)
+        _remember(self.queue_names, queue.id, queue.name)
         _remember(self._seen, (queue.tenant, queue.name), queue)
 
     def knows(self, tenant: str, name: str, label: str) -> bool:
@@ -150,7 +150,7 @@ class Catalogue:
         partition = await self.partition(id)
         if partition is None:
             return None, None
-        return self._names.get(partition.queue_id), partition.name
+        return self.queue_names.get(partition.queue_id), partition.name
 
     def _add(self, partition: Partition) -> None:
         _remember(self._partitions, (partition.queue_id, partition.name), partition)

@@ -122,8 +122,8 @@ class Popper:
         """What is ready in the queue that is named, waiting for it until `give_up_at` if the request waits at all."""
         flags = self._flags
         while not self.stopping:
-            known = flags.on is not None and monotonic() < flags.look_at
-            if POP_MAINTENANCE in flags.on if known and flags.on else await flags.is_on(POP_MAINTENANCE):
+            unsure = flags.on is None or monotonic() >= flags.look_at or POP_MAINTENANCE in flags.on
+            if unsure and await flags.is_on(POP_MAINTENANCE):
                 break
             target = self._known_target(request) or await self._target(request)
             if target is None and (target := await self._await_target(request, give_up_at)) is None:

@@ -115,6 +115,7 @@ def _ack(item: AckItem) -> Ack:
         item.delay_ms,
         msgspec.UNSET if item.result is None else msgspec.Raw(item.result),
         item.cumulative or None,
+        item.position,
     )
 
 

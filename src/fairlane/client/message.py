@@ -38,6 +38,7 @@ class Message(Generic[T_co]):
         "lease",
         "partition",
         "partition_id",
+        "position",
         "queue",
         "raw",
         "trace_id",
@@ -51,6 +52,8 @@ class Message(Generic[T_co]):
         self.queue = queue
         self.partition = popped.partition
         self.partition_id = partition_id
+        self.position = popped.position
+        """In its partition, if the broker told it: with it an ack is found faster."""
         self.group = popped.consumer_group
         self.lease = popped.lease_id or ""
         """Empty if the message was finished when it was delivered."""

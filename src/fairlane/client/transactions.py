@@ -83,6 +83,7 @@ class Transaction:
                 error=item.error,
                 delay_ms=item.delay_ms,
                 result=msgspec.UNSET if item.result is None else msgspec.Raw(item.result),
+                position=item.position,
             )
         )
 

@@ -30,14 +30,15 @@ class PartitionId(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> PartitionId:
-        found = _parsed(text) if isinstance(text, str) else None
+        found = known_partition(text) if isinstance(text, str) else None
         if found is None:
             raise InvalidRequest(f"{text!r:.80} is not a partition id; use the partitionId that a pop or push returned")
         return found
 
 
 @lru_cache(maxsize=4096)  # the same partitions come again and again
-def _parsed(text: str) -> PartitionId | None:
+def known_partition(text: str) -> PartitionId | None:
+    """The partition of this id; None if it is none."""
     match = _PARTITION.fullmatch(text)
     if match is None or int(match[2]) >= 2**63 or int(match[1]) >= 2**31:
         return None

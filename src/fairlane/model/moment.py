@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 MICROS_MAX = 2**53 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,16 +30,16 @@ def moment_or_none(micros: int | None) -> Moment | None:
     return None if micros is None else Moment(micros)
 
 
-_second: tuple[int, str] = (0, "1970-01-01T00:00:00")
+@lru_cache(maxsize=100)  # consecutive messages share their second
+def second_text(seconds: int) -> str:
+    """`YYYY-MM-DDTHH:MM:SS` of seconds since 1970."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def timestamp(micros: int) -> str:
     """`YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
-    global _second  # consecutive messages share their second
-    whole, fraction = divmod(micros, 1_000_000)
-    if whole != _second[0]:
-        _second = (whole, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)))
-    return f"{_second[1]}.{fraction:06d}Z"
+    seconds, fraction = divmod(micros, 1_000_000)
+    return f"{second_text(seconds)}.{fraction:06d}Z"
 
 
 def timestamp_or_none(micros: int | None) -> str | None:

@@ -123,6 +123,7 @@ class Alike(Sequence[AckItem]):
         self.verdict = verdict
         self.cumulative = cumulative
         self.lanes = lanes
+        self.size = sum(map(len, lanes.values()))
         self.positions = positions
         self._ids = transaction_ids
 
@@ -135,7 +136,7 @@ class Alike(Sequence[AckItem]):
         return {index: lane for lane, indexes in self.lanes.items() for index in indexes}
 
     def __len__(self) -> int:
-        return len(self.transaction_ids if self.positions is None else self.positions)
+        return self.size
 
     @overload
     def __getitem__(self, index: int) -> AckItem: ...
@@ -206,22 +207,20 @@ class Outcomes(Sequence[AckOutcome]):
         self._items = items
         self._added: list[tuple[Sequence[int], AckOutcome]] = []
         self._made: list[AckOutcome] | None = None
+        self.common: AckOutcome | None = None
+        """What all items came to, if that is the same, but for the id in it."""
 
     def add(self, indexes: Sequence[int], outcome: AckOutcome) -> None:
         """All of these items came to that, whatever was said of them before."""
+        items = self._items
+        count = items.size if type(items) is Alike else len(items)
+        self.common = outcome if not self._added and len(indexes) == count else None
         self._added.append((indexes, outcome))
         self._made = None
 
-    @property
-    def common(self) -> AckOutcome | None:
-        """What all items came to, if that is the same, but for the id in it."""
-        if len(self._added) == 1 and len(self._added[0][0]) == len(self._items):
-            return self._added[0][1]
-        return None
-
     def copy(self) -> Outcomes:
         other = Outcomes(self._items)
-        other._added = list(self._added)
+        other._added, other.common = list(self._added), self.common
         return other
 
     def __len__(self) -> int:

@@ -18,6 +18,8 @@ class Ack(msgspec.Struct, rename="camel", gc=False, omit_defaults=True, forbid_u
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     cumulative: bool | None = None
     """Finish what the lease was given before this message too: unless false for a single ack, if true in a batch."""
+    position: int | None = None
+    """Of the message, as its pop told it; then its id is not looked up."""
 
 
 class AckBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

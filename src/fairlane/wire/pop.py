@@ -50,6 +50,8 @@ class Popped(msgspec.Struct, rename="camel"):
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
+    position: int | None = None
+    """In its partition; an ack may name it."""
 
 
 class PopAnswer(msgspec.Struct, rename="camel"):

@@ -30,6 +30,7 @@ class TransactionStep(msgspec.Struct, rename="camel", kw_only=True, omit_default
     error: str | None = None
     delay_ms: int | None = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    position: int | None = None
 
 
 class TransactionBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):

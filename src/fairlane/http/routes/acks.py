@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,10 +12,9 @@ from fairlane.broker.ack import AckRequest
 from fairlane.errors import InvalidRequest
 from fairlane.http.decode import decode
 from fairlane.http.router import Route
-from fairlane.http.routes.pushes import name_json
 from fairlane.http.server import Request, Response
-from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
+from fairlane.model.ids import PartitionId, known_partition
+from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
 from fairlane.model.segment import encode
@@ -22,6 +22,9 @@ from fairlane.wire.ack import Ack, AckBatch
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
+
+
+Names = tuple[str | None, str | None]
 
 
 async def ack(app: App, request: Request) -> Response:
@@ -36,52 +39,55 @@ async def ack_batch(app: App, request: Request) -> Response:
     return await _ack(app, body.acknowledgments, body.consumer_group)
 
 
+_checked_group = lru_cache(maxsize=1000)(partial(check_name, "consumerGroup"))
+
+
 async def _ack(app: App, bodies: list[Ack], group: str | None) -> Response:
     if len(bodies) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(bodies)}")
-    items = _done(bodies) or ack_items(bodies)
-    outcomes = await app.broker.ack_request(
-        AckRequest(app.tenant, check_name("consumerGroup", group or QUEUE_MODE), items)
-    )
-    if isinstance(items, Alike) and isinstance(outcomes, Outcomes) and (common := outcomes.common) and _plain(common):
-        return Response(200, await _done_answer(app, items, common))
+    items = _alike(bodies) or ack_items(bodies)
+    outcomes = await app.broker.ack_request(AckRequest(app.tenant, _checked_group(group or QUEUE_MODE), items))
+    if type(items) is Alike and type(outcomes) is Outcomes and (common := outcomes.common) is not None:
+        [(partition, _)], catalogue = items.lanes, app.broker.catalogue
+        known = catalogue.by_id.get(partition)
+        if known is not None and common.success and not common.noop and common.durability is None:
+            end = _done_json(catalogue.queue_names.get(known.queue_id), known.name, common.lease_released)
+            done = [f'{{"index":{index},"transactionId":"{id}",{end}' for index, id in enumerate(items.transaction_ids)]
+            return Response(200, f"[{','.join(done)}]".encode())
     names = await partition_names(app, [item.partition for item in items])
     elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
     deferred = any(outcome.durability is not None for outcome in outcomes)
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
 
 
-def _done(bodies: list[Ack]) -> Alike | None:
+def _alike(bodies: list[Ack]) -> Alike | None:
     """The acks as columns, if they say of messages of one lease in one lane that they are done and no more; None
     otherwise, and where their ids need a closer look."""
-    partition, lease = (bodies[0].partition_id, bodies[0].lease_id) if bodies else ("", None)
+    if not bodies:
+        return None
+    partition, lease, cumulative = bodies[0].partition_id, bodies[0].lease_id, bool(bodies[0].cumulative)
     for body in bodies:
-        if body.status != "completed" or body.partition_id != partition or body.lease_id != lease or body.cumulative:
+        if body.status != "completed" or body.partition_id != partition or body.lease_id != lease:
             return None
         if body.error is not None or body.delay_ms is not None or body.result:
+            return None
+        if body.cumulative and len(bodies) > 1:
             return None
     ids = [body.transaction_id for body in bodies]
     text = "".join(ids)
     plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
-    if not lease or not plain or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
+    where = known_partition(partition)
+    if not lease or not plain or where is None or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
         return None
-    try:
-        return Alike({(PartitionId.parse(partition), lease): range(len(ids))}, None, lambda: ids)
-    except InvalidRequest:
+    positions = [body.position for body in bodies if body.position is not None]
+    if positions and not 0 <= min(positions) <= max(positions) <= COUNT_MAX:
         return None
-
-
-async def _done_answer(app: App, items: Alike, outcome: AckOutcome) -> bytes:
-    """The answer to acks of one lane that all came to the same."""
-    [names] = (await partition_names(app, [partition for partition, _ in items.lanes])).values()
-    released = "true" if outcome.lease_released else "false"
-    tail = f'","success":true,"error":null,{names},"leaseReleased":{released},"dlq":false}}'
-    elements = [f'{{"index":{index},"transactionId":"{id}{tail}' for index, id in enumerate(items.transaction_ids)]
-    return f"[{','.join(elements)}]".encode()
-
-
-def _plain(outcome: AckOutcome) -> bool:
-    return outcome.success and not outcome.noop and not outcome.dead_lettered and outcome.durability is None
+    return Alike(
+        {(where, lease): range(len(ids))},
+        positions if len(positions) == len(ids) else None,
+        lambda: ids,
+        cumulative=cumulative,
+    )
 
 
 def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
@@ -100,6 +106,7 @@ def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
                 lease=body.lease_id or None,
                 error=body.error,
                 delay_ms=body.delay_ms,
+                position=body.position,
                 cumulative=body.cumulative or False,
             )
             if body.result:
@@ -111,24 +118,31 @@ def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
     return items
 
 
-async def partition_names(app: App, partitions: Iterable[PartitionId]) -> dict[PartitionId, str]:
-    """`"queueName":..,"partitionName":..` of each partition."""
-    names: dict[PartitionId, str] = {}
+async def partition_names(app: App, partitions: Iterable[PartitionId]) -> dict[PartitionId, Names]:
+    """The names of each partition's queue and of the partition itself."""
     catalogue, route = app.broker.catalogue, app.broker.journal_route
     away = route is not None and not route.watch.up
-    for partition in dict.fromkeys(partitions):
-        queue, name = catalogue.known_names(partition) if away else await catalogue.names(partition)
-        names[partition] = f'"queueName":{name_json(queue)},"partitionName":{name_json(name)}'
-    return names
+    return {
+        partition: catalogue.known_names(partition) if away else await catalogue.names(partition)
+        for partition in dict.fromkeys(partitions)
+    }
 
 
-def ack_element(index: int, item: AckItem, outcome: AckOutcome, partition: str) -> str:
+@lru_cache(maxsize=10_000)
+def _done_json(queue: str | None, partition: str | None, released: bool) -> str:
+    """What is said of a message that is done, behind its id."""
+    names = f'"queueName":{encode(queue).decode()},"partitionName":{encode(partition).decode()}'
+    return f'"success":true,"error":null,{names},"leaseReleased":{encode(released).decode()},"dlq":false}}'
+
+
+def ack_element(index: int, item: AckItem, outcome: AckOutcome, names: Names) -> str:
     """What became of one item, whose lane has these names."""
     head = f'{{"index":{index},"transactionId":{encode(item.transaction_id).decode()},'
-    if _plain(outcome):
-        released = "true" if outcome.lease_released else "false"
-        return f'{head}"success":true,"error":null,{partition},"leaseReleased":{released},"dlq":false}}'
+    if outcome.success and not outcome.noop and not outcome.dead_lettered and outcome.durability is None:
+        return head + _done_json(*names, outcome.lease_released)
     more: dict[str, Any] = {
+        "queueName": names[0],
+        "partitionName": names[1],
         "success": outcome.success,
         "error": outcome.error,
         "leaseReleased": outcome.lease_released,
@@ -149,7 +163,7 @@ def ack_element(index: int, item: AckItem, outcome: AckOutcome, partition: str) 
         }
     if outcome.result is not None:
         more["result"] = msgspec.Raw(outcome.result)
-    return f"{head}{partition},{encode(more).decode()[1:]}"
+    return head + encode(more).decode()[1:]
 
 
 ROUTES = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,13 +12,14 @@ from fairlane.broker.delivery import Popped
 from fairlane.errors import InvalidRequest
 from fairlane.http.query import flag, number, text
 from fairlane.http.router import Route
-from fairlane.http.routes.pushes import name_json
 from fairlane.http.server import Request, Response
 from fairlane.model.group import Subscription
+from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
-from fairlane.model.moment import timestamp
+from fairlane.model.moment import second_text
 from fairlane.model.names import QUEUE_MODE
+from fairlane.model.segment import encode
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
 if TYPE_CHECKING:
@@ -27,9 +28,30 @@ if TYPE_CHECKING:
 _AUTOPILOT_BATCH = 200
 
 
+class _Question(msgspec.Struct, frozen=True):
+    """A pop as it is asked for, checked."""
+
+    request: PopRequest
+    more: str
+    """Further keys of the answer."""
+
+
+_questions: dict[tuple[str, bytes, bytes], _Question] = {}
+"""By tenant, path and query: clients ask the same few again and again."""
+_QUESTIONS_MAX = 1000
+_QUESTION_BYTES_MAX = 400
+
+
 async def pop(app: App, request: Request) -> Response:
-    asked = pop_request(app.tenant, request)
-    return _answer(app, request, asked, await app.broker.pop_request(asked.check()))
+    asked = (app.tenant, request.path, request.query_string)
+    question = _questions.get(asked)
+    if question is None:
+        question = _question(app.tenant, request, request.params["queue"])
+        if len(asked[1]) + len(asked[2]) <= _QUESTION_BYTES_MAX:
+            if len(_questions) >= _QUESTIONS_MAX:
+                _questions.clear()
+            _questions[asked] = question
+    return _answer(app, question, await app.broker.pop_request(question.request))
 
 
 async def pop_any(app: App, request: Request) -> Response:
@@ -37,112 +59,112 @@ async def pop_any(app: App, request: Request) -> Response:
     namespace, task = request.query.get("namespace") or None, request.query.get("task") or None
     if namespace is None and task is None:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
-    asked = msgspec.structs.replace(pop_request(app.tenant, request), queue="any")
-    popped = await app.broker.pop_any(asked.check(), namespace=namespace, task=task)
-    return _answer(app, request, asked, popped, named=True)
+    question = _question(app.tenant, request, "any")
+    return _answer(
+        app, question, await app.broker.pop_any(question.request, namespace=namespace, task=task), named=True
+    )
 
 
-def _answer(app: App, request: Request, asked: PopRequest, popped: Popped, *, named: bool = False) -> Response:
-    wanted = asked.subscription.conflation
-    if not popped.lanes and not wanted:
-        return Response(204)
-    more = ""
-    if wanted or popped.conflation:  # who asks for it must see in every answer that it was understood
-        more = ',"conflation":true' if popped.conflation else ""
-        more += ',"conflationConflict":true' if wanted != popped.conflation else ""
-    if flag(request.query, "autopilot"):
-        more += f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}'
-    unsent = partial(app.broker.give_back, popped.lease) if popped.lease is not None else None
-    return Response(200, parts=pop_answer(popped, named=named, more=more), unsent=unsent)
-
-
-def pop_request(tenant: str, request: Request) -> PopRequest:
+def _question(tenant: str, request: Request, queue: str) -> _Question:
     query = request.query
     autopilot = flag(query, "autopilot")
     wait = flag(query, "wait")
     timeout_ms = number(query, "timeout", 30_000, least=0, most=WAIT_SECONDS_MAX * 1000)
     lease = number(query, "leaseSeconds", 0, least=0, most=LEASE_SECONDS_MAX)
-    partition = request.params.get("partition")
-    return PopRequest(
+    batch = number(query, "batch", _AUTOPILOT_BATCH if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)
+    partitions = number(query, "partitions", 10 if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)
+    mode, start = text(query, "subscriptionMode", ""), text(query, "subscriptionFrom", "")
+    asked = PopRequest(
         tenant=tenant,
-        queue=request.params.get("queue", ""),
+        queue=queue,
         group=text(query, "consumerGroup", QUEUE_MODE),
-        batch=max(
-            1, number(query, "batch", _AUTOPILOT_BATCH if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)
-        ),
-        partitions=max(1, number(query, "partitions", 10 if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)),
-        partition=partition,
+        batch=max(1, batch),
+        partitions=max(1, partitions),
+        partition=request.params.get("partition"),
         auto_ack=flag(query, "autoAck"),
         lease_seconds=lease or None,
         wait_seconds=timeout_ms / 1000 if wait else 0.0,
-        subscription=msgspec.structs.replace(
-            subscription(
-                text(query, "subscriptionMode", ""), text(query, "subscriptionFrom", ""), flag(query, "conflation")
-            ),
-            look=flag(query, "look"),
-        ),
-    )
+        subscription=subscription(mode, start, conflation=flag(query, "conflation"), look=flag(query, "look")),
+    ).check()
+    more = f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}' if autopilot else ""
+    return _Question(asked, more)
 
 
-def subscription(mode: str, start: str, conflation: bool) -> Subscription:
+def subscription(mode: str, start: str, *, conflation: bool, look: bool) -> Subscription:
     """`new` or from `now`: only what comes; a time: from then; anything else: everything."""
-    if start and start != "now":
-        try:
-            at = datetime.fromisoformat(start)
-        except ValueError:
-            raise InvalidRequest(
-                f"subscriptionFrom is {start!r:.80}; it must be `now` or a time like 2026-01-31T12:00:00Z"
-            ) from None
-        if at.tzinfo is None:
-            at = at.replace(tzinfo=UTC)
-        return Subscription("time", max(0, int(at.timestamp() * 1_000_000)), conflation)
-    return Subscription("new" if mode == "new" or start == "now" else "all", conflation=conflation)
+    if not start or start == "now":
+        return Subscription("new" if mode == "new" or start else "all", None, conflation, look)
+    try:
+        at = datetime.fromisoformat(start)
+    except ValueError:
+        raise InvalidRequest(
+            f"subscriptionFrom is {start!r:.80}; it must be `now` or a time like 2026-01-31T12:00:00Z"
+        ) from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return Subscription("time", max(0, int(at.timestamp() * 1_000_000)), conflation, look)
 
 
-def pop_answer(popped: Popped, *, named: bool = False, more: str = "") -> list[bytes]:
-    """The answer in pieces of stored bytes: each message is its fragment and what only this pop knows. `named`: also
-    its queue. `more`: further keys of the answer."""
-    lease = str(popped.lease) if popped.lease else ""
-    queue, group = name_json(popped.queue), name_json(popped.group)
-    end = f'"leaseId":"{lease}","consumerGroup":{group},"producerSub":null' + (f',"queue":{queue}}}' if named else "}")
+@lru_cache(maxsize=10_000)
+def _lane_json(partition: PartitionId, name: str) -> tuple[str, str]:
+    """A lane as its messages name it, and as the answer does."""
+    quoted = encode(name).decode()
+    return f'"partitionId":"{partition}","partition":{quoted}', f'"partition":{quoted},"partitionId":"{partition}"'
+
+
+@lru_cache(maxsize=10_000)
+def _names_json(queue: str, group: str) -> tuple[str, str]:
+    return encode(queue).decode(), encode(group).decode()
+
+
+def _answer(app: App, question: _Question, popped: Popped, *, named: bool = False) -> Response:
+    """The answer in pieces of stored bytes: each message is its fragment and what only this pop knows; if `named` also
+    its queue."""
+    lanes, wanted = popped.lanes, question.request.subscription.conflation
+    if not lanes and not wanted:
+        return Response(204)
+    queue, group = _names_json(popped.queue, popped.group)
+    end = f'"leaseId":"{popped.lease_id}","consumerGroup":{group},"producerSub":null'
+    end += f',"queue":{queue},"position":' if named else ',"position":'
     parts: list[bytes] = []
-    for taken in popped.lanes:
+    failed: dict[int, int] = {}
+    for taken in lanes:
         lane = taken.lane
-        where = f'","partitionId":"{lane.partition}","partition":{name_json(lane.name)},{end}'
-        start = 0
-        for count, created_at in taken.created_at:
-            if count:
-                suffix = f',"createdAt":"{timestamp(created_at)}{where},'.encode()
-                parts += suffix.join(taken.fragments[start : start + count]), suffix
-                start += count
-    if lease:
+        if lane.attempts:  # only the first one of a lane can have failed before
+            failed[len(parts) // 2] = lane.attempts
+        where, position = _lane_json(lane.partition, lane.name)[0], lane.first
+        for segment in lane.segments:
+            body, ends = segment.body, segment.ends
+            second, micros = divmod(segment.created_at, 1_000_000)
+            tail = f',"createdAt":"{second_text(second)}.{micros:06d}Z",{where},{end}'.encode()
+            skip = position - segment.first
+            start = ends[skip - 1] if skip else 0
+            for stop in ends[skip : lane.upto - segment.first]:
+                parts += body[start:stop], b"%b%d}," % (tail, position)
+                start = stop
+                position += 1
+    if parts:
+        parts[-1] = parts[-1][:-1]
+    more = ""
+    if wanted or popped.conflation:  # who asks for it must see in every answer that it was understood
+        more = ',"conflation":true' if popped.conflation else ""
+        more += ',"conflationConflict":true' if wanted != popped.conflation else ""
+    more += question.more
+    if popped.lease_id:
         more += f',"leaseSeconds":{popped.lease_seconds}'
     if popped.ordered:
         more += ',"ordered":true'
-    if any(taken.lane.attempts for taken in popped.lanes):
-        more += f',"failedAttempts":{_failed_attempts(popped)}'
-    partition = '"partition":"","partitionId":null'
-    if popped.lanes:
-        first = popped.lanes[0].lane
-        partition = f'"partition":{name_json(first.name)},"partitionId":"{first.partition}"'
+    if failed:
+        more += f',"failedAttempts":{encode(failed).decode()}'
+    where = '"partition":"","partitionId":null'
+    if lanes:
+        where = _lane_json(lanes[0].lane.partition, lanes[0].lane.name)[1]
     head = (
-        f'{{"success":true,"queue":{queue},{partition},"leaseId":"{lease}","consumerGroup":{group},'
-        f'"partitionsClaimed":{len(popped.lanes)}{more},"messages":['
+        f'{{"success":true,"queue":{queue},{where},"leaseId":"{popped.lease_id}","consumerGroup":{group},'
+        f'"partitionsClaimed":{len(lanes)}{more},"messages":['
     )
-    if parts:
-        parts[-1] = parts[-1][:-1]
-    return [head.encode(), *parts, b"]}"]
-
-
-def _failed_attempts(popped: Popped) -> str:
-    """By the number of the message in the answer: only the first one of a lane can have failed before."""
-    counts: dict[str, int] = {}
-    index = 0
-    for taken in popped.lanes:
-        if taken.lane.attempts:
-            counts[str(index)] = taken.lane.attempts
-        index += len(taken.fragments)
-    return msgspec.json.encode(counts).decode()
+    unsent = partial(app.broker.give_back, popped.lease) if popped.lease is not None else None
+    return Response(200, head.encode(), parts=[*parts, b"]}"], unsent=unsent)
 
 
 ROUTES = [

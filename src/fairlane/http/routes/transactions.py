@@ -100,6 +100,7 @@ def _ack(step: TransactionStep, lent: str | None) -> AckStep:
         error=step.error,
         delay_ms=step.delay_ms,
         result=step.result,
+        position=step.position,
     )
     [item] = ack_items([body])
     return AckStep(item, check_name("consumerGroup", step.consumer_group or QUEUE_MODE))
