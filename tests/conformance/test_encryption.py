@@ -12,7 +12,6 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import SealError
-from fairlane.model.explanation import Explanation
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT
 from fairlane.model.queue import Queue
 from fairlane.model.segment import messages
@@ -22,6 +21,7 @@ from fairlane.store import codec
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Added, DeadFilter, ScheduledSlice
 from fairlane.store.keyring import Keyring
+from fairlane.wire.pauses import Explained
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
 from tests.conformance.test_streams import put, register, state
@@ -121,7 +121,7 @@ async def test_a_missing_key_is_explained_and_its_lane_is_read_soon_after_it_is_
     assert (await harness.pop(queue)).data == [CANARY]
 
 
-async def given_back(broker: Broker, queue: str) -> Explanation:
+async def given_back(broker: Broker, queue: str) -> Explained:
     """Why its lane does not move, once it was given back beside the pop that found it unreadable."""
     async with asyncio.timeout(30):
         while (found := await broker.pauses.explain(queue, DEFAULT_PARTITION)).reason == "leased":  # noqa: ASYNC110

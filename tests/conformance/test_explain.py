@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.explanation import explain
 from fairlane.errors import NotFound
-from fairlane.model.explanation import explain
 from fairlane.model.queue import Paused
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
@@ -107,13 +107,13 @@ async def test_pushes_that_wait_as_operations_are_explained(harness: Harness) ->
     await enqueue(harness, queue, [1], partition="p")
     # Without a broker, which would apply it.
     [lane] = await harness.store.groups.lanes(group.id)
-    found = explain(lane, queue.options, Paused(None, {}, {}), group=group.name, now=harness.clock())
-    assert (found.reason, found.until, found.lane.operations) == ("operations_pending", None, 1)
+    found = explain(lane, queue, Paused(None, {}, {}), group=group.name, now=harness.clock())
+    assert (found.reason, found.until, found.operations) == ("operations_pending", None, 1)
     assert "1 push waits" in found.sentence
     await work_off(harness, queue)
     [lane] = await harness.store.groups.lanes(group.id)
-    found = explain(lane, queue.options, Paused(None, {}, {}), group=group.name, now=harness.clock())
-    assert (found.reason, found.lane.operations) == ("ready", 0)
+    found = explain(lane, queue, Paused(None, {}, {}), group=group.name, now=harness.clock())
+    assert (found.reason, found.operations) == ("ready", 0)
 
 
 async def test_an_unordered_lane_tells_who_holds_it_and_when_it_tries_again(harness: Harness) -> None:
@@ -126,6 +126,6 @@ async def test_an_unordered_lane_tells_who_holds_it_and_when_it_tries_again(harn
     found = await broker.pauses.explain(queue, "p")
     assert (found.reason, found.until) == ("backing_off", harness.clock() + 4_000_000)
     assert "attempt 1 of 4" in found.sentence
-    assert found.lane.ready_at == harness.clock() + 4_000_000
+    assert found.next_try_at == harness.clock() + 4_000_000
     harness.clock.advance(4)
     assert await explained(broker, queue) == ("ready", None)

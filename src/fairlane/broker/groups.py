@@ -6,19 +6,77 @@ from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.statistics import Statistics
 from fairlane.errors import InvalidRequest, NotFound
-from fairlane.model.group import Group, LaneState, Seek
+from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.limits import COUNT_MAX
+from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.queue import Queue
+from fairlane.model.stats import GroupStats
 from fairlane.store.contract.store import Store
+from fairlane.wire.groups import GroupSummary, LaggingEntry, LaneView, QueueLanes
+
+_LAGGING_SECONDS = 300
+_LANES_MAX = 1000
 
 
 class Groups:
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, announce: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tenant: str,
+        catalogue: Catalogue,
+        announce: Callable[[int, int], None],
+        statistics: Statistics,
+    ) -> None:
         self._store = store
         self._tenant = tenant
         self._catalogue = catalogue
         self._announce = announce
+        self._statistics = statistics
+
+    async def summaries(self) -> List[GroupSummary]:
+        """Every group of every queue, with how far it lags."""
+        now = await self._store.now()
+        return [_summary(queue, counted, now) for queue, counted in await self._statistics.groups()]
+
+    async def lagging(self, min_lag_seconds: float) -> List[LaggingEntry]:
+        """Lanes whose oldest unfinished message waits longer than this, worst first."""
+        now = await self._store.now()
+        queues = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
+        before = now - int(max(0.0, min(min_lag_seconds, 1e9)) * 1e6)
+        lanes = await self._store.statistics.lagging(List(queues), oldest_before=before)
+        return [
+            LaggingEntry(
+                consumer_group=lane.group,
+                queue_name=queues[lane.queue_id],
+                partition_name=lane.partition_name,
+                partition_id=str(lane.partition),
+                offset_lag=lane.lag,
+                time_lag_seconds=(lag := _seconds(now, lane.oldest_at)),
+                lag_hours=round(lag / 3600, 2),
+                oldest_unconsumed_at=Moment(lane.oldest_at),
+            )
+            for lane in lanes
+        ]
+
+    async def show(self, name: str) -> dict[str, QueueLanes]:
+        """The lanes of a group, by queue. Raises NotFound."""
+        now, found = await self._store.now(), {}
+        for queue, group in await self._everywhere(name):
+            lanes = await self._store.groups.lanes(group.id, limit=_LANES_MAX)
+            found[queue.name] = QueueLanes(partitions=[_lane(lane, now) for lane in lanes])
+        if not found:
+            raise NotFound("Consumer group not found")
+        return found
+
+    async def _everywhere(self, name: str) -> List[tuple[Queue, Group]]:
+        """The group in every queue that has it."""
+        check_name("group", name)
+        return [
+            (queue, counted.group) for queue, counted in await self._statistics.groups() if counted.group.name == name
+        ]
 
     async def list(self, queue: str) -> List[Group]:
         return await self._store.groups.list(
@@ -45,11 +103,38 @@ class Groups:
         self._announce(found.queue_id, moved)
         return moved
 
-    async def delete(self, queue: str, group: str) -> int:
+    async def lane(self, queue: str, group: str, partition: str) -> LaneState | None:
+        """How a group stands in one partition; None if it has not begun to read it. Raises NotFound."""
         found = await self._existing(queue, group)
-        deleted = await self._store.groups.delete(found.id)
-        self._catalogue.forget_group(found.queue_id, group)
+        named = await self._store.queues.named(found.queue_id, check_name("partition", partition))
+        lanes = await self._store.groups.lanes(found.id, partition=named.id) if named else []
+        return lanes[0] if lanes else None
+
+    async def delete(self, queue: str, group: str) -> int:
+        """Forget a group of a queue and where it stood; how many lanes it had. Raises NotFound."""
+        return await self._delete(await self._existing(queue, group), keep_subscription=False)
+
+    async def forget(self, name: str, *, queue: str | None = None, keep_subscription: bool = False) -> int:
+        """The same in one queue or in all; a group that nobody knows is as good as deleted. One whose subscription is
+        kept begins anew where that says."""
+        if queue is None:
+            groups = [group for _, group in await self._everywhere(name)]
+        else:
+            there = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+            found = await self._store.groups.get(there.id, check_name("group", name))
+            groups = [] if found is None else [found]
+        return sum([await self._delete(group, keep_subscription=keep_subscription) for group in groups])
+
+    async def _delete(self, group: Group, *, keep_subscription: bool) -> int:
+        deleted = await self._store.groups.delete(group.id, keep_subscription=keep_subscription)
+        self._catalogue.forget_group(group.queue_id, group.name)
         return deleted
+
+    async def resubscribe(self, name: str, at: int) -> int:
+        """Let a group begin at this time in partitions that it has not met yet; in how many queues."""
+        subscription = Subscription("time", at)
+        groups = await self._everywhere(name)
+        return sum([await self._store.groups.resubscribe(group.id, subscription) for _, group in groups])
 
     async def _existing(self, queue: str, name: str) -> Group:
         found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
@@ -57,3 +142,45 @@ class Groups:
         if group is None:
             raise NotFound(f"queue {queue!r} has no group {name!r}")
         return group
+
+
+def _summary(queue: Queue, counted: GroupStats, now: int) -> GroupSummary:
+    group = counted.group
+    lag = _seconds(now, counted.oldest_at)
+    busy = "Stable" if counted.finished or counted.leases else "Dead"
+    return GroupSummary(
+        name=group.name,
+        topics=[queue.name],
+        queue=queue.name,
+        members=counted.lanes,
+        partitions_with_lag=counted.lagging,
+        total_lag=counted.lag,
+        max_time_lag=lag,
+        state="Lagging" if lag > _LAGGING_SECONDS else busy,
+        subscription_mode=group.subscription.mode,
+        subscription_timestamp=moment_or_none(group.subscription.from_at),
+        subscription_created_at=Moment(group.created_at),
+        look=group.subscription.look,
+    )
+
+
+def _lane(lane: LaneState, now: int) -> LaneView:
+    return LaneView(
+        partition=lane.name,
+        partition_id=str(lane.partition),
+        total_consumed=lane.committed,
+        offset_lag=lane.head - lane.committed - lane.skipped,
+        time_lag_seconds=_seconds(now, lane.oldest_at),
+        lease_active=lane.leased_until is not None,
+        lease_expires_at=moment_or_none(lane.lease_ends_at),
+        attempts=lane.attempts,
+        error=lane.error,
+        next_try_at=moment_or_none(lane.ready_at),
+        dead_letters=lane.dead,
+        expired=lane.expired,
+        stopped=lane.stopped,
+    )
+
+
+def _seconds(now: int, at: int | None) -> float:
+    return max(0, now - at) / 1e6 if at is not None else 0.0

@@ -162,7 +162,7 @@ class Parts:
             self.telemetry,
         )
         self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics)
-        self.groups = Groups(store, tenant, self.catalogue, self.announce)
+        self.groups = Groups(store, tenant, self.catalogue, self.announce, self.statistics)
         self.dead_letters = DeadLetters(store, tenant, self.catalogue, self.announce, self.operation_drain)
         self.workers = Workers(store, tenant)
         self._stopped = False

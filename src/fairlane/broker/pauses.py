@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.explanation import explain
 from fairlane.errors import NotFound
-from fairlane.model.explanation import Explanation, explain
 from fairlane.model.ids import PartitionId
+from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE, check_name
-from fairlane.model.queue import Paused, Queue
+from fairlane.model.queue import Queue
 from fairlane.store.contract.store import Store
+from fairlane.wire.pauses import Explained
+from fairlane.wire.pauses import Pauses as PauseList
 
 _MANY = 1_000_000
 
@@ -47,11 +50,18 @@ class Pauses:
         self._announce(found.id, _MANY)
         return resumed
 
-    async def paused(self, queue: str) -> Paused:
+    async def list(self, queue: str) -> PauseList:
+        """What is paused of a queue, and since when. NotFound if there is none."""
         found, _, _ = await self._find(queue, None, None)
-        return await self._store.pauses.paused(found.id)
+        paused = await self._store.pauses.paused(found.id)
+        return PauseList(
+            queue=found.name,
+            paused_at=moment_or_none(paused.queue_at),
+            groups={name: Moment(at) for name, at in paused.groups.items()},
+            partitions={name: Moment(at) for name, at in paused.partitions.items()},
+        )
 
-    async def explain(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Explanation:
+    async def explain(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Explained:
         """Why a lane does not move. NotFound if queue, group or partition are not there."""
         found, group_id, partition_id = await self._find(queue, group, partition)
         assert group_id is not None, "a group that is asked for is there"
@@ -60,7 +70,7 @@ class Pauses:
             raise NotFound(f"group {group!r} has not begun to read partition {partition!r}; ask again soon")
         paused = await self._store.pauses.paused(found.id)
         now, seals = await self._store.now(), self._store.seals
-        return explain(lanes[0], found.options, paused, group=group, now=now, seals=seals)
+        return explain(lanes[0], found, paused, group=group, now=now, seals=seals)
 
     async def _find(
         self, queue: str, group: str | None, partition: str | None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-import msgspec
-
 from fairlane.model.group import LaneState
-from fairlane.model.queue import Paused, QueueOptions
+from fairlane.model.moment import moment_or_none, timestamp
+from fairlane.model.queue import Paused, Queue, QueueOptions
+from fairlane.wire.pauses import Explained
 
 Reason = Literal[
     "paused",
@@ -24,33 +23,40 @@ Reason = Literal[
     "sealed",
     "ready",
 ]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The explanation what keeps the first unfinished message of a lane from the next pop."""
-
-    reason: Reason
-    sentence: str
-    until: int | None
-    """When the reason ends by itself; None if it does not, or nobody knows."""
-    waiting: int
-    """Messages that a pop could get, if nothing kept it from them."""
-    lane: LaneState
-
-
-def explain(
-    lane: LaneState, options: QueueOptions, paused: Paused, *, group: str, now: int, seals: bool = True
-) -> Explanation:
-    """`seals`: whether the broker that is asked has an encryption key."""
+def explain(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: int, seals: bool = True) -> Explained:
+    """What keeps the first unfinished message of a lane from the next pop. `seals`: whether the broker that is asked
+    has an encryption key."""
+    options = queue.options
     leased_upto = lane.committed if lane.leased_until is None else lane.leased_until
     waiting = lane.head - max(lane.committed, leased_upto) - lane.skipped - lane.in_flight
-    found = _paused(lane, paused, group) or _leased_or_empty(lane, waiting, now)
+    found = _paused(lane, paused, group) or _leased_or_empty(lane, waiting)
     if found is None and options.encryption_enabled and not seals:
         why = "The queue is encrypted and this broker has no encryption key: set the one its messages are under."
         found = "sealed", why, None
     reason, sentence, until = found or _by_time(lane, options, now)
-    return Explanation(reason=reason, sentence=sentence, until=until, waiting=waiting, lane=lane)
+    return Explained(
+        queue=queue.name,
+        partition=lane.name,
+        group=group,
+        reason=reason,
+        sentence=sentence,
+        until=moment_or_none(until),
+        waiting=waiting,
+        position=lane.committed,
+        head=lane.head,
+        attempts=lane.attempts,
+        attempts_max=options.retry_limit + 1,
+        error=lane.error,
+        oldest_at=moment_or_none(lane.oldest_at),
+        lease_ends_at=moment_or_none(lane.lease_ends_at),
+        leased=leased_upto - lane.committed,
+        next_try_at=moment_or_none(lane.ready_at),
+        operations=lane.operations,
+        dead_letters=lane.dead,
+        expired=lane.expired,
+    )
 
 
 _Found = tuple[Reason, str, int | None]
@@ -64,14 +70,14 @@ def _paused(lane: LaneState, paused: Paused, group: str) -> _Found | None:
     )
     for what, at in since:
         if at is not None:
-            return "paused", f"{what} is paused since {shown(at)}; resume it.", None
+            return "paused", f"{what} is paused since {timestamp(at)}; resume it.", None
     return None
 
 
-def _leased_or_empty(lane: LaneState, waiting: int, now: int) -> _Found | None:
+def _leased_or_empty(lane: LaneState, waiting: int) -> _Found | None:
     if lane.leased_until is not None and lane.lease_ends_at is not None:
         count = _count(lane.leased_until - lane.committed)
-        return "leased", f"A consumer holds {count} until {shown(lane.lease_ends_at)}.", lane.lease_ends_at
+        return "leased", f"A consumer holds {count} until {timestamp(lane.lease_ends_at)}.", lane.lease_ends_at
     if waiting <= 0 and lane.in_flight:
         return "leased", f"Consumers hold {_count(lane.in_flight)}, and there is nothing else to read.", lane.ready_at
     if waiting <= 0 and lane.operations:
@@ -90,16 +96,16 @@ def _leased_or_empty(lane: LaneState, waiting: int, now: int) -> _Found | None:
 
 def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
     if (at := lane.last_at + options.window_seconds * 1_000_000) > now:
-        return "windowed", f"Messages still come; the lane is read when none came until {shown(at)}.", at
+        return "windowed", f"Messages still come; the lane is read when none came until {timestamp(at)}.", at
     if lane.oldest_at is not None and (at := lane.oldest_at + options.delay_seconds * 1_000_000) > now:
-        return "delayed", f"Message {lane.committed} is delayed until {shown(at)}.", at
+        return "delayed", f"Message {lane.committed} is delayed until {timestamp(at)}.", at
     if lane.ready_at is not None and lane.ready_at > now:
         at = lane.ready_at
         if not lane.attempts:
             sealed = ", or it is under an encryption key that a broker has not" if options.encryption_enabled else ""
-            return "asleep", f"A consumer gave message {lane.committed} back until {shown(at)}{sealed}.", at
+            return "asleep", f"A consumer gave message {lane.committed} back until {timestamp(at)}{sealed}.", at
         tries = f"attempt {lane.attempts} of {options.retry_limit + 1}"
-        return "backing_off", f"Backing off until {shown(at)} after {tries} failed with {lane.error!r:.200}.", at
+        return "backing_off", f"Backing off until {timestamp(at)} after {tries} failed with {lane.error!r:.200}.", at
     waiting = lane.head - lane.committed - lane.skipped - lane.in_flight
     return "ready", f"Nothing holds it: {_count(waiting)} for the next pop.", None
 
@@ -110,7 +116,3 @@ def _count(messages: int) -> str:
 
 def _times(attempts: int) -> str:
     return "once," if attempts == 1 else f"{attempts} times, at last"
-
-
-def shown(micros: int) -> str:
-    return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
