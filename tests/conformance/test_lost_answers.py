@@ -47,7 +47,7 @@ async def test_a_call_whose_answer_was_lost_is_made_again_and_happens_once(
     await harness.broker.queues.configure(queue)
     fails(getattr(harness.store, family), verb, APPLIED)
     await call(harness.broker, queue)
-    waiting = await harness.broker.scheduled.list(queue)
+    waiting = (await harness.broker.scheduled.list(queue)).messages
     assert len(await harness.broker.pop(queue, batch=5)) + len(waiting) == 1
 
 
@@ -61,7 +61,7 @@ async def test_what_may_be_stored_is_not_said_to_be_refused(
     fails(getattr(harness.store, family), verb, APPLIED, AWAY)
     with pytest.raises(OutcomeUnknown, match="may have been"):
         await call(harness.broker, queue)
-    waiting = await harness.broker.scheduled.list(queue)
+    waiting = (await harness.broker.scheduled.list(queue)).messages
     assert len(await harness.broker.pop(queue, batch=5)) + len(waiting) == 1
     fails(getattr(harness.store, family), verb, AWAY)
     with pytest.raises(StoreUnavailable):

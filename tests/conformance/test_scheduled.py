@@ -133,7 +133,7 @@ async def test_an_id_that_comes_twice_in_one_call_waits_once(harness: Harness) -
     item = PushItem(queue=name, payload=b"1", transaction_id="it", delay_ms=1000)
     outcomes = await broker.push_many([item, item])
     assert [outcome.status for outcome in outcomes] == ["scheduled", "duplicate"]
-    assert len(await broker.scheduled.list(name)) == 1
+    assert len((await broker.scheduled.list(name)).messages) == 1
 
 
 async def test_a_message_pushed_meanwhile_under_the_same_id_comes_once(harness: Harness) -> None:
@@ -269,7 +269,7 @@ async def test_a_broker_repeats_a_call_whose_answer_was_lost_and_its_messages_co
     items = [PushItem(queue=queue, payload=b"%d" % n, partition=f"p{n}", delay_ms=60_000) for n in range(3)]
     outcomes = await broker.push_many(items)
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * 3
-    found = {one.transaction_id: one.due_at for one in await broker.scheduled.list(queue)}
+    found = {one.transaction_id: one.deliver_at for one in (await broker.scheduled.list(queue)).messages}
     assert found == {outcome.transaction_id: outcome.deliver_at for outcome in outcomes}
 
 
@@ -366,7 +366,7 @@ async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
     assert (await broker.push(queue, "past", deliver_at=at - 1_000_000)).status == "queued"
     assert await broker.scheduled.cancel(queue, "a")
     assert await broker.scheduled.reschedule(queue, "b", deliver_at=at + 1_000_000)
-    assert [one.transaction_id for one in await broker.scheduled.list(queue)] == ["b"]
+    assert [one.transaction_id for one in (await broker.scheduled.list(queue)).messages] == ["b"]
     harness.clock.advance(1)
     await harness.store.scheduled.append_due(limit=10)
     assert [delivery.json() for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]

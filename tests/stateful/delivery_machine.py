@@ -297,7 +297,7 @@ class DeliveryMachine(Losing):
 def agrees(model: Queue, seen: Sequence[Any]) -> None:
     depth, waiting, *groups = seen
     assert depth == model.depth()
-    assert [(one.due_at, one.message_id) for one in waiting] == sorted(one[:2] for one in model.waiting)
+    assert [(one.deliver_at, one.id) for one in waiting.messages] == sorted(one[:2] for one in model.waiting)
     for lanes, states in zip(model.groups.values(), groups, strict=True):
         for state in states:
             if state.name not in lanes:

@@ -143,7 +143,7 @@ async def test_what_some_shards_enqueued_is_enqueued_once_when_it_is_tried_again
     fails("add_scheduled", None, fault)
     outcomes = await broker.push_many(items(delay_ms=60_000))
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * PARTITIONS
-    assert sum([len(await broker.scheduled.list(queue)) for queue in QUEUES]) == PARTITIONS
+    assert sum([len((await broker.scheduled.list(queue)).messages) for queue in QUEUES]) == PARTITIONS
     await broker.operation_drain.stop()
     fails("enqueue", None, fault)
     [kept] = await broker._pusher.enqueue([PushRequest(DEFAULT_TENANT, items())])

@@ -20,6 +20,7 @@ from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.dead_letters import DeadLetters
 from fairlane.broker.draft import PushRequest
 from fairlane.broker.due import DueService
+from fairlane.broker.effects import Effects
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
 from fairlane.broker.flushes import Flushes
 from fairlane.broker.forwarder import Forwarder
@@ -165,6 +166,7 @@ class Parts:
         self.groups = Groups(store, tenant, self.catalogue, self.announce, self.statistics)
         self.dead_letters = DeadLetters(store, tenant, self.catalogue, self.announce, self.operation_drain)
         self.workers = Workers(store, tenant)
+        self.effects = Effects(store, tenant)
         self._stopped = False
         self.operation_drain.start()
         self._reseed = Reseed(store, self.announce)

@@ -12,11 +12,13 @@ from fairlane.broker.catalogue_watch import CATALOGUE
 from fairlane.broker.forwarder import Forwarder
 from fairlane.broker.statistics import Statistics, counts
 from fairlane.errors import InvalidRequest, NotFound, OptionsChanged
+from fairlane.model.limits import NEVER_AT
 from fairlane.model.moment import Moment, moment_or_none
-from fairlane.model.names import DEFAULT_PARTITION, check_name
+from fairlane.model.names import DEFAULT_PARTITION, check_name, name_or_none
 from fairlane.model.queue import Partition, Queue, QueueOptions, queue_options
 from fairlane.model.stats import PartitionStats
 from fairlane.store.contract.store import Store
+from fairlane.wire.leases import GroupUse, LeaseDetail, LeaseQuery, Utilisation
 from fairlane.wire.queues import PartitionDepth, PartitionDetail, QueueDepth, QueueDetail, QueueSummary, options_out
 
 _LANES_MAX = 10_000
@@ -175,6 +177,58 @@ class Queues:
                 raise NotFound("Partition not found")
             only = found.id
         return await self._store.browse.clear(queue.id, partition=only)
+
+    async def leases(self, where: LeaseQuery) -> List[LeaseDetail]:
+        """Live leases, the next to end first."""
+        queues = {queue.id: queue.name for queue in await self.list() if where.queue in (None, queue.name)}
+        now = await self._store.now()
+        until = NEVER_AT if where.ending_within is None else now + where.ending_within * 1_000_000
+        group = name_or_none("consumerGroup", where.consumer_group)
+        found = await self._store.statistics.leases([*queues], group=group, ends_before=until, limit=where.limit)
+        return [
+            LeaseDetail(
+                lease_id=str(one.lease),
+                queue=queues[one.queue_id],
+                partition=one.partition_name,
+                partition_id=str(one.partition),
+                consumer_group=one.group,
+                leased_at=Moment(one.leased_at),
+                expires_at=Moment(one.ends_at),
+                seconds_held=max(0, now - one.leased_at) / 1e6,
+                seconds_remaining=max(0, one.ends_at - now) / 1e6,
+                messages=one.upto - one.first,
+                completed=one.committed - one.first,
+            )
+            for one in found
+        ]
+
+    async def utilisation(self, name: str) -> Utilisation:
+        """How much of a queue its consumers hold, its depth, and what room is left."""
+        queue = await self.existing(name)
+        counted = await self._store.statistics.queues([queue.id])
+        if not counted:
+            raise NotFound("Queue not found")
+        depth, capacity = counted[0].unfinished, queue.options.max_size or None
+        groups = [
+            GroupUse(
+                consumer_group=one.group.name,
+                partitions=one.lanes,
+                partitions_with_messages=one.lagging,
+                partitions_leased=one.leases,
+                messages_leased=one.leased,
+                pending=one.lag,
+                utilisation=one.leases / one.lagging if one.lagging else 0.0,
+            )
+            for one in await self._store.statistics.groups([queue.id])
+        ]
+        return Utilisation(
+            queue=queue.name,
+            partitions=counted[0].partitions,
+            depth=depth,
+            capacity=capacity,
+            remaining=None if capacity is None else max(0, capacity - depth),
+            groups=sorted(groups, key=lambda one: one.consumer_group),
+        )
 
 
 def partition_detail(one: PartitionStats) -> PartitionDetail:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 
 from fairlane.broker.catalogue import Catalogue
@@ -13,12 +14,15 @@ from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, LaneLoc
 from fairlane.model.ids import PartitionId, id_key
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.message import PushItem
+from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledMessage, ScheduledSlice
+from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledSlice
+from fairlane.wire.scheduled import ScheduledMessage, ScheduledPage
 
 _ROUNDS_MAX = 100
+_PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
 
 
 class ScheduledMessages:
@@ -114,7 +118,7 @@ class ScheduledMessages:
         partition: str = DEFAULT_PARTITION,
         deliver_at: int | None = None,
         delay_ms: int | None = None,
-    ) -> int | None:
+    ) -> Moment | None:
         """Let a scheduled message be due at another time; that time, None if it does not wait (any more)."""
         PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
         if deliver_at is None and delay_ms is None:
@@ -123,24 +127,43 @@ class ScheduledMessages:
         check_name("transactionId", transaction_id)
         if found is None:
             return None
-        due_at = await self._store.scheduled.reschedule(
-            found, transaction_id, due_at=deliver_at, delay_ms=delay_ms or 0
-        )
+        at = None if deliver_at is None else int(deliver_at)
+        due_at = await self._store.scheduled.reschedule(found, transaction_id, due_at=at, delay_ms=delay_ms or 0)
         self._wake()
-        return due_at
+        return moment_or_none(due_at)
 
-    async def list(
-        self, queue: str, *, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> list[ScheduledMessage]:
-        """Messages that wait for their time, next due first."""
+    async def list(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
+        """Messages that wait for their time, next due first; `after` is where the page before ended."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
         found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
-        return await self._store.scheduled.list(found.id, after=after, limit=limit)
+        stored = await self._store.scheduled.list(found.id, after=_after(after), limit=limit)
+        messages = [
+            ScheduledMessage(
+                id=one.message_id,
+                transaction_id=one.transaction_id,
+                queue=queue,
+                partition=one.partition_name,
+                partition_id=str(one.partition),
+                deliver_at=Moment(one.due_at),
+            )
+            for one in stored
+        ]
+        last = stored[-1] if len(stored) == limit else None
+        return ScheduledPage(messages=messages, next=None if last is None else f"{last.due_at}.{last.message_id}")
 
     async def _partition(self, queue: str, partition: str) -> PartitionId | None:
         found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
         named = await self._store.queues.named(found.id, check_name("partition", partition))
         return named.id if named else None
+
+
+def _after(page: str) -> tuple[int, str] | None:
+    if not page:
+        return None
+    match = _PAGE.fullmatch(page)
+    if match is None:
+        raise InvalidRequest(f"after is {page!r:.80}; it must be `next` of the page before")
+    return int(match[1]), match[2]
 
 
 def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:

@@ -6,12 +6,10 @@ from typing import Any
 
 from fairlane.client.family import Family
 from fairlane.client.message import Batch, Message
-from fairlane.client.transport import path_of
-from fairlane.client.wire import ReleaseAnswer, RenewAnswer, decode, micros
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.names import check_count, check_name
 from fairlane.model.outcome import RenewOutcome
-from fairlane.wire.base import encode
+from fairlane.wire.leases import ExtendBody, Released, Renewed
 
 Leased = str | Batch[Any] | Message[Any]
 """A lease, or what was given under it."""
@@ -24,15 +22,13 @@ class Leases(Family):
         if seconds is None:
             seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
-        body = await self._transport.ask("POST", _path(lease, "extend"), body=encode({"seconds": seconds}))
-        answer = decode(body, RenewAnswer)
-        ends_at = answer.new_expires_at
-        return RenewOutcome(answer.renewed, None if ends_at is None else micros(ends_at))
+        answer = await self._ask(Renewed, "POST", *_path(lease, "extend"), body=ExtendBody(seconds=seconds))
+        return RenewOutcome(answer.renewed, answer.new_expires_at)
 
     async def release(self, lease: Leased) -> int:
         """Give a lease back at once, without a charge; how many lanes it had."""
-        return decode(await self._transport.ask("POST", _path(lease, "release")), ReleaseAnswer).released
+        return (await self._ask(Released, "POST", *_path(lease, "release"))).released
 
 
-def _path(lease: Leased, verb: str) -> str:
-    return path_of("lease", check_name("lease", lease if isinstance(lease, str) else lease.lease), verb)
+def _path(lease: Leased, verb: str) -> tuple[str, ...]:
+    return "lease", check_name("lease", lease if isinstance(lease, str) else lease.lease), verb

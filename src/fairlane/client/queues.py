@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from fairlane.client.family import Family
-from fairlane.client.views import LeaseDetail, Utilisation
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.model.queue import QueueOptions, queue_options
+from fairlane.wire.leases import LeaseDetail, LeaseList, Utilisation
 from fairlane.wire.queues import (
     OPTION_NAMES,
     ClearedQueue,
@@ -22,10 +20,6 @@ from fairlane.wire.queues import (
     QueueList,
     QueueSummary,
 )
-
-
-class _Leases(msgspec.Struct):
-    leases: list[LeaseDetail]
 
 
 class Queues(Family):
@@ -77,7 +71,7 @@ class Queues(Family):
             "endingWithin": ending_within,
             "limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX),
         }
-        return (await self._ask(_Leases, "GET", "leases", query=query)).leases
+        return (await self._ask(LeaseList, "GET", "leases", query=query)).leases
 
     async def utilisation(self, queue: str) -> Utilisation:
         """How much of a queue its consumers hold, its depth, and what room is left. Raises NotFound."""

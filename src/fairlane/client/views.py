@@ -13,23 +13,6 @@ class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Fields that this version does not know are ignored."""
 
 
-class ScheduledMessage(_View, frozen=True, kw_only=True, rename="camel"):
-    """A message that waits for its time."""
-
-    id: str
-    transaction_id: str
-    queue: str
-    partition: str
-    deliver_at: Moment
-
-
-class ScheduledPage(_View, frozen=True, kw_only=True, rename="camel"):
-    messages: list[ScheduledMessage]
-    """Next due first."""
-    next: str | None = None
-    """Where the next page begins; None on the last."""
-
-
 class FailedAttempt(_View, frozen=True, kw_only=True, rename="camel"):
     at: Moment
     error: str
@@ -111,43 +94,6 @@ class FailedEntry(_View, frozen=True, kw_only=True, rename="camel"):
     messages: int = 0
     error: str = ""
     accepted_at: Moment
-
-
-class LeaseDetail(_View, frozen=True, kw_only=True, rename="camel"):
-    """A live lease in one partition."""
-
-    lease_id: str
-    queue: str
-    partition: str
-    partition_id: str
-    consumer_group: str
-    leased_at: Moment
-    expires_at: Moment
-    seconds_held: float = 0.0
-    seconds_remaining: float = 0.0
-    messages: int = 0
-    completed: int = 0
-
-
-class GroupUse(_View, frozen=True, kw_only=True, rename="camel"):
-    """A group's use: `utilisation` is the share of the partitions with something to read that consumers hold now."""
-
-    consumer_group: str
-    partitions: int = 0
-    partitions_with_messages: int = 0
-    partitions_leased: int = 0
-    messages_leased: int = 0
-    pending: int = 0
-    utilisation: float = 0.0
-
-
-class Utilisation(_View, frozen=True, kw_only=True, rename="camel"):
-    queue: str
-    partitions: int = 0
-    depth: int = 0
-    capacity: int | None = None
-    remaining: int | None = None
-    groups: list[GroupUse] = msgspec.field(default_factory=list)
 
 
 class SourceView(_View, frozen=True, kw_only=True, rename="camel"):

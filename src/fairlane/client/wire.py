@@ -14,15 +14,6 @@ from fairlane.wire.base import decoder
 T = TypeVar("T")
 
 
-class RenewAnswer(msgspec.Struct, rename="camel"):
-    renewed: int = 0
-    new_expires_at: datetime | None = None
-
-
-class ReleaseAnswer(msgspec.Struct):
-    released: int = 0
-
-
 def decode(body: bytes, type: type[T]) -> T:
     """A successful answer as `type`."""
     try:

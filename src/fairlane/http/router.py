@@ -97,6 +97,7 @@ class Routes(list[Route]):
         }
         if kinds["return"] not in (Response, None):
             more = {"answer": kinds["return"], **more}
+        more = {"tag": self._tag, **more}
         body = takes.get("body")
         needed = body is None or body.default is Parameter.empty
         route = Route(
@@ -104,7 +105,6 @@ class Routes(list[Route]):
             path=path,
             endpoint=_endpoint(handler, kinds, list(takes), msgspec.UNSET if needed else body and body.default),
             summary=" ".join((handler.__doc__ or "").split()),
-            tag=self._tag,
             body=kinds.get("body"),
             body_required=needed,
             query=kinds.get("query"),

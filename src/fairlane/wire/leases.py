@@ -1,0 +1,81 @@
+"""Leases on the wire, and how busy they keep a queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from fairlane.model.limits import LEASE_SECONDS_MAX
+from fairlane.model.moment import Moment
+from fairlane.wire.base import Answer, Body, Limit
+
+
+class ExtendBody(Body):
+    seconds: int = 60
+
+
+class Renewed(Answer):
+    lease_id: str
+    success: bool
+    renewed: int
+    new_expires_at: Moment | None
+    expires_at: Moment | None
+    """The same, as are published clients' names for it."""
+    lease_expires_at: Moment | None = msgspec.field(name="lease_expires_at")
+    error: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Released(Answer):
+    lease_id: str
+    released: int
+
+
+class LeaseQuery(Body):
+    queue: str | None = None
+    consumer_group: str | None = None
+    ending_within: Annotated[int, msgspec.Meta(ge=1, le=LEASE_SECONDS_MAX)] | None = None
+    """Seconds: only leases that end so soon unless they are renewed."""
+    limit: Limit = 100
+
+
+class LeaseDetail(Answer):
+    """A live lease in one partition."""
+
+    lease_id: str
+    queue: str
+    partition: str
+    partition_id: str
+    consumer_group: str
+    leased_at: Moment
+    expires_at: Moment
+    seconds_held: float
+    seconds_remaining: float
+    messages: int
+    completed: int
+    """Of these messages."""
+
+
+class LeaseList(Answer):
+    leases: list[LeaseDetail]
+
+
+class GroupUse(Answer):
+    """A group's use: `utilisation` is the share of the partitions with something to read that consumers hold now."""
+
+    consumer_group: str
+    partitions: int
+    partitions_with_messages: int
+    partitions_leased: int
+    messages_leased: int
+    pending: int
+    utilisation: float
+
+
+class Utilisation(Answer):
+    queue: str
+    partitions: int
+    depth: int
+    capacity: int | None
+    remaining: int | None
+    groups: list[GroupUse]
