@@ -18,12 +18,11 @@ from fairlane.model.ids import PartitionId
 from fairlane.runtime.clock import Clock
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import PopCall, PopResult
-from fairlane.store.postgres import groups as postgres_groups
+from fairlane.store.families import groups
 from fairlane.store.postgres.connection import Database, prepare
 from fairlane.store.postgres.messages import SQL as POSTGRES_MESSAGES
 from fairlane.store.postgres.pop import Popper
 from fairlane.store.postgres.store import PostgresStore
-from fairlane.store.sqlite import seeding as sqlite_seeding
 from fairlane.store.sqlite.store import SqliteStore
 from tests.conformance.configurations import Configuration
 from tests.postgres import PostgresServer
@@ -157,7 +156,7 @@ class SqliteBackend:
         yield await store.messages.pop(call), arrived
 
     def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-        monkeypatch.setattr(sqlite_seeding, "SEED_STEP", count)
+        monkeypatch.setattr(groups, "SEED_PARTITIONS", count)
 
     async def cut_connections(self) -> None:
         """There are none."""
@@ -242,7 +241,7 @@ class PostgresBackend:
             yield arrived
 
     def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-        monkeypatch.setattr(postgres_groups, "_SEED_PARTITIONS", count)
+        monkeypatch.setattr(groups, "SEED_PARTITIONS", count)
 
     async def cut_connections(self) -> None:
         await self.sql(

@@ -6,8 +6,7 @@ import pytest
 
 from fairlane.broker import catalogue
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.postgres import queues as postgres_queues
-from fairlane.store.sqlite import queues as sqlite_queues
+from fairlane.store.families import queues
 from tests.conformance.harness import Harness
 from tests.until import until
 
@@ -24,8 +23,7 @@ async def test_the_version_rises_with_every_change_and_names_its_queue(harness: 
 
 
 async def test_changes_too_long_ago_are_not_known(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (postgres_queues, sqlite_queues):
-        monkeypatch.setattr(module, "CHANGES_MAX", 2)
+    monkeypatch.setattr(queues, "CHANGES_MAX", 2)
     queue = await harness.queue()
     before, _ = await harness.store.queues.changes(0)
     for size in range(1, 5):

@@ -12,8 +12,9 @@ from fairlane.errors import Conflict, ConsentNeeded, FairlaneError, InvalidReque
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions
 from fairlane.model.spec_version import SpecVersion
+from fairlane.store.families.queues import SPECS
 from fairlane.store.families.schedules import Schedule
-from fairlane.store.families.specs import SPECS, QueueChange, SpecChange
+from fairlane.store.families.specs import QueueChange, SpecChange
 from fairlane.wire.schedules import ScheduleOptions
 from tests.conformance.harness import Harness
 from tests.spec.samples import compiled

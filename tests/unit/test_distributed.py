@@ -84,10 +84,11 @@ def test_functions_avoid_what_a_distributed_database_refuses(form: str) -> None:
 
 def test_parameters_are_cast_inside_functions() -> None:
     found = set()
-    for file in files(PACKAGE).iterdir():
-        if file.name.endswith(".sql"):
-            for part in file.read_text(encoding="utf-8").split("-- name: ")[1:]:
-                if re.search(r"\bfairlane\.\w+\([^;]*\$\d+::", part):
-                    found.add(f"{file.name.removesuffix('.sql')}.{part.split()[0]}")
+    own = [file for file in files(PACKAGE).iterdir() if file.name.endswith(".sql")]
+    shared = [file for file in files("fairlane.store.families").iterdir() if file.name.endswith(".postgres.sql")]
+    for file in [*own, *shared]:
+        for part in file.read_text(encoding="utf-8").split("-- name: ")[1:]:
+            if re.search(r"\bfairlane\.\w+\([^;]*(?:\$\d+|[ (]:\w+)::", part):
+                found.add(f"{file.name.partition('.')[0]}.{part.split()[0]}")
     # Arrays of numbers that the broker sends as text, and values whose type only the call tells.
     assert found == {"dead_letters.list", "messages.push", "queues.set_priority", "scheduled.add", "scheduled.born"}

@@ -13,7 +13,7 @@ from fairlane.broker.catalogue import Catalogue
 from fairlane.errors import FairlaneError
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
-from fairlane.store.families.specs import SPECS
+from fairlane.store.families.queues import SPECS
 
 CATALOGUE = 0
 """The hint for it, in the place of a queue's id."""

@@ -97,12 +97,3 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     """Pushes to the partition that were accepted and wait to be applied."""
     oldest_at: int | None = None
     """When the message at `committed` came; None while there is nothing to read."""
-
-
-def stopped(*, parked: bool, paused: bool, never: bool) -> Stopped | None:
-    """Why a lane is stopped; `never`: it is not ready until somebody resumes it."""
-    if parked:
-        return "parked"
-    if paused:
-        return "paused"
-    return "blocked" if never else None

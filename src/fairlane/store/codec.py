@@ -32,7 +32,7 @@ from fairlane.store.families.keys import Keys, WrappedKey
 from fairlane.store.keyring import KEY_BYTES, Cipher, Keyring
 
 if TYPE_CHECKING:
-    from fairlane.store.contract.store import Queues
+    from fairlane.store.families.queues import Queues
 
 T = TypeVar("T")
 KEY_SECONDS: Final = 86_400

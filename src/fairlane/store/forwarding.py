@@ -21,8 +21,8 @@ from fairlane.model.outcome import DeadLetter, Failure
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec, key_of
-from fairlane.store.contract.store import Queues
 from fairlane.store.contract.values import NO_ID_TIME, Appended, Slice
+from fairlane.store.families.queues import Queues
 
 AGAIN_SECONDS = 1
 """A letter that could not be appended (operations wait there, or its key is not to be had) is tried again then."""

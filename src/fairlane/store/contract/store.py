@@ -9,21 +9,17 @@ Locks are taken in one order (queue row, partitions by id, cursors), so calls ne
 from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import DeadLetter, RenewOutcome
-from fairlane.model.queue import Partition, PartitionState, Queue, QueueOptions
 from fairlane.model.segment import Segment
-from fairlane.store.contract.browse import Browse
 from fairlane.store.contract.operations import Operations
 from fairlane.store.contract.scheduled import ScheduledMessages
-from fairlane.store.contract.statistics import Statistics
 from fairlane.store.contract.streams import Streams
-from fairlane.store.contract.upkeep import Pauses, Retention
+from fairlane.store.contract.upkeep import Retention
 from fairlane.store.contract.values import (
     AckResult,
     Appended,
@@ -34,102 +30,25 @@ from fairlane.store.contract.values import (
     PopResult,
     PushResult,
     Renewal,
-    Roused,
     Slice,
 )
+from fairlane.store.families.browse import Browse
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
+from fairlane.store.families.groups import Groups
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.pauses import Pauses
+from fairlane.store.families.queues import Queues
 from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
+from fairlane.store.families.statistics import Statistics
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 
 if TYPE_CHECKING:
     from fairlane.store.codec import Codec
-
-
-class Queues(Protocol):
-    """Queues belong to a tenant, partitions to a queue. Both are made once and keep their id until deleted."""
-
-    async def get(self, tenant: str, name: str) -> Queue | None: ...
-
-    async def ensure(self, tenant: str, name: str) -> Queue:
-        """The queue, made with default options and labels from its name if it is not there."""
-        ...
-
-    async def ensure_all(self, tenant: str, names: Sequence[str], *, make: bool = True) -> List[Queue]:
-        """The queues of these names, each once, in one step; those that are not there made, or left out."""
-        ...
-
-    async def configure(
-        self,
-        tenant: str,
-        name: str,
-        options: QueueOptions,
-        *,
-        namespace: str,
-        task: str,
-        before: QueueOptions | None = None,
-    ) -> Queue:
-        """Make the queue or replace all its options and labels; messages, cursors and leases stay.
-
-        Given the options `before` that the new ones were made from, OptionsChanged if the queue has others by now.
-
-        A `max_size` set on a queue that has messages counts those that are there, exactly, also while others push.
-        """
-        ...
-
-    async def list(self, tenant: str) -> List[Queue]:
-        """All queues of the tenant, newest first."""
-        ...
-
-    async def delete(self, tenant: str, name: str) -> bool:
-        """Remove the queue with its partitions, messages, groups and dead letters; False if it was not there.
-
-        At once nothing of it can be pushed, claimed or acked; its rows go in bounded steps. A queue of the
-        same name made later is another one, and empty.
-        """
-        ...
-
-    async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
-        """The named partitions in the order asked, made empty where missing, each with a cursor for every group.
-
-        NotFound if the queue is gone.
-        """
-        ...
-
-    async def born_all(self, wanted: Mapping[int, Collection[str]], *, make: bool = True) -> List[Partition]:
-        """Partitions by the ids of their queues, in one step for each shard; those that are missing made, or left out.
-        Of a queue that is gone there is none."""
-        ...
-
-    async def set_priority(self, partition: PartitionId, priority: int) -> bool:
-        """From now on serve the lanes of a partition as if they had waited PRIORITY_SECONDS longer for each level of
-        priority (0 to 9), those that are ready now too; False if it is not there. So the higher priority comes first,
-        among equals who is ready longest, and nobody waits for ever."""
-        ...
-
-    async def partition(self, id: PartitionId) -> Partition | None: ...
-
-    async def named(self, queue_id: int, name: str) -> Partition | None:
-        """The partition of this name, not made if it is missing."""
-        ...
-
-    async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionState]:
-        """Partitions whose name is greater than `after`, by name."""
-        ...
-
-    async def changes(self, since: int) -> tuple[int, List[int] | None]:
-        """The version of the catalogue, which rises when a queue is configured or deleted, and the queues that changed
-        after version `since`; None when that is too long ago to know."""
-        ...
-
-    async def depth(self, queue_id: int) -> int:
-        """Messages not yet finished by every group; all retained ones while there is no group."""
-        ...
 
 
 class Messages(Protocol):
@@ -210,68 +129,6 @@ class Messages(Protocol):
         ...
 
 
-class Groups(Protocol):
-    """Consumer groups of a queue, each with a cursor in every partition."""
-
-    async def get(self, queue_id: int, name: str) -> Group | None: ...
-
-    async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
-        """The group; if it is new, begun as the subscription says, as of now: `new` starts at the heads of this moment.
-
-        An existing group keeps its first decision, but one that a look made is a consumer's from the first
-        subscription on that is none. What a look's group has not finished is no part of the queue's depth while
-        another group is, and neither is that of the nameless one where messages become commands. NotFound if the
-        queue is gone.
-        """
-        ...
-
-    async def seed(self, group_id: int) -> bool:
-        """Make the next bounded number of missing cursors of a new group; False when none is missing."""
-        ...
-
-    async def list(self, queue_id: int) -> List[Group]: ...
-
-    async def lanes(
-        self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000
-    ) -> List[LaneState]:
-        """The group's view of its partitions, by name after `after`, or of one."""
-        ...
-
-    async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
-        """Move the cursor of every partition, or of one, and end its lease; how many moved.
-
-        To a time: the first message created at or after it. A position is clamped to what is retained. Attempts are
-        forgotten."""
-        ...
-
-    async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
-        """Forget the group, its cursors and its dead letters; how many cursors there were.
-
-        With `keep_subscription` the group stays, and begins anew where its subscription says: `new` at the time of
-        its first pop."""
-        ...
-
-    async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
-        """Change where the group begins in partitions that still lack its cursor; False if the group is gone."""
-        ...
-
-    async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
-        """What the ack of this message carried as its result."""
-        ...
-
-    async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
-        """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold
-        messages to read, or are stopped though nobody paused or parked them and their message has attempts left. There
-        are none while every push wakes what it fills and every resume what it frees; beneath a wake that was missed
-        this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop."""
-        ...
-
-    async def next_ready_at(self, group_id: int) -> int | None:
-        """When the earliest lane of the group is ready (the past if one is now); None while none has anything to
-        read."""
-        ...
-
-
 class DeadLetters(Protocol):
     """Dead letters: messages given up on. One per (partition, group, position); failing again after a seek replaces
     it."""
@@ -312,46 +169,44 @@ class Store(Protocol):
     kind: str
     """`sqlite` or `postgresql`."""
 
-    @property
-    def queues(self) -> Queues: ...
+    queues: Queues
+
     @property
     def messages(self) -> Messages: ...
-    @property
-    def groups(self) -> Groups: ...
+
+    groups: Groups
+
     @property
     def dead_letters(self) -> DeadLetters: ...
-    @property
-    def browse(self) -> Browse: ...
-    @property
-    def statistics(self) -> Statistics: ...
-    @property
-    def traces(self) -> Traces: ...
+
+    browse: Browse
+    statistics: Statistics
+    traces: Traces
+
     @property
     def streams(self) -> Streams: ...
-    @property
-    def flags(self) -> Flags: ...
+
+    flags: Flags
+
     @property
     def operations(self) -> Operations: ...
-    @property
-    def pauses(self) -> Pauses: ...
+
+    pauses: Pauses
+
     @property
     def scheduled(self) -> ScheduledMessages: ...
-    @property
-    def leadership(self) -> Leadership: ...
+
+    leadership: Leadership
+
     @property
     def retention(self) -> Retention: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def schedules(self) -> Schedules: ...
-    @property
-    def workers(self) -> Workers: ...
-    @property
-    def sources(self) -> Sources: ...
-    @property
-    def effects(self) -> Effects: ...
-    @property
-    def specs(self) -> Specs[Any]: ...
+
+    keys: Keys
+    schedules: Schedules
+    workers: Workers
+    sources: Sources
+    effects: Effects
+    specs: Specs
 
     @property
     def codec(self) -> Codec:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from fairlane.model.ids import PartitionId
-from fairlane.store.families.port import Port, Transaction
+from fairlane.store.families.port import Family
 
 
-class Effects:
-    def __init__(self, port: Port[Transaction]) -> None:
-        self._port = port
-
+class Effects(Family):
     async def get(self, tenant: str, key: str, partition: PartitionId) -> bytes | None:
         found = await self._port.read("effects.get", shard=partition.shard, tenant=tenant, key=key)
         return await self._port.codec.open(partition, bytes(found[0][0]), f"effect {key}") if found else None

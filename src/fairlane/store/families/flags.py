@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from fairlane.store.families.port import Port, Transaction
+from fairlane.store.families.port import Family
 
 
-class Flags:
-    def __init__(self, port: Port[Transaction]) -> None:
-        self._port = port
-
+class Flags(Family):
     async def on(self) -> set[str]:
         """Names of those that are on."""
         return {name for (name,) in await self._port.read("flags.on")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fairlane.store.families.port import Port, Transaction, Value, as_json
+from fairlane.store.families.port import Family, Value, as_json
 
 
 class WrappedKey(NamedTuple):
@@ -17,10 +17,7 @@ class WrappedKey(NamedTuple):
     wrapped: bytes
 
 
-class Keys:
-    def __init__(self, port: Port[Transaction]) -> None:
-        self._port = port
-
+class Keys(Family):
     async def add(self, key: WrappedKey) -> None:
         await self._port.write("keys.add", **key._asdict())
 

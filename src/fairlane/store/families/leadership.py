@@ -4,13 +4,10 @@ Who leads has a token, greater than every token before it."""
 
 from __future__ import annotations
 
-from fairlane.store.families.port import Port, Transaction
+from fairlane.store.families.port import Family
 
 
-class Leadership:
-    def __init__(self, port: Port[Transaction]) -> None:
-        self._port = port
-
+class Leadership(Family):
     async def lead(self, name: str, *, seconds: int, early: bool = False) -> int | None:
         """Take the work of this name for so long; the token. None while another leads it, or it rests and this is not
         `early`."""

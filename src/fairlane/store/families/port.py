@@ -1,17 +1,22 @@
-"""The port: all that a small family asks of a database, and where its statements are.
+"""The port: all that a family asks of a database, and where its statements are.
 
-A statement is asked for as `family.name`. Its values go by name and are scalars; a list goes as JSON, which both
-dialects can unpack. `:now` is always there: a test's clock, or on PostgreSQL NULL for the database's own.
+A statement is asked for as `family.name`. Its values go by name; a list is an array on PostgreSQL and JSON on SQLite.
+What PostgreSQL does in a function that a statement calls, SQLite may do in one of Python's: `sqlite.port` has them by
+the statement's name. `:now` is always there: a test's clock, or on PostgreSQL NULL for the database's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import msgspec
 
+from fairlane.model.moment import Moment
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.statements import load
 
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = Any
 """Columns by position."""
-Value = str | int | bytes | bool | None
+Value = str | int | float | bytes | bool | UUID | Sequence[Any] | None
 
 
 class Transaction(Protocol):
@@ -29,12 +34,15 @@ class Transaction(Protocol):
 
     async def run(self, statement: str, /, **values: Value) -> list[Row]: ...
 
+    async def lock(self, statement: str, /, **values: Value) -> None:
+        """Lock rows on PostgreSQL. Nobody else writes on SQLite, which has no such statement."""
+        ...
 
-Tx = TypeVar("Tx", bound=Transaction)
-Tx_co = TypeVar("Tx_co", bound=Transaction, covariant=True)
 
+class Port(Protocol):
+    shards: Sequence[int]
+    """All there are: the one 0 on SQLite, which has nothing of any other."""
 
-class Port(Protocol[Tx_co]):
     @property
     def codec(self) -> Codec: ...
 
@@ -44,7 +52,11 @@ class Port(Protocol[Tx_co]):
         """Run one statement as a transaction of its own."""
         ...
 
-    async def transact(self, work: Callable[[Tx_co], Coroutine[Any, Any, T]]) -> T:
+    async def view(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+        """Several reads that belong together: on SQLite of one snapshot."""
+        ...
+
+    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
         """All that `work` does, or nothing if it raises. It may be run again from its start."""
         ...
 
@@ -53,11 +65,16 @@ class Port(Protocol[Tx_co]):
         acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         *,
-        begin: Callable[[Tx_co], Coroutine[Any, Any, None]],
+        begin: Callable[[Transaction], Coroutine[Any, Any, None]],
     ) -> tuple[list[AckResult], list[PushResult]]:
         """`Messages.transact` with `begin` before it, in one transaction. `begin` may refuse it by raising, and is
         undone where nothing is applied."""
         ...
+
+
+class Family:
+    def __init__(self, port: Port) -> None:
+        self._port = port
 
 
 def statements(dialect: str) -> dict[str, str]:
@@ -70,10 +87,49 @@ def statements(dialect: str) -> dict[str, str]:
     }
 
 
+def value(found: list[Row]) -> Any:
+    """The first column of the first row, None without one."""
+    return found[0][0] if found else None
+
+
 def struct(type: Callable[..., T], row: Row) -> T:
-    """A struct from a row that has its fields in their order."""
-    names = type.__struct_fields__  # type: ignore[attr-defined]
-    return type(**dict(zip(names, row, strict=True)))
+    """A struct from a row that has its fields in their order. A named tuple (a partition, a lease) is a column for each
+    of its parts; a list or struct may be JSON."""
+    columns = iter(row)
+    return type(**{name: read(columns) for name, read in _readers(type)})
+
+
+def one(type: Callable[..., T], found: list[Row]) -> T | None:
+    return struct(type, found[0]) if found else None
+
+
+@cache
+def _readers(type: Any) -> list[tuple[str, Callable[[Iterator[Any]], Any]]]:
+    hints = get_type_hints(type)
+    names = type._fields if hasattr(type, "_fields") else type.__struct_fields__
+    return [(name, _reader(hints[name])) for name in names]
+
+
+def _reader(hint: Any) -> Callable[[Iterator[Any]], Any]:
+    """Takes what it needs of the columns."""
+    if get_origin(hint) is UnionType and NoneType in get_args(hint):
+        hint = next(arg for arg in get_args(hint) if arg is not NoneType)
+    if hasattr(hint, "_fields"):
+        return lambda columns: struct(hint, [next(columns) for _ in hint._fields])
+    if hint is bool:
+        return lambda columns: bool(next(columns))
+    if hint is Moment:
+        return lambda columns: None if (at := next(columns)) is None else Moment(at)
+    if hint is UUID:
+        return lambda columns: _uuid(next(columns))
+    if get_origin(hint) is list or isinstance(hint, msgspec.StructMeta):
+        decode = msgspec.json.Decoder(hint).decode
+        return lambda columns: decode(found) if isinstance(found := next(columns), str) else found
+    return next
+
+
+def _uuid(found: UUID | bytes) -> UUID:
+    return UUID(bytes=found) if isinstance(found, bytes) else found
 
 
 _encode = msgspec.json.Encoder(enc_hook=int).encode  # moments are numbers here

@@ -9,10 +9,8 @@ import msgspec
 
 from fairlane.errors import Conflict
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
+from fairlane.store.families.port import Family, Transaction, Value, as_json, one, struct
 from fairlane.wire.schedules import ScheduleOptions
-
-_decode = msgspec.json.Decoder(ScheduleOptions).decode
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +36,7 @@ class Advance(msgspec.Struct, frozen=True, kw_only=True):
     next_at: int
 
 
-class Schedules:
-    def __init__(self, port: Port[Transaction]) -> None:
-        self._port = port
-
+class Schedules(Family):
     async def put(self, schedule: Schedule) -> Schedule:
         """Make it, or replace what has its name; a paused one stays paused. If its options are those that are
         stored, nothing changes. What is stored afterwards."""
@@ -49,11 +44,11 @@ class Schedules:
         return await self.get(schedule.tenant, schedule.name) or schedule
 
     async def get(self, tenant: str, name: str) -> Schedule | None:
-        return _one(await self._port.read("schedules.get", tenant=tenant, name=name))
+        return one(Schedule, await self._port.read("schedules.get", tenant=tenant, name=name))
 
     async def list(self, tenant: str) -> List[Schedule]:
         """By name."""
-        return [_schedule(row) for row in await self._port.read("schedules.list", tenant=tenant)]
+        return [struct(Schedule, row) for row in await self._port.read("schedules.list", tenant=tenant)]
 
     async def delete(self, tenant: str, name: str) -> bool:
         return bool(await self._port.write("schedules.delete", tenant=tenant, name=name))
@@ -61,11 +56,11 @@ class Schedules:
     async def turn(self, tenant: str, name: str, revision: str, next_at: int | None) -> Schedule | None:
         """Pause it with None, or let it go on at a time; None if it is not there. Pausing twice is as good as once."""
         values: dict[str, Value] = {"revision": revision, "next_at": next_at}
-        return _one(await self._port.write("schedules.turn", tenant=tenant, name=name, **values))
+        return one(Schedule, await self._port.write("schedules.turn", tenant=tenant, name=name, **values))
 
     async def due(self, *, limit: int) -> List[Schedule]:
         """Those of all tenants whose time has come, longest due first."""
-        return [_schedule(row) for row in await self._port.read("schedules.due", limit=limit)]
+        return [struct(Schedule, row) for row in await self._port.read("schedules.due", limit=limit)]
 
     async def next_in(self) -> int | None:
         """Microseconds until the first one is due, 0 or less if one is; None if none waits."""
@@ -91,12 +86,3 @@ class Schedules:
 
 def put_values(schedule: Schedule) -> dict[str, Value]:
     return {**msgspec.structs.asdict(schedule), "options": as_json(schedule.options)}
-
-
-def _one(found: List[Row]) -> Schedule | None:
-    return _schedule(found[0]) if found else None
-
-
-def _schedule(row: Row) -> Schedule:
-    tenant, name, options, *rest = row
-    return struct(Schedule, (tenant, name, _decode(options), *rest))

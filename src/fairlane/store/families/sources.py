@@ -13,32 +13,31 @@ import msgspec
 from fairlane.errors import Conflict, LeaseLost
 from fairlane.model.source import Source, SourceStep
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
+from fairlane.store.families.port import Family, Transaction, Value, as_json, one, struct
 
 
-class Sources:
-    def __init__(self, port: Port[Transaction]) -> None:
-        self._port = port
-
+class Sources(Family):
     async def lease(self, tenant: str, name: str, *, seconds: int) -> Source | None:
         """The source, made if it is not there, under a lease with a token greater than every token before it; None
         while another has a lease."""
-        return _one(await self._port.write("sources.lease", tenant=tenant, name=name, seconds=seconds))
+        return one(Source, await self._port.write("sources.lease", tenant=tenant, name=name, seconds=seconds))
 
     async def keep(self, tenant: str, name: str, token: int, *, seconds: int) -> Source | None:
         """Let the lease end so many seconds from now; None if it ended, or there is a newer one."""
-        return _one(await self._port.write("sources.keep", tenant=tenant, name=name, token=token, seconds=seconds))
+        return one(
+            Source, await self._port.write("sources.keep", tenant=tenant, name=name, token=token, seconds=seconds)
+        )
 
     async def release(self, tenant: str, name: str, token: int) -> bool:
         """Let the lease end now; False if it ended before."""
         return bool(await self._port.write("sources.release", tenant=tenant, name=name, token=token))
 
     async def get(self, tenant: str, name: str) -> Source | None:
-        return _one(await self._port.read("sources.get", tenant=tenant, name=name))
+        return one(Source, await self._port.read("sources.get", tenant=tenant, name=name))
 
     async def list(self, tenant: str) -> List[Source]:
         """By name."""
-        return [_source(row) for row in await self._port.read("sources.list", tenant=tenant)]
+        return [struct(Source, row) for row in await self._port.read("sources.list", tenant=tenant)]
 
     async def delete(self, tenant: str, name: str) -> bool:
         """Forget it with all that is known of its records; False if it was not there."""
@@ -70,7 +69,9 @@ class Sources:
 
         async def begin(transaction: Transaction) -> None:
             if not await transaction.run("sources.step", **values):
-                raise _refusal(step, _one(await transaction.run("sources.get", tenant=step.tenant, name=step.name)))
+                raise _refusal(
+                    step, one(Source, await transaction.run("sources.get", tenant=step.tenant, name=step.name))
+                )
             await transaction.run("sources.see", **values)
             await transaction.run("sources.forget", **values)
 
@@ -81,12 +82,3 @@ def _refusal(step: SourceStep, source: Source | None) -> Conflict:
     if source is None or source.id != step.source_id or source.revision != step.before:
         return Conflict(f"source {step.name!r:.80} is not at this revision any more")
     return LeaseLost(f"the lease of source {step.name!r:.80} ended")
-
-
-def _one(found: List[Row]) -> Source | None:
-    return _source(found[0]) if found else None
-
-
-def _source(row: Row) -> Source:
-    found = struct(Source, row)
-    return msgspec.structs.replace(found, sweeping=bool(found.sweeping))

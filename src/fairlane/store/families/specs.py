@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Generic, Protocol, TypeVar
-
 import msgspec
 
 from fairlane.errors import Conflict
 from fairlane.model.queue import QueueOptions
 from fairlane.model.spec_version import SpecVersion
-from fairlane.store.families.port import Port, Transaction, Tx, Value, struct
+from fairlane.store.families.port import Family, Port, Transaction, Value, one, struct
+from fairlane.store.families.queues import Queues
 from fairlane.store.families.schedules import Schedule, put_values
-
-SPECS: Final = 0
-"""In the place of a queue's id among the changes of the catalogue: a spec was applied."""
-_Tx = TypeVar("_Tx", bound=Transaction, contravariant=True)
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,19 +32,9 @@ class SpecChange(msgspec.Struct, frozen=True, kw_only=True):
     schedules_gone: tuple[str, ...] = ()
 
 
-class Queues(Protocol[_Tx]):
-    """The queues of the store whose specs these are."""
-
-    async def declare(self, transaction: _Tx, change: SpecChange) -> None:
-        """Do what a spec changes of queues, and note that and SPECS as changes of the catalogue."""
-        ...
-
-    async def purge(self) -> None: ...
-
-
-class Specs(Generic[Tx]):
-    def __init__(self, port: Port[Tx], queues: Queues[Tx]) -> None:
-        self._port = port
+class Specs(Family):
+    def __init__(self, port: Port, queues: Queues) -> None:
+        super().__init__(port)
         self._queues = queues
 
     async def apply(self, change: SpecChange) -> SpecVersion:
@@ -60,7 +45,7 @@ class Specs(Generic[Tx]):
         what it is to be. The version of the catalogue rises for each queue, and once more for SPECS."""
         values: dict[str, Value] = msgspec.structs.asdict(change.spec)
 
-        async def work(transaction: Tx) -> SpecVersion:
+        async def work(transaction: Transaction) -> SpecVersion:
             recorded = await transaction.run("specs.record", **values)
             if not recorded:
                 raise Conflict("another spec was applied meanwhile; plan again")
@@ -82,8 +67,7 @@ class Specs(Generic[Tx]):
         return await self._read("specs.in_force", tenant=tenant)
 
     async def get(self, tenant: str, version: int) -> SpecVersion | None:
-        found = await self._read("specs.get", tenant=tenant, version=version)
-        return found[0] if found else None
+        return one(SpecVersion, await self._port.read("specs.get", tenant=tenant, version=version))
 
     async def versions(
         self, tenant: str, *, app: str | None = None, before: int | None = None, limit: int = 100
@@ -93,7 +77,3 @@ class Specs(Generic[Tx]):
 
     async def _read(self, statement: str, **values: Value) -> list[SpecVersion]:
         return [struct(SpecVersion, row) for row in await self._port.read(statement, **values)]
-
-
-def changed(name: str) -> Conflict:
-    return Conflict(f"queue {name!r:.80} was changed meanwhile; plan again")

@@ -6,15 +6,10 @@ import msgspec
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.trace import Trace, TraceName
-from fairlane.store.families.port import Port, Row, Transaction, Value, as_json, struct
-
-_names = msgspec.json.Decoder(list[str]).decode
+from fairlane.store.families.port import Family, Row, Transaction, Value, as_json, struct
 
 
-class Traces:
-    def __init__(self, port: Port[Transaction]) -> None:
-        self._port = port
-
+class Traces(Family):
     async def add(self, trace: Trace) -> bool:
         """Keep a trace as of now; False if its partition is gone. Adding the same id again changes nothing."""
         shard, partition_id = trace.partition
@@ -57,7 +52,6 @@ class Traces:
         return int(count)
 
     async def _trace(self, row: Row) -> Trace:
-        id, shard, partition_id, *rest, names, created_at = row
-        trace = struct(Trace, (id, PartitionId(shard, partition_id), *rest, _names(names), created_at))
+        trace = struct(Trace, row)
         data = await self._port.codec.open(trace.partition, trace.data, f"trace {trace.id}")
         return msgspec.structs.replace(trace, data=data)

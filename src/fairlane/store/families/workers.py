@@ -5,7 +5,7 @@ from __future__ import annotations
 from builtins import list as List  # the family has a verb of that name
 from typing import NamedTuple
 
-from fairlane.store.families.port import Port, Transaction
+from fairlane.store.families.port import Family
 
 
 class Seen(NamedTuple):
@@ -16,10 +16,7 @@ class Seen(NamedTuple):
     seen_at: int
 
 
-class Workers:
-    def __init__(self, port: Port[Transaction]) -> None:
-        self._port = port
-
+class Workers(Family):
     async def beat(self, tenant: str, id: str, facts: str, *, keep_seconds: int) -> None:
         """A worker is alive and does this; those that were not for so long are forgotten."""
         await self._port.write("workers.beat", tenant=tenant, id=id, facts=facts)

@@ -19,15 +19,14 @@ from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store import forwarding
 from fairlane.store.codec import Codec
-from fairlane.store.contract import store as base
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.replay import replay_operation
 from fairlane.store.contract.values import Appended, DeadFilter, Full, Gone, OperationsAhead, PushResult, Slice, Stored
+from fairlane.store.families.queues import Queues
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, Pending, decode_history
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.operations import enqueue_shard
-from fairlane.store.postgres.queues import SQL as QUEUES
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "dead_letters.sql")
@@ -48,7 +47,7 @@ def _dead_letter(row: asyncpg.Record | dict[str, Any]) -> DeadLetter:
 
 
 class DeadLetters:
-    def __init__(self, database: Database, shards: list[int], messages: Messages, queues: base.Queues) -> None:
+    def __init__(self, database: Database, shards: list[int], messages: Messages, queues: Queues) -> None:
         self._database = database
         self._shards = shards
         self._queues = queues
@@ -217,7 +216,7 @@ class DeadLetters:
         """Remove those of these letters that are still the same; with their lanes held, as who makes one holds them."""
         columns = [[row[name] for row in rows] for name in (*_KEY, "failed_at")]
         await self._messages.lock(connection, [], [], [PartitionId(shard, id) for id in columns[0]])
-        await connection.fetch(QUEUES["lock_cursors"], shard, columns[0])
+        await connection.fetch(SQL["lock_cursors"], shard, columns[0])
         return len(await connection.fetch(SQL["delete"], shard, *columns))
 
 

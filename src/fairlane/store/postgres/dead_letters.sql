@@ -31,6 +31,11 @@ WHERE d.shard = $1 AND d.partition_id = u.partition_id AND d.group_id = u.group_
   AND d.failed_at = u.failed_at
 RETURNING d.position;
 
+-- name: lock_cursors (lock)
+-- A pop that moves cursors without holding their partitions is over when these locks are had.
+SELECT k.partition_id FROM fairlane.cursors k
+WHERE k.shard = $1 AND k.partition_id = ANY ($2) ORDER BY k.partition_id, k.group_id FOR UPDATE;
+
 -- name: options (in options_and_depth)
 SELECT q.options FROM fairlane.queues q WHERE q.id = $1;
 

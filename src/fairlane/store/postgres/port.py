@@ -1,9 +1,9 @@
-"""The port of the small families on PostgreSQL."""
+"""The port of the families on PostgreSQL."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -28,18 +28,21 @@ SQL = {name: numbered(text) for name, text in statements("postgres").items()}
 
 
 class Transaction:
-    def __init__(self, connection: asyncpg.Connection[Any], now: int | None) -> None:
-        self.connection = connection
+    def __init__(self, fetch: Callable[..., Awaitable[list[Row]]], now: int | None) -> None:
+        self._fetch = fetch
         self._now = now
 
     async def run(self, statement: str, /, **values: Value) -> list[Row]:
-        found: list[Row] = await self.connection.fetch(*_call(statement, values, self._now))
-        return found
+        return await self._fetch(*_call(statement, values, self._now))
+
+    async def lock(self, statement: str, /, **values: Value) -> None:
+        await self._fetch(*_call(statement, values, self._now))
 
 
 class Port:
-    def __init__(self, database: Database, messages: Messages) -> None:
+    def __init__(self, database: Database, shards: Sequence[int], messages: Messages) -> None:
         self._database = database
+        self.shards = shards
         self._messages = messages
 
     @property
@@ -51,6 +54,9 @@ class Port:
 
     async def write(self, statement: str, /, **values: Value) -> list[Row]:
         return await self._database.write(*_call(statement, values, self._database.time()))
+
+    async def view(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+        return await work(Transaction(self._database.read, self._database.time()))
 
     async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
         return await self._database.transact(lambda connection: work(self._transaction(connection)))
@@ -67,7 +73,7 @@ class Port:
         )
 
     def _transaction(self, connection: asyncpg.Connection[Any]) -> Transaction:
-        return Transaction(connection, self._database.time())
+        return Transaction(connection.fetch, self._database.time())
 
 
 def _call(statement: str, values: dict[str, Value], now: int | None) -> tuple[Any, ...]:

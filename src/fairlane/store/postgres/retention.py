@@ -10,7 +10,7 @@ import asyncpg
 
 from fairlane.errors import LeaseLost
 from fairlane.model.retention import HISTORY_SECONDS, PARTITION_HISTORY_SECONDS, Expired, Retained, Step
-from fairlane.store.postgres.browse import Browse
+from fairlane.store.families.browse import Browse
 from fairlane.store.postgres.connection import Database
 from fairlane.store.statements import load
 

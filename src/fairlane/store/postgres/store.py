@@ -12,31 +12,18 @@ import asyncpg
 from fairlane.errors import InvalidRequest, StoreUnsafe
 from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
-from fairlane.store.families.effects import Effects
-from fairlane.store.families.flags import Flags
-from fairlane.store.families.keys import Keys
-from fairlane.store.families.leadership import Leadership
-from fairlane.store.families.schedules import Schedules
-from fairlane.store.families.sources import Sources
-from fairlane.store.families.specs import Specs
-from fairlane.store.families.traces import Traces
-from fairlane.store.families.workers import Workers
-from fairlane.store.postgres.browse import Browse
+from fairlane.store.families.all import Families
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
 from fairlane.store.postgres.dead_letters import DeadLetters
-from fairlane.store.postgres.groups import Groups
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import migrate
 from fairlane.store.postgres.operations import Operations
-from fairlane.store.postgres.pauses import Pauses
 from fairlane.store.postgres.port import Port
 from fairlane.store.postgres.question import Question
-from fairlane.store.postgres.queues import Queues
 from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.scheduled import ScheduledMessages
 from fairlane.store.postgres.shards import SHARDS_MAX
-from fairlane.store.postgres.statistics import Statistics
 from fairlane.store.postgres.streams import Streams
 from fairlane.store.statements import load
 
@@ -50,7 +37,7 @@ _SAFE = {
 log = logging.getLogger(__name__)
 
 
-class PostgresStore:
+class PostgresStore(Families):
     """The store on PostgreSQL: `open` connects, migrates and checks that the server keeps what it commits."""
 
     kind = "postgresql"
@@ -60,28 +47,14 @@ class PostgresStore:
         self._hints = hints
         self._question = question
         self._ahead = IdClock(database)
-        self.queues = Queues(database, shards)
-        self.groups = Groups(database, shards)
         self.messages = Messages(database, shards, self._ahead.saw)
-        port = Port(database, self.messages)
+        super().__init__(Port(database, shards, self.messages), self.messages)
         self.dead_letters = DeadLetters(database, shards, self.messages, self.queues)
-        self.browse = Browse(database, shards, self.messages)
-        self.statistics = Statistics(database, shards)
-        self.traces = Traces(port)
         self.streams = Streams(database, shards, self.messages)
-        self.flags = Flags(port)
         self.operations = Operations(database, shards, self.messages)
-        self.pauses = Pauses(database, shards)
-        self.leadership = Leadership(port)
         self.retention = Retention(database, shards, self.browse)
-        self.keys = Keys(port)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database, shards, self.messages)
-        self.schedules = Schedules(port)
-        self.workers = Workers(port)
-        self.sources = Sources(port)
-        self.effects = Effects(port)
-        self.specs = Specs(port, self.queues)
 
     @classmethod
     async def open(

@@ -13,6 +13,8 @@ from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.values import AckResult, Dead, LaneAck, Nack, Span
 from fairlane.store.sqlite import unordered
+from fairlane.store.sqlite.groups import SQL as GROUPS
+from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import (
     LaneRow,
     advance,
@@ -26,8 +28,6 @@ from fairlane.store.sqlite.lanes import (
 )
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first, rows, value
-from fairlane.store.sqlite.seeding import SQL as GROUPS
-from fairlane.store.sqlite.seeding import seed_partition
 
 _GONE = AckResult("gone")
 

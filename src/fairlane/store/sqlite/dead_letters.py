@@ -18,7 +18,6 @@ from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import pack, unpack
 from fairlane.store import forwarding, statements
 from fairlane.store.codec import Codec
-from fairlane.store.contract import store as base
 from fairlane.store.contract.operations import Enqueued, EnqueueResult
 from fairlane.store.contract.replay import replay_operation
 from fairlane.store.contract.values import (
@@ -31,13 +30,14 @@ from fairlane.store.contract.values import (
     Slice,
     Stored,
 )
+from fairlane.store.families.queues import Queues
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, Pending, decode_history
 from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.groups import SQL as QUEUES
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.operations import enqueue
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import first, rows
-from fairlane.store.sqlite.seeding import QUEUES
 
 _ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
 _SQL = statements.load("fairlane.store.sqlite", "dead_letters.sql")
@@ -47,7 +47,7 @@ _COUNT = "\n".join((_SQL["count"], _SQL["matching"]))
 
 
 class DeadLetters:
-    def __init__(self, database: Database, queues: base.Queues) -> None:
+    def __init__(self, database: Database, queues: Queues) -> None:
         self._database = database
         self._queues = queues
 

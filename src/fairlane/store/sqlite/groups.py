@@ -1,214 +1,111 @@
-"""Consumer groups and their cursors."""
+"""Consumer groups on SQLite: where they begin, where they are sent, and what they have not finished.
+
+A push makes the cursors that its partition still lacks before it appends. So a partition without one stands
+where it stood when the group came, and `new` may be decided late.
+"""
 
 from __future__ import annotations
 
-from builtins import list as List  # the family has a verb of that name
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
 
-from fairlane.errors import NotFound
-from fairlane.model.group import Group, LaneState, Seek, Subscription, stopped
-from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
-from fairlane.store.contract.values import Roused
-from fairlane.store.sqlite.database import Database
+from fairlane.model.queue import QueueOptions
+from fairlane.store import statements
+from fairlane.store.sqlite import unordered
+from fairlane.store.sqlite.lanes import load, parse_options, save
+from fairlane.store.sqlite.log import SQL as LOG
 from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
-from fairlane.store.sqlite.seeding import QUEUES, SQL, group_of, recount_depth, seed_partition, seed_step, weigh
-from fairlane.store.sqlite.unordered import SQL as CLAIMS
+
+SQL = statements.load("fairlane.store.sqlite", "groups.sql")
 
 
-class Groups:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def get(self, queue_id: int, name: str) -> Group | None:
-        return await self._database.read(lambda db, now: _get(db, queue_id, name))
-
-    async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
-        group = await self._database.write(lambda db, now: _subscribe(db, now, queue_id, name, subscription))
-        if group is None:
-            raise NotFound(f"there is no queue with the id {queue_id}")
-        return group
-
-    async def seed(self, group_id: int) -> bool:
-        def work(db: apsw.Connection, now: int) -> bool:
-            row = first(db, SQL["by_id"], group_id)
-            if row is None or not row[-1]:
-                return False
-            more = seed_step(db, group_id, now)
-            recount_depth(db, row[1])
-            return more
-
-        return await self._database.write(work)
-
-    async def list(self, queue_id: int) -> List[Group]:
-        return await self._database.read(lambda db, now: [group_of(row) for row in rows(db, SQL["list"], queue_id)])
-
-    async def lanes(
-        self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000
-    ) -> List[LaneState]:
-        def work(db: apsw.Connection, now: int) -> List[LaneState]:
-            if partition is None:
-                found = rows(db, SQL["lanes"], now, group_id, after, limit)
-            else:
-                found = rows(db, SQL["lane"], now, group_id, partition.id) if partition.shard == 0 else []
-            return [_lane_state(now, *row) for row in found]
-
-        return await self._database.read(work)
-
-    async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
-        return await self._database.write(lambda db, now: _seek(db, now, group_id, seek, partition))
-
-    async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
-        return await self._database.write(lambda db, now: _delete(db, group_id, keep_subscription))
-
-    async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
-        def work(db: apsw.Connection, now: int) -> bool:
-            db.execute(SQL["resubscribe"], (subscription.mode, subscription.from_at, group_id))
-            return db.changes() > 0
-
-        return await self._database.write(work)
-
-    async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
-        if partition.shard != 0:
-            return None
-        found: bytes | None = await self._database.read(
-            lambda db, now: value(db, SQL["result"], partition.id, group_id, position)
-        )
-        return found and await self._database.codec.open(partition, found, f"result {position}")
-
-    async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
-        last, asleep = await self._database.read(lambda db, now: _asleep(db, after.id if after else 0, limit))
-        if asleep:
-            await self._database.write(
-                lambda db, now: db.executemany(SQL["rouse"], [(now, id, group, NEVER_AT) for id, group, _ in asleep])
-            )
-        return Roused(
-            dict(Counter(queue_id for _, _, queue_id in asleep)), None if last is None else PartitionId(0, last)
-        )
-
-    async def next_ready_at(self, group_id: int) -> int | None:
-        def work(db: apsw.Connection, now: int) -> int | None:
-            there = value(db, SQL["by_id"], group_id) is not None
-            return value(db, CLAIMS["next_at"], group_id, None, -1, NEVER_AT) if there else None
-
-        return await self._database.read(work)
+def seed(db: apsw.Connection, now: int, *, group_id: int, after: int, limit: int, **group: Any) -> int | None:
+    """Make cursors of a group from a partition on; where the next ones are missing, None if there was none."""
+    partitions = rows(db, SQL["partitions_from"], group["queue_id"], after, limit)
+    _begin(db, (group_id, group["mode"], group["from_at"]), partitions, now)
+    return partitions[-1][0] + 1 if partitions else None
 
 
-def _asleep(db: apsw.Connection, after: int, limit: int) -> tuple[int | None, List[tuple[int, int, int]]]:
-    """The last of the partitions behind `after`, None if there are none, and their lanes that sleep over messages."""
-    page = rows(db, SQL["partitions_after"], after, limit)
-    if not page:
-        return None, []
-    last: int = page[-1][0]
-    return last, rows(db, SQL["asleep"], after, last, NEVER_AT)
+def seed_partition(db: apsw.Connection, queue_id: int, partition_id: int, now: int) -> None:
+    """Make the cursors that groups still being seeded lack in one partition."""
+    partitions = rows(db, SQL["partition_of_queue"], queue_id, partition_id)
+    for group in rows(db, SQL["being_seeded"], queue_id):
+        _begin(db, group, partitions, now)
 
 
-def _get(db: apsw.Connection, queue_id: int, name: str) -> Group | None:
-    row = first(db, SQL["get"], queue_id, name)
-    return group_of(row) if row else None
+def _begin(
+    db: apsw.Connection, group: tuple[int, str, int | None], partitions: Sequence[tuple[int, int, int, int]], now: int
+) -> None:
+    group_id, mode, from_at = group
+    cursors = []
+    for id, start, head, last_at in partitions:
+        if mode == "all":
+            committed = start
+        elif from_at is None or last_at < from_at:
+            committed = head
+        else:
+            committed = first_at_or_after(db, id, start, head, from_at)
+        cursors.append((id, group_id, committed, now if committed < head else None))
+    db.executemany(SQL["insert_cursor"], cursors)
 
 
-def _subscribe(db: apsw.Connection, now: int, queue_id: int, name: str, subscription: Subscription) -> Group | None:
-    if value(db, QUEUES["exists"], queue_id) is None:
-        return None
-    group = _get(db, queue_id, name)
-    if group is None:
-        begun = (subscription.mode, subscription.from_at, subscription.conflation, subscription.look)
-        row = first(db, SQL["make"], queue_id, name, *begun, now)
-        seed_step(db, row[0], now)
-    elif group.subscription.look and not subscription.look:
-        db.execute(SQL["consumed"], (group.id,))
+def seek(db: apsw.Connection, now: int, *, queue_id: int, group_id: int, partition_id: int, **target: Any) -> int:
+    if partition_id:
+        seed_partition(db, queue_id, partition_id, now)
+        partitions = rows(db, SQL["partition_of_queue"], queue_id, partition_id)
     else:
-        return group
-    weigh(db, queue_id)
-    return _get(db, queue_id, name)
-
-
-def _seek(db: apsw.Connection, now: int, group_id: int, seek: Seek, only: PartitionId | None) -> int:
-    row = first(db, SQL["by_id"], group_id)
-    if row is None or (only is not None and only.shard != 0):
-        return 0
-    queue_id = row[1]
-    if only is None:
-        while seed_step(db, group_id, now):
-            pass
         partitions = rows(db, SQL["partitions_from"], queue_id, 0, -1)
-    else:
-        seed_partition(db, queue_id, only.id, now)
-        partitions = rows(db, SQL["partition_of_queue"], queue_id, only.id)
+        for group in rows(db, SQL["being_seeded"], queue_id):
+            if group[0] == group_id:
+                _begin(db, group, partitions, now)
     moves = []
     for id, start, head, _ in partitions:
-        target = _target(db, seek, (id, start, head))
-        moves.append((target, now if target < head else None, id, group_id))
+        if target["to"] == "time":
+            to = first_at_or_after(db, id, start, head, target["at"])
+        else:
+            wanted = {"beginning": start, "end": head, "position": target["position"]}[target["to"]]
+            to = max(start, min(head, wanted))
+        moves.append((to, now if to < head else None, id, group_id))
     for forget in ("forget_failures", "forget_claims", "forget_skips"):
         db.executemany(SQL[forget], [(id, group_id) for _, _, id, _ in moves])
     db.executemany(SQL["seek_cursor"], moves)
-    recount_depth(db, queue_id)
     return len(moves)
 
 
-def _target(db: apsw.Connection, seek: Seek, partition: tuple[int, int, int]) -> int:
-    id, start, head = partition
-    if seek.to == "time":
-        return first_at_or_after(db, id, start, head, seek.at)
-    wanted = {"beginning": start, "end": head, "position": seek.at}[seek.to]
-    return max(start, min(head, wanted))
+def resume_lanes(db: apsw.Connection, now: int, *, group_id: int, partition_id: int, **_: Any) -> int:
+    stopped = rows(db, SQL["stopped_lanes"], group_id, partition_id, NEVER_AT)
+    for (id,) in stopped:
+        loaded = load(db, id, group_id)
+        assert loaded is not None, "a lane that was just read is there"
+        lane = loaded[0]
+        lane.parked = 0
+        db.execute(SQL["forget_failure"], (id, group_id, lane.committed))
+        lane.failing = value(db, LOG["any_obstacle"], id, group_id, lane.committed)
+        if lane.ready_at == NEVER_AT:
+            lane.free(now)
+        save(db, lane)
+    return len(stopped)
 
 
-def _delete(db: apsw.Connection, group_id: int, keep_subscription: bool) -> int:
-    row = first(db, SQL["by_id"], group_id)
-    if row is None:
-        return 0
-    queue_id = row[1]
-    db.execute(SQL["begin_anew" if keep_subscription else "delete"], (group_id,))
-    for table in ("failures", "claims", "skips", "dead_letters", "results"):
-        db.execute(SQL[f"delete_{table}"], (group_id, queue_id))
-    db.execute(SQL["delete_cursors"], (group_id, queue_id))
-    gone = db.changes()
-    weigh(db, queue_id)
-    return gone
+def unfinished(db: apsw.Connection, now: int, *, queue_id: int, **_: Any) -> int:
+    found = first(db, SQL["options_and_depth"], queue_id)
+    return _count(db, queue_id, parse_options(found[0])) if found else 0
 
 
-def _lane_state(now: int, id: int, name: str, start: int, head: int, *rest: Any) -> LaneState:
-    (
-        committed,
-        ready_at,
-        lease,
-        lease_end,
-        dead,
-        expired,
-        parked,
-        paused_at,
-        last_at,
-        operations,
-        attempts,
-        error,
-        skipped,
-        in_flight,
-        oldest_at,
-    ) = rest
-    live = lease is not None and ready_at is not None and now < ready_at
-    return LaneState(
-        partition=PartitionId(0, id),
-        name=name,
-        start=start,
-        head=head,
-        committed=committed,
-        leased_until=lease_end if live else None,
-        lease_ends_at=ready_at if live else None,
-        ready_at=None if ready_at == NEVER_AT else ready_at,
-        attempts=attempts or 0,
-        error=error,
-        stopped=stopped(parked=bool(parked), paused=paused_at is not None, never=ready_at == NEVER_AT),
-        dead=dead,
-        expired=expired,
-        last_at=last_at,
-        skipped=skipped,
-        in_flight=in_flight,
-        operations=operations,
-        oldest_at=oldest_at,
-    )
+def recount_depth(db: apsw.Connection, queue_id: int) -> None:
+    """Count a limited queue anew: where cursors begin, jump or go, their growth cannot be added up."""
+    row = first(db, SQL["options_and_depth"], queue_id)
+    if row is not None and (options := parse_options(row[0])).max_size:
+        db.execute(SQL["set_depth"], (_count(db, queue_id, options), queue_id))
+
+
+def _count(db: apsw.Connection, queue_id: int, options: QueueOptions) -> int:
+    """Messages that some group that counts has not finished, counted one by one."""
+    depth: int = value(db, SQL["unfinished"], queue_id)
+    if options.ordering != "unordered":
+        return depth
+    return depth + unordered.open_of(db, "queues", f"[{queue_id}]")[queue_id]

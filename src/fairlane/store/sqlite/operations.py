@@ -41,10 +41,10 @@ from fairlane.store.contract.operations import (
 from fairlane.store.contract.values import AckResult, Full, Gone, Stored
 from fairlane.store.sqlite.ack import ack_one
 from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.groups import SQL as QUEUES
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import first, rows, value
-from fairlane.store.sqlite.seeding import QUEUES
 
 SQL = statements.load("fairlane.store.sqlite", "operations.sql")
 _MINUTES_SHOWN_US = 5 * 60 * 1_000_000

@@ -13,6 +13,8 @@ from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
 from fairlane.store.sqlite import log, unordered_pop
+from fairlane.store.sqlite.groups import SQL as GROUPS
+from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import (
     LEASE_EXPIRED,
     LaneRow,
@@ -30,8 +32,6 @@ from fairlane.store.sqlite.lanes import (
 )
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import first, rows, value
-from fairlane.store.sqlite.seeding import SQL as GROUPS
-from fairlane.store.sqlite.seeding import seed_partition
 
 LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its first: look at a few before more
 

@@ -1,20 +1,38 @@
-"""The port of the small families on SQLite. What they await is done at once, in the thread that has the database."""
+"""The port of the families on SQLite. What they await is done at once, in the thread that has the database."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+from uuid import UUID
 
 import apsw
 
+from fairlane.model.limits import NEVER_AT
 from fairlane.store.codec import Codec
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.port import Row, Value, statements
+from fairlane.store.families.port import Row, Value, as_json, statements
+from fairlane.store.sqlite import browse, groups, queues
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
 
 T = TypeVar("T")
 SQL = statements("sqlite")
+STEPS: Final[dict[str, Callable[..., Any]]] = {
+    "browse.back": browse.back,
+    "browse.dead_letter": browse.dead_letter,
+    "browse.delete": browse.delete,
+    "browse.forget_ids": browse.forget_ids,
+    "browse.trim": browse.trim,
+    "browse.with_id": browse.with_id,
+    "groups.seed": groups.seed,
+    "groups.seek": groups.seek,
+    "pauses.resume_lanes": groups.resume_lanes,
+    "queues.born": queues.born,
+    "queues.purge": queues.purge,
+    "queues.unfinished": groups.unfinished,
+}
+"""By statement: what PostgreSQL does in a function. Each answers with rows, or with one value."""
 
 
 class Transaction:
@@ -25,8 +43,13 @@ class Transaction:
     async def run(self, statement: str, /, **values: Value) -> list[Row]:
         return _run(self.db, self.now, statement, values)
 
+    async def lock(self, statement: str, /, **values: Value) -> None:
+        """There is one writer."""
+
 
 class Port:
+    shards: Sequence[int] = (0,)
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -39,6 +62,9 @@ class Port:
 
     async def write(self, statement: str, /, **values: Value) -> list[Row]:
         return await self._database.write(lambda db, now: _run(db, now, statement, values))
+
+    async def view(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+        return await self._database.read(lambda db, now: _finish(work(Transaction(db, now))))
 
     async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
         return await self._database.write(lambda db, now: _finish(work(Transaction(db, now))))
@@ -57,7 +83,19 @@ class Port:
 
 
 def _run(db: apsw.Connection, now: int, statement: str, values: dict[str, Value]) -> list[Row]:
-    return db.execute(SQL[statement], {**values, "now": now}).fetchall()
+    if values.get("shard"):
+        return []
+    if (step := STEPS.get(statement)) is not None:
+        found = step(db, now, **values)
+        return found if isinstance(found, list) else [(found,)]
+    bound = {name: _bound(value) for name, value in values.items()}
+    return db.execute(SQL[statement], {**bound, "now": now, "never": NEVER_AT}).fetchall()
+
+
+def _bound(value: Value) -> Any:
+    if isinstance(value, list | tuple):
+        return as_json(value)
+    return value.bytes if isinstance(value, UUID) else value
 
 
 def _finish(work: Coroutine[Any, Any, T]) -> T:

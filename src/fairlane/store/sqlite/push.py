@@ -16,10 +16,10 @@ from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.segment import encode, ids_of, may_be_traced, traces_of
 from fairlane.store.contract.values import Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
+from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import write_rows
-from fairlane.store.sqlite.seeding import seed_partition
 
 
 class _Queue(msgspec.Struct, array_like=True):

@@ -23,7 +23,7 @@ from fairlane.model.retention import (
     Step,
 )
 from fairlane.store import statements
-from fairlane.store.sqlite.browse import Browse
+from fairlane.store.families.browse import Browse
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import first_at_or_after, segment_time_at

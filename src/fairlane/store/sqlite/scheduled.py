@@ -180,8 +180,8 @@ def _append_due(db: apsw.Connection, now: int, limit: int) -> Appended:
         if not slices:
             break
         for queue_id, name in appending.apply(slices, push(db, now, slices)):
-            for partition in born(db, now, queue_id, [name]) or []:
-                appending.move(name, queue_id, partition.id.id)
+            for _, id, *_ in born(db, now, queue_ids=[queue_id], names=[name], make=True):
+                appending.move(name, queue_id, id)
     appending.postponed += [row for some in appending.left.values() for row in some]
     for progress in progress_of(opened, appending.done, appending.postponed):
         _proceed(db, progress, now + FULL_PAUSE_US, keyed=progress.segment.id in keyed)

@@ -22,6 +22,7 @@ create table tenants (
     id integer primary key autoincrement,
     name text not null unique
 ) strict;
+insert into tenants (name) values ('default');
 
 -- Queues, each with its options.
 create table queues (

@@ -8,68 +8,46 @@ from typing import Any, Self
 
 from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
-from fairlane.store.families.effects import Effects
-from fairlane.store.families.flags import Flags
-from fairlane.store.families.keys import Keys
-from fairlane.store.families.leadership import Leadership
-from fairlane.store.families.schedules import Schedules
-from fairlane.store.families.sources import Sources
-from fairlane.store.families.specs import Specs
-from fairlane.store.families.traces import Traces
-from fairlane.store.families.workers import Workers
-from fairlane.store.sqlite.browse import Browse
+from fairlane.store.families.all import Families
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dead_letters import DeadLetters
-from fairlane.store.sqlite.groups import Groups
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
-from fairlane.store.sqlite.pauses import Pauses
 from fairlane.store.sqlite.port import Port
-from fairlane.store.sqlite.queues import Queues
 from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.rows import rows
 from fairlane.store.sqlite.scheduled import ScheduledMessages
-from fairlane.store.sqlite.statistics import Statistics
 from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.writer import SAVE_CLOCK
 
 
-class SqliteStore:
+class SqliteStore(Families):
     """Open for one process at a time. A second opener of the same file gets StoreUnavailable."""
 
     kind = "sqlite"
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        port = Port(database)
-        self.queues = Queues(database)
-        self.browse = Browse(database)
-        self._purging = asyncio.create_task(_tidy(self.queues, self.browse), name="fairlane-purge")
         self.messages = Messages(database)
-        self.groups = Groups(database)
+        super().__init__(Port(database), self.messages)
+        self._purging = asyncio.create_task(self._tidy(), name="fairlane-purge")
         self.dead_letters = DeadLetters(database, self.queues)
-        self.statistics = Statistics(database)
-        self.traces = Traces(port)
         self.streams = Streams(database)
-        self.flags = Flags(port)
         self.operations = Operations(database)
-        self.pauses = Pauses(database)
-        self.leadership = Leadership(port)
         self.retention = Retention(database, self.browse)
-        self.keys = Keys(port)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database)
-        self.schedules = Schedules(port)
-        self.workers = Workers(port)
-        self.sources = Sources(port)
-        self.effects = Effects(port)
-        self.specs = Specs(port, self.queues)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:
         """`path` is a file, made if missing, or `:memory:`. StoreUnavailable if it cannot be had, StoreUnsafe
         if commits would not be durable or the schema is not one this code knows."""
         return cls(await Database.open(path, clock=clock))
+
+    async def _tidy(self) -> None:
+        """Remove what an earlier process was removing."""
+        await self.queues.purge()
+        await self.browse.trim()
 
     @property
     def seals(self) -> bool:
@@ -112,9 +90,3 @@ class SqliteStore:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-
-async def _tidy(queues: Queues, browse: Browse) -> None:
-    """Remove what an earlier process was removing."""
-    await queues.purge()
-    await browse.trim()

@@ -17,7 +17,6 @@ from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
 from fairlane.store.sqlite.rows import first, value
-from fairlane.store.sqlite.seeding import QUEUES
 
 SQL = statements.load("fairlane.store.sqlite", "streams.sql")
 
@@ -80,7 +79,7 @@ def _register(db: apsw.Connection, now: int, tenant: str, query: StreamQuery, re
     row = first(db, SQL["by_name"], tenant, query.name)
     queues = (query.source_queue, query.sink_queue)
     if row is None:
-        tenant_id = value(db, QUEUES["tenant_id"], tenant) or value(db, QUEUES["insert_tenant"], tenant)
+        tenant_id = value(db, "select id from tenants where name = ?", tenant)
         db.execute(SQL["insert"], (query.id.bytes, tenant_id, query.name, *queues, query.config_hash, now))
         return Registered(query, fresh=True)
     known = _query(*row)

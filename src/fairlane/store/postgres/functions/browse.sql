@@ -75,3 +75,39 @@ BEGIN
     WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.claimed > k.committed;
     RETURN true;
 END $$;
+
+-- Removes rows below the start of some partitions of one shard, up to p_limit segments; false when there is none.
+CREATE OR REPLACE FUNCTION fairlane.trim(p_shard int, p_limit int, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[] := ARRAY(SELECT t.partition_id FROM fairlane.trims t WHERE t.shard = p_shard LIMIT 500);
+BEGIN
+    IF cardinality(v_ids) = 0 THEN
+        RETURN false;
+    END IF;
+    IF fairlane.trim_log(p_shard, v_ids, p_limit, p_now) >= p_limit THEN
+        RETURN true;
+    END IF;
+    PERFORM fairlane.trim_beside(p_shard, v_ids);
+    DELETE FROM fairlane.traced x USING fairlane.partitions p
+    WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND p.shard = p_shard AND p.id = x.partition_id AND x.position < p.start;
+    -- A message is older than what is noted of it: what was noted before the first message that is left is of none that is.
+    DELETE FROM fairlane.traces x USING fairlane.partitions p
+    WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND p.shard = p_shard AND p.id = x.partition_id
+      AND (p.start = p.head OR x.created_at < (SELECT s.created_at FROM fairlane.segments s
+           WHERE s.shard = p_shard AND s.partition_id = p.id AND s.first_pos <= p.start ORDER BY s.first_pos DESC LIMIT 1));
+    DELETE FROM fairlane.trace_names x
+    WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids)
+      AND NOT EXISTS (SELECT 1 FROM fairlane.traces t WHERE t.shard = p_shard AND t.partition_id = x.partition_id
+                      AND t.transaction_id = x.transaction_id AND t.id = x.trace_id);
+    -- Under the partitions' locks: whoever moves a start meanwhile asks for the rows below it to go.
+    PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) ORDER BY p.id FOR NO KEY UPDATE;
+    DELETE FROM fairlane.trims t WHERE t.shard = p_shard AND t.partition_id = ANY (v_ids)
+      AND NOT EXISTS (SELECT 1 FROM fairlane.segments x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
+                      WHERE x.shard = p_shard AND x.partition_id = t.partition_id AND x.first_pos < p.start
+                        AND x.first_pos + x.n <= p.start)
+      AND NOT EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.shard = p_shard AND d.partition_id = t.partition_id
+                      AND d.first_pos < t.cleared);
+    RETURN true;
+END $$;

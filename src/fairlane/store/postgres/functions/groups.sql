@@ -83,3 +83,26 @@ BEGIN
     GET DIAGNOSTICS v_moved = ROW_COUNT;
     RETURN v_moved;
 END $$;
+
+-- Forgets all that is known of a group's lanes in one shard; how many there were. The caller holds the queue.
+CREATE OR REPLACE FUNCTION fairlane.forget_lanes(p_shard int, p_queue bigint, p_group bigint) RETURNS bigint
+LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_gone bigint;
+BEGIN
+    SELECT array_agg(x.id) INTO v_ids
+    FROM (SELECT p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.queue_id = p_queue
+          ORDER BY p.id FOR NO KEY UPDATE) x;
+    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.group_id = p_group
+    ORDER BY k.partition_id FOR UPDATE;
+    DELETE FROM fairlane.failures x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = p_group;
+    DELETE FROM fairlane.claims x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = p_group;
+    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = p_group;
+    DELETE FROM fairlane.dead_letters x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = p_group;
+    DELETE FROM fairlane.results x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = p_group;
+    DELETE FROM fairlane.cursors x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = p_group;
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    RETURN v_gone;
+END $$;

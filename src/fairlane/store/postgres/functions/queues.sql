@@ -1,6 +1,6 @@
--- The named queues of a tenant, with p_make made where they are missing. What somebody else deletes or makes meanwhile may be left out.
+-- The named queues of a tenant, made where they are missing. What somebody else deletes or makes meanwhile may be left out.
 CREATE OR REPLACE FUNCTION fairlane.ensure(
-    p_tenant text, p_names text[], p_namespaces text[], p_tasks text[], p_options text, p_make boolean, p_now timestamptz
+    p_tenant text, p_names text[], p_namespaces text[], p_tasks text[], p_options text, p_now timestamptz
 ) RETURNS TABLE (id bigint, tenant text, name text, namespace text, task text, options jsonb, created_at timestamptz)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
@@ -9,18 +9,62 @@ DECLARE
     v_tenant int;
 BEGIN
     SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant;
-    IF p_make THEN
-        INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
-        SELECT v_tenant, w.name, w.namespace, w.task, p_options::jsonb, t
-        FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
-        LEFT JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x ON true
-        WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, whoever else makes them
-        ON CONFLICT (tenant_id, name) DO NOTHING;
-    END IF;
+    INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
+    SELECT v_tenant, w.name, w.namespace, w.task, p_options::jsonb, t
+    FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
+    LEFT JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x ON true
+    WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, whoever else makes them
+    ON CONFLICT (tenant_id, name) DO NOTHING;
     RETURN QUERY
     SELECT x.id, p_tenant, x.name, x.namespace, x.task, x.options, x.created_at
     FROM unnest(p_names) w(name)
     CROSS JOIN LATERAL (SELECT q.* FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x;
+END $$;
+
+-- Deletes a queue whose row the caller holds; its other rows are for `purge`.
+CREATE OR REPLACE FUNCTION fairlane.drop_queue(p_queue bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    t timestamptz := clock_timestamp();
+BEGIN
+    DELETE FROM fairlane.queues q WHERE q.id = p_queue;
+    DELETE FROM fairlane.groups g WHERE g.queue_id = p_queue;
+    DELETE FROM fairlane.data_keys k WHERE k.queue_id = p_queue;
+    INSERT INTO fairlane.purges VALUES (p_queue, t);
+END $$;
+
+-- Removes some partitions of a deleted queue in one shard with all that belongs to them; false when none is left.
+CREATE OR REPLACE FUNCTION fairlane.purge(p_shard int, p_queue bigint) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[] := ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.queue_id = p_queue
+                            ORDER BY p.id LIMIT 200);
+BEGIN
+    IF cardinality(v_ids) = 0 THEN
+        RETURN false;
+    END IF;
+    -- Who appends what is due holds segments before queues and partitions.
+    PERFORM 1 FROM fairlane.scheduled_segments b WHERE b.shard = p_shard AND b.partition_id = ANY (v_ids) ORDER BY b.id FOR UPDATE;
+    PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) ORDER BY p.id FOR UPDATE;
+    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids)
+    ORDER BY k.partition_id, k.group_id FOR UPDATE;
+    PERFORM fairlane.clear_scheduled(p_shard, v_ids);
+    DELETE FROM fairlane.segments x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.message_keys x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.deleted_ids x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.cursors x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.claims x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.failures x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.dead_letters x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.results x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.traced x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.traces x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.trace_names x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.stream_state x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.trims x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.expiries x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
+    RETURN true;
 END $$;
 
 -- The named partitions of one shard, each with its queue; with p_make made where they are missing, each with a cursor for every group
@@ -103,10 +147,10 @@ LANGUAGE sql AS $$
     WHERE p.shard = p_shard AND p.queue_id = p_queue;
 $$;
 
--- Lanes of queues in one shard are ready at once if they are stopped, or sleep no longer than the delay and window that their queue
+-- Lanes of a queue in one shard are ready at once if they are stopped, or sleep no longer than the delay and window that the queue
 -- had so far could let them: the pop that meets them decides by what holds now. Longer sleeps are those that a failure asked for.
 -- The caller holds the cursors, since before this statement: a pop in flight that puts a lane off is over, and seen here.
-CREATE OR REPLACE FUNCTION fairlane.wake(p_shard int, p_queues bigint[], p_delays int[], p_windows int[], p_now timestamptz) RETURNS void
+CREATE OR REPLACE FUNCTION fairlane.wake(p_shard int, p_queue bigint, p_delay int, p_window int, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -114,11 +158,11 @@ DECLARE
 BEGIN
     UPDATE fairlane.cursors k SET ready_at = t
     FROM fairlane.partitions p
-    JOIN unnest(p_queues, p_delays, p_windows) u(queue_id, delay, quiet) ON u.queue_id = p.queue_id
-    WHERE p.shard = p_shard AND k.shard = p_shard AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t
+    WHERE p.shard = p_shard AND p.queue_id = p_queue
+      AND k.shard = p_shard AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t
       AND (k.ready_at = fairlane.never()
-           OR k.ready_at <= greatest(p.last_at + make_interval(secs => u.quiet),
-                                     fairlane.due_at(p_shard, p.id, k.committed, make_interval(secs => u.delay))));
+           OR k.ready_at <= greatest(p.last_at + make_interval(secs => p_window),
+                                     fairlane.due_at(p_shard, p.id, k.committed, make_interval(secs => p_delay))));
 END $$;
 
 -- Takes out all messages of a queue's partitions in one shard, and forgets their ids; how many. p_partition 0 means all partitions.

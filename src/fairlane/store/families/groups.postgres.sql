@@ -1,0 +1,127 @@
+-- part: group
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_shard IS NOT NULL
+FROM fairlane.groups g WHERE g.queue_id = :queue_id
+
+-- name: get
+{group} AND g.name = :name;
+
+-- name: list
+{group} ORDER BY g.name COLLATE "C";
+
+-- name: queue_of
+SELECT g.queue_id FROM fairlane.groups g WHERE g.id = :group_id;
+
+-- name: make
+INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, look, created_at, seed_shard, seed_after)
+VALUES (:queue_id, :name, :mode, :from_at, :conflation, :look, coalesce(:now, clock_timestamp()), :shard, '')
+RETURNING id;
+
+-- name: consumed
+UPDATE fairlane.groups g SET look = false WHERE g.id = :group_id;
+
+-- name: weigh
+-- Which groups of a queue count: those of consumers; where messages become commands, not also the one that nobody named; and
+-- all of them if that leaves none.
+UPDATE fairlane.groups g SET counts = w.own OR NOT w.any_own
+FROM (SELECT x.id, x.own, bool_or(x.own) OVER () AS any_own
+      FROM (SELECT o.id, NOT o.look AND NOT (o.name = '__QUEUE_MODE__' AND EXISTS (
+                             SELECT 1 FROM fairlane.groups c WHERE c.queue_id = :queue_id AND c.name = '__COMMANDS__')) AS own
+            FROM fairlane.groups o WHERE o.queue_id = :queue_id) x) w
+WHERE g.id = w.id AND g.counts <> (w.own OR NOT w.any_own);
+
+-- name: seeding
+-- From which partition of which shard on cursors are missing, by name.
+SELECT g.queue_id, g.mode, coalesce(g.from_at, g.created_at), g.seed_shard, g.seed_after
+FROM fairlane.groups g WHERE g.id = :group_id AND g.seed_shard IS NOT NULL;
+
+-- name: seed (steps)
+SELECT fairlane.seed(:shard, :queue_id, :group_id, :mode, :from_at, :exact, :after, :limit, :now);
+
+-- name: set_seeding
+UPDATE fairlane.groups g SET seed_shard = :shard, seed_after = :after WHERE g.id = :group_id;
+
+-- part: lane
+SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.ready_at END,
+       nullif(coalesce(k.ready_at, h.next_at), fairlane.never()), coalesce(f.attempts, 0), f.error,
+       CASE WHEN k.parked THEN 'parked' WHEN p.paused_at IS NOT NULL THEN 'paused'
+            WHEN k.ready_at = fairlane.never() THEN 'blocked' END,
+       k.dead, p.last_at, k.expired, coalesce(h.leased, 0),
+       (SELECT count(*) FROM fairlane.skips x
+        WHERE k.failing AND x.shard = p.shard AND x.partition_id = p.id AND x.group_id IN (0, k.group_id)
+          AND x.position >= CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN greatest(k.committed, k.lease_end)
+                                 ELSE greatest(k.committed, k.claimed) END)
+           + CASE WHEN k.claimed > k.committed THEN k.claimed - k.committed - h.open ELSE 0 END,
+       p.open_operations, s.created_at
+FROM fairlane.partitions p
+JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id AND k.group_id = :group_id
+CROSS JOIN (SELECT coalesce(:now, clock_timestamp()) AS now) t
+LEFT JOIN LATERAL fairlane.holdings(k.shard, k.partition_id, k.group_id, t.now) h ON k.claimed > 0
+LEFT JOIN fairlane.failures f ON f.shard = k.shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id
+                             AND f.position = k.committed
+LEFT JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.shard = p.shard AND x.partition_id = p.id AND x.first_pos <= k.committed AND k.committed < p.head
+    ORDER BY x.first_pos DESC LIMIT 1) s ON true
+WHERE p.queue_id = :queue_id
+
+-- name: lanes
+{lane} AND p.shard = ANY (:shards) AND p.name > :after ORDER BY p.name LIMIT :limit;
+
+-- name: lane
+{lane} AND p.shard = :shard AND p.id = :partition_id;
+
+-- name: seek (steps)
+SELECT fairlane.seek(:shard, :queue_id, :group_id, :partition_id, :to, :at, :position, :now);
+
+-- name: delete
+DELETE FROM fairlane.groups g WHERE g.id = :group_id;
+
+-- name: begin_anew
+UPDATE fairlane.groups g
+SET seed_shard = :shard, seed_after = '',
+    from_at = CASE WHEN g.mode = 'new' THEN coalesce(g.from_at, g.created_at) ELSE g.from_at END
+WHERE g.id = :group_id;
+
+-- name: forget
+SELECT fairlane.forget_lanes(:shard, :queue_id, :group_id);
+
+-- name: resubscribe
+UPDATE fairlane.groups g SET mode = :mode, from_at = :from_at WHERE g.id = :group_id RETURNING g.id;
+
+-- name: result
+SELECT r.result FROM fairlane.results r
+WHERE r.shard = :shard AND r.partition_id = :partition_id AND r.group_id = :group_id AND r.position = :position;
+
+-- name: next_ready
+SELECT least(
+    (SELECT k.ready_at FROM fairlane.cursors k
+     WHERE k.shard = :shard AND k.group_id = :group_id AND k.ready_at < fairlane.never() ORDER BY k.ready_at LIMIT 1),
+    (SELECT f.due_at FROM fairlane.failures f
+     WHERE f.shard = :shard AND f.group_id = :group_id AND f.due_at IS NOT NULL ORDER BY f.due_at LIMIT 1),
+    (SELECT c.ends_at FROM fairlane.claims c WHERE c.shard = :shard AND c.group_id = :group_id ORDER BY c.ends_at LIMIT 1));
+
+-- name: asleep
+-- One snapshot: a push moves the head and wakes the lane in one commit, so whoever is found here was missed.
+SELECT max(x.id),
+       coalesce(array_agg(x.id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}'),
+       coalesce(array_agg(k.group_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}'),
+       coalesce(array_agg(x.queue_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}')
+FROM (SELECT p.id, p.queue_id, p.head, p.paused_at FROM fairlane.partitions p
+      WHERE p.shard = :shard AND p.id > :after ORDER BY p.id LIMIT :limit) x
+LEFT JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = x.id AND (
+    k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head
+    -- Or stopped, and nobody paused or parked it, nor is its message out of attempts. That is asked of stopped lanes alone.
+    OR coalesce(k.ready_at = fairlane.never(), false) AND NOT k.parked AND x.paused_at IS NULL AND NOT EXISTS (
+        SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
+        WHERE f.shard = :shard AND f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed
+          AND f.attempts > (q.options ->> 'retry_limit')::int AND q.options ->> 'on_exhausted' <> 'dead_letter'));
+
+-- name: rouse
+-- Whoever holds a cursor is about to decide about it: it is looked at again in the next round.
+UPDATE fairlane.cursors k SET ready_at = coalesce(:now, clock_timestamp())
+FROM (SELECT c.partition_id, c.group_id FROM fairlane.cursors c
+      JOIN unnest(:ids::bigint[], :groups::bigint[]) u(id, group_id) ON u.id = c.partition_id AND u.group_id = c.group_id
+      WHERE c.shard = :shard AND (c.ready_at IS NULL OR c.ready_at = fairlane.never()) FOR UPDATE OF c SKIP LOCKED) s
+WHERE k.shard = :shard AND k.partition_id = s.partition_id AND k.group_id = s.group_id;

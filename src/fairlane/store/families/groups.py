@@ -1,0 +1,200 @@
+"""Consumer groups of a queue, each with a cursor in every partition."""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from collections import Counter
+from typing import Final, NamedTuple
+
+from fairlane.model.group import Group, LaneState, Seek, Subscription
+from fairlane.model.ids import PartitionId
+from fairlane.store.contract.values import Roused
+from fairlane.store.families.port import Family, Row, Transaction, Value, struct, value
+from fairlane.store.families.queues import gone, recount
+
+SEED_PARTITIONS: Final = 5000
+"""Cursors made in one transaction: a group over a million partitions must not hold their locks all at once."""
+_SEED_STEP: Final = 1000
+
+
+class _Asleep(NamedTuple):
+    last: int | None
+    """The last partition that was looked at."""
+    ids: list[int]
+    groups: list[int]
+    queues: list[int]
+
+
+class Groups(Family):
+    async def get(self, queue_id: int, name: str) -> Group | None:
+        found = await self._port.read("groups.get", queue_id=queue_id, name=name)
+        return group_of(found[0]) if found else None
+
+    async def list(self, queue_id: int) -> List[Group]:
+        return [group_of(row) for row in await self._port.read("groups.list", queue_id=queue_id)]
+
+    async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
+        """The group; if it is new, begun as the subscription says, as of now: `new` starts at the heads of this moment.
+
+        An existing group keeps its first decision, but one that a look made is a consumer's from the first
+        subscription on that is none. What a look's group has not finished is no part of the queue's depth while
+        another group is, and neither is that of the nameless one where messages become commands. NotFound if the
+        queue is gone.
+        """
+        begun: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.from_at}
+        begun |= {"conflation": subscription.conflation, "look": subscription.look, "shard": self._port.shards[0]}
+
+        async def work(transaction: Transaction) -> Group:
+            limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
+            if limit is None:
+                raise gone(queue_id)
+            found = [group_of(row) for row in await transaction.run("groups.get", queue_id=queue_id, name=name)]
+            if not found:
+                made = value(await transaction.run("groups.make", queue_id=queue_id, name=name, **begun))
+                await self._seed(transaction, made, exact=True)
+            elif found[0].subscription.look and not subscription.look:
+                await transaction.run("groups.consumed", group_id=found[0].id)
+            else:
+                return found[0]
+            await self._weigh(transaction, queue_id, limit)
+            [row] = await transaction.run("groups.get", queue_id=queue_id, name=name)
+            return group_of(row)
+
+        return await self._port.transact(work)
+
+    async def _weigh(self, transaction: Transaction, queue_id: int, limit: int) -> None:
+        """Which groups count, and with it the depth. The caller holds the queue's row."""
+        await transaction.run("groups.weigh", queue_id=queue_id)
+        if limit:
+            await recount(self._port, transaction, queue_id)
+
+    async def seed(self, group_id: int) -> bool:
+        """Make the next bounded number of missing cursors of a new group; False when none is missing."""
+
+        async def work(transaction: Transaction) -> bool:
+            queue_id = value(await transaction.run("groups.queue_of", group_id=group_id))
+            limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
+            more = await self._seed(transaction, group_id, exact=False)
+            if limit:
+                await recount(self._port, transaction, queue_id)
+            return more
+
+        return await self._port.transact(work)
+
+    async def _seed(self, transaction: Transaction, group_id: int, *, exact: bool) -> bool:
+        """The next cursors, under the queue's lock; whether some are still missing."""
+        found = await transaction.run("groups.seeding", group_id=group_id)
+        if not found:
+            return False
+        [[queue_id, mode, from_at, first_shard, after]] = found
+        begin: dict[str, Value] = {"queue_id": queue_id, "mode": mode, "from_at": from_at, "exact": exact}
+        left = SEED_PARTITIONS
+        for shard in [shard for shard in self._port.shards if shard >= first_shard]:
+            while left > 0:
+                where: dict[str, Value] = {"shard": shard, "group_id": group_id, "after": after}
+                await transaction.run("groups.set_seeding", **where)
+                step = min(left, _SEED_STEP)
+                last = value(await transaction.run("groups.seed", limit=step, **begin, **where))
+                if last is None:
+                    break
+                after = last
+                left -= step
+            else:
+                await transaction.run("groups.set_seeding", shard=shard, group_id=group_id, after=after)
+                return True
+            after = ""
+        await transaction.run("groups.set_seeding", group_id=group_id, shard=None, after=None)
+        return False
+
+    async def lanes(
+        self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000
+    ) -> List[LaneState]:
+        """The group's view of its partitions, by name after `after`, or of one."""
+        where: dict[str, Value] = {"group_id": group_id, "queue_id": await self._queue_of(group_id)}
+        if partition is not None:
+            rows = await self._port.read("groups.lane", shard=partition.shard, partition_id=partition.id, **where)
+        else:
+            rows = await self._port.read("groups.lanes", shards=self._port.shards, after=after, limit=limit, **where)
+        return [struct(LaneState, row) for row in rows]
+
+    async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
+        """Move the cursor of every partition, or of one, and end its lease; how many moved.
+
+        To a time: the first message created at or after it. A position is clamped to what is retained. Attempts are
+        forgotten."""
+        queue_id = await self._queue_of(group_id)
+        target: dict[str, Value] = {"to": seek.to, "at": seek.at if seek.to == "time" else None, "position": seek.at}
+        target |= {"queue_id": queue_id, "group_id": group_id, "partition_id": partition.id if partition else 0}
+
+        async def work(transaction: Transaction) -> int:
+            limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
+            moved = 0
+            for shard in self._port.shards if partition is None else [partition.shard]:
+                moved += value(await transaction.run("groups.seek", shard=shard, **target)) or 0
+            if limit:
+                await recount(self._port, transaction, queue_id)
+            return moved
+
+        return await self._port.transact(work) if queue_id else 0
+
+    async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
+        """Forget the group, its cursors and its dead letters; how many cursors there were.
+
+        With `keep_subscription` the group stays, and begins anew where its subscription says: `new` at the time of
+        its first pop."""
+        queue_id = await self._queue_of(group_id)
+
+        async def work(transaction: Transaction) -> int:
+            limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
+            statement = "groups.begin_anew" if keep_subscription else "groups.delete"
+            await transaction.run(statement, group_id=group_id, shard=self._port.shards[0])
+            deleted = 0
+            for shard in self._port.shards:
+                where = {"shard": shard, "queue_id": queue_id, "group_id": group_id}
+                deleted += value(await transaction.run("groups.forget", **where))
+            await self._weigh(transaction, queue_id, limit)
+            return deleted
+
+        return await self._port.transact(work) if queue_id else 0
+
+    async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
+        """Change where the group begins in partitions that still lack its cursor; False if the group is gone."""
+        values: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.from_at}
+        return bool(await self._port.write("groups.resubscribe", group_id=group_id, **values))
+
+    async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
+        """What the ack of this message carried as its result."""
+        where = {"shard": partition.shard, "partition_id": partition.id, "group_id": group_id, "position": position}
+        found: bytes | None = value(await self._port.read("groups.result", **where))
+        return found and await self._port.codec.open(partition, found, f"result {position}")
+
+    async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
+        """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold
+        messages to read, or are stopped though nobody paused or parked them and their message has attempts left. There
+        are none while every push wakes what it fills and every resume what it frees; beneath a wake that was missed
+        this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop."""
+        shard, id = after or (self._port.shards[0], 0)
+        [row] = await self._port.read("groups.asleep", shard=shard, after=id, limit=limit)
+        found = struct(_Asleep, row)
+        if found.ids:
+            await self._port.write("groups.rouse", shard=shard, ids=found.ids, groups=found.groups)
+        if found.last is not None:
+            return Roused(dict(Counter(found.queues)), PartitionId(shard, found.last))
+        next_shards = [other for other in self._port.shards if other > shard]
+        return Roused({}, PartitionId(next_shards[0], 0) if next_shards else None)
+
+    async def next_ready_at(self, group_id: int) -> int | None:
+        """When the earliest lane of the group is ready (the past if one is now); None while none has anything to
+        read."""
+        found = [await self._port.read("groups.next_ready", shard=one, group_id=group_id) for one in self._port.shards]
+        return min((at for at in map(value, found) if at is not None), default=None)
+
+    async def _queue_of(self, group_id: int) -> int:
+        """0 if there is no such group."""
+        return value(await self._port.read("groups.queue_of", group_id=group_id)) or 0
+
+
+def group_of(row: Row) -> Group:
+    id, queue_id, name, *subscription, created_at, seeding = row
+    begun = struct(Subscription, subscription)
+    return Group(id=id, queue_id=queue_id, name=name, subscription=begun, created_at=created_at, seeding=bool(seeding))

@@ -1,0 +1,68 @@
+"""Pauses: what is kept from being read, paused by an operator, or stopped by a message whose attempts are used up.
+
+A pause stops handing out and nothing else: pushes, acks and live leases go on, and order is kept. The pop that meets a
+lane decides."""
+
+from __future__ import annotations
+
+from fairlane.model.ids import PartitionId
+from fairlane.model.queue import Paused
+from fairlane.store.families.port import Family, Transaction, Value, value
+
+
+class Pauses(Family):
+    async def pause(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
+        """Hand out nothing of the queue, of one group, of one partition for all groups, or of one lane (both given:
+        it is parked) to pops that begin from now on; False if there is no such thing."""
+        values = _values(queue_id, group_id, partition)
+        if partition is not None:
+            statement = "pauses.pause_partition" if group_id is None else "pauses.park_lane"
+        else:
+            statement = "pauses.pause_queue" if group_id is None else "pauses.pause_group"
+        return bool(await self._port.write(statement, **values))
+
+    async def resume(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
+        """Undo the pause of just this thing; False if it was not paused. A lane that is blocked or parked is resumed
+        too, and its message's attempts begin anew."""
+        values = _values(queue_id, group_id, partition)
+
+        async def resume_partition(transaction: Transaction) -> bool:
+            await transaction.lock("pauses.lock_partition", **values)
+            await transaction.lock("pauses.lock_cursors", **values)
+            await transaction.run("pauses.wake_partition", **values)
+            return bool(await transaction.run("pauses.resume_partition", **values))
+
+        if partition is not None and group_id is not None:
+            return bool(value(await self._port.write("pauses.resume_lanes", **values)))
+        if partition is not None:
+            return await self._port.transact(resume_partition)
+        statement = "pauses.resume_queue" if group_id is None else "pauses.resume_group"
+        return bool(await self._port.write(statement, **values))
+
+    async def resume_lanes(self, group_id: int) -> int:
+        """Resume every blocked or parked lane of a group; how many."""
+        resumed = [
+            await self._port.write("pauses.resume_lanes", shard=shard, group_id=group_id, partition_id=0)
+            for shard in self._port.shards
+        ]
+        return sum(map(value, resumed))
+
+    async def paused(self, queue_id: int) -> Paused:
+        """What is paused of a queue; of its partitions the first thousand of each shard."""
+
+        async def look(view: Transaction) -> Paused:
+            partitions: dict[str, int] = {}
+            for shard in self._port.shards:
+                partitions |= dict(await view.run("pauses.partitions", shard=shard, queue_id=queue_id))
+            return Paused(
+                queue_at=value(await view.run("pauses.queue", queue_id=queue_id)),
+                groups=dict(await view.run("pauses.groups", queue_id=queue_id)),
+                partitions=dict(sorted(partitions.items())),
+            )
+
+        return await self._port.view(look)
+
+
+def _values(queue_id: int, group_id: int | None, partition: PartitionId | None) -> dict[str, Value]:
+    shard, partition_id = partition or (None, None)
+    return {"queue_id": queue_id, "group_id": group_id, "shard": shard, "partition_id": partition_id}
