@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from fairlane import Client
-from fairlane.broker.draft import PushRequest
+from fairlane.broker.push_batch import PushRequest
 from fairlane.client import QueuedPush
 from fairlane.model.ids import uuid7_ms
 from fairlane.model.message import PushItem

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.broker.admission import CALLERS, LIMITS, PATIENT, Admission, Kind, Limit
 from fairlane.broker.broker import Broker
-from fairlane.broker.draft import Draft, Flush, MetOperations, PushRequest
+from fairlane.broker.push_batch import Draft, Flush, MetOperations, PushRequest
 from fairlane.errors import Overloaded
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.draft import PushRequest
+from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT

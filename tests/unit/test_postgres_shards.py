@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.broker.delivery import Delivery
-from fairlane.broker.draft import PushRequest
+from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from fairlane.broker.ack import AckRequest
-from fairlane.broker.draft import PushRequest
 from fairlane.broker.flushes import Flushes
+from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.scheduled import ScheduledMessages
 from fairlane.errors import LaneLocked
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome

@@ -15,10 +15,10 @@ from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.admission import PATIENT, Kind, Limit
 from fairlane.broker.delivery import Batch, Delivery, Popped, alike
-from fairlane.broker.draft import PushRequest
 from fairlane.broker.operation_drain import FAILED_SECONDS
 from fairlane.broker.parts import Parts
 from fairlane.broker.patience import PATIENCE_SECONDS
+from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.broker.transaction import Transaction, ack_item, item_of
 from fairlane.config import SECRET_NAMES

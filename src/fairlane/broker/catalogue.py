@@ -4,20 +4,30 @@ it is stale."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from fairlane.errors import InvalidRequest, NotFound
+from fairlane.broker.push_batch import PartitionName
+from fairlane.errors import FairlaneError, InvalidRequest, LaneLocked, NotFound, SealError, StoreUnavailable
 from fairlane.model.group import Group, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEW_NAMES_MAX
 from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.contract.store import Store
 
 _QUEUE_SECONDS = 5.0
 """After this long a queue's options are read again: another broker may have changed them."""
 _ENTRIES_MAX = 200_000
+
+_ROUNDS_MAX = 100
+
+Wanted = Mapping[tuple[str, str], Collection[str]]
+"""Names of partitions, by tenant and queue."""
+Found = dict[tuple[str, str], tuple[Queue, dict[str, Partition]]]
+Refused = dict[PartitionName, FairlaneError]
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -42,6 +52,85 @@ class Catalogue:
         self._seen: dict[tuple[str, str], Queue] = {}
         """As last seen, also after it was forgotten: all there is to go by while the store is away."""
         self._queue_of: dict[int, int] = {}
+
+    def known(self, wanted: Wanted) -> Found | None:
+        """All of this if it is known, and nothing is to be said against it."""
+        found: Found = {}
+        now = time.monotonic()
+        for (tenant, name), labels in wanted.items():
+            queue, until = self.queues.get((tenant, name), (None, 0.0))
+            if queue is None or until <= now or queue.options.encryption_enabled or queue.options.ordering == "fifo":
+                return None
+            partitions = [self._partitions.get((queue.id, label)) for label in labels]
+            if None in partitions:
+                return None
+            found[tenant, name] = queue, dict(zip(labels, partitions, strict=True))  # type: ignore[arg-type]
+        return found
+
+    async def find(self, wanted: Wanted, refused: Refused) -> Found:
+        """What is wanted, made where it is missing, all at once; or why it cannot be had."""
+        if len(wanted) > 1:  # of one queue all is found at once anyway
+            await self._learn(wanted, refused)
+        found: Found = {}
+        for (tenant, name), labels in wanted.items():
+            if not refused.keys().isdisjoint([(tenant, name, label) for label in labels]):
+                continue
+            try:
+                found[tenant, name] = await self.find_queue(tenant, name, labels, refused)
+            except FairlaneError as error:
+                refused |= {(tenant, name, label): error for label in labels}
+        return found
+
+    async def find_queue(
+        self, tenant: str, name: str, labels: Collection[str], refused: Refused
+    ) -> tuple[Queue, dict[str, Partition]]:
+        """The queue and its partitions of these names, made where they are missing."""
+        for _ in range(_ROUNDS_MAX):
+            queue = await self.queue(tenant, name, make=True)
+            assert queue is not None, "a queue that is asked to be made is there"
+            if queue.options.encryption_enabled and not self._store.seals:
+                raise SealError(f"queue {name!r} is encrypted and this broker has no encryption key; set one")
+            allowed = self._allowed(queue, labels)
+            if len(allowed) < len(labels):
+                error = InvalidRequest(f"queue {name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
+                refused |= {(tenant, name, label): error for label in labels if label != DEFAULT_PARTITION}
+            try:
+                return queue, await self.partitions(queue, allowed)
+            except NotFound:
+                self.forget(queue.id)
+        raise StoreUnavailable(f"queue {name!r} kept being deleted under this push; try again")
+
+    async def _learn(self, wanted: Wanted, refused: Refused) -> None:
+        """Find or make at once all that is not known. Where somebody holds a queue's row each is made by itself."""
+        by_tenant: dict[str, list[str]] = defaultdict(list)
+        for tenant, name in wanted:
+            by_tenant[tenant].append(name)
+        try:
+            for tenant, names in by_tenant.items():
+                await self.learn_queues(tenant, names, make=True)
+            known = [
+                (queue, self._allowed(queue, labels))
+                for (tenant, name), labels in wanted.items()
+                if (queue := self.known_queue(tenant, name)) is not None
+            ]
+            await self.learn_partitions(known, make=True)
+        except LaneLocked:
+            pass
+        except FairlaneError as error:
+            refused |= {
+                (tenant, name, label): error
+                for (tenant, name), labels in wanted.items()
+                for label in labels
+                if not self.knows(tenant, name, label)
+            }
+
+    def _allowed(self, queue: Queue, labels: Collection[str]) -> Collection[str]:
+        """Those of the partitions that the queue may have."""
+        if queue.options.encryption_enabled and not self._store.seals:
+            return ()
+        if queue.options.ordering == "fifo":
+            return [label for label in labels if label == DEFAULT_PARTITION]
+        return labels
 
     async def queue(self, tenant: str, name: str, *, make: bool) -> Queue | None:
         """The queue; if it is missing, made or None."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlane.broker.draft import PushRequest
+from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import CommandFailed, ExpressionFailed, InvalidRequest, PayloadInvalid
 from fairlane.hooks.hook import Hook, Secrets, check_command_secret
 from fairlane.model.message import PushItem

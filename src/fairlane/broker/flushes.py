@@ -8,10 +8,10 @@ from time import monotonic
 from typing import Any
 
 from fairlane.broker.ack import Acker, AckRequest
-from fairlane.broker.draft import PushRequest
 from fairlane.broker.journal_acks import AckAnswers
 from fairlane.broker.journal_route import JournalRoute
 from fairlane.broker.push import Pusher
+from fairlane.broker.push_batch import PushRequest
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.batcher import LateAnswer
 

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.draft import PushRequest
+from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import Unavailable
 from fairlane.hooks.hook import Hook, Received
 from fairlane.model.message import PushItem

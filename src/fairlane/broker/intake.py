@@ -9,9 +9,9 @@ from collections.abc import Awaitable
 from fairlane.broker.admission import Admission
 from fairlane.broker.batchers import Batchers
 from fairlane.broker.compiled_specs import CompiledSpecs
-from fairlane.broker.draft import MetOperations, PushRequest
 from fairlane.broker.journal_route import JournalRoute
 from fairlane.broker.priority import Priorities
+from fairlane.broker.push_batch import MetOperations, PushRequest
 from fairlane.broker.scheduled import ScheduledMessages
 from fairlane.errors import StoreUnavailable, Unavailable
 from fairlane.model.outcome import PushOutcome

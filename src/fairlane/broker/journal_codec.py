@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.broker.ack import AckRequest
-from fairlane.broker.draft import PushRequest
+from fairlane.broker.push_batch import PushRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckStatus

@@ -12,12 +12,12 @@ from typing import Literal, cast
 
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.compiled_specs import CompiledSpecs
-from fairlane.broker.draft import Flush
 from fairlane.broker.journal_acks import AckAnswers
 from fairlane.broker.journal_codec import ack_request, push_request
 from fairlane.broker.journal_operations import JournalOperations
 from fairlane.broker.journal_route import JournalRoute
 from fairlane.broker.push import Pusher
+from fairlane.broker.push_batch import Flush
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.draft import UNDECIDED, Flush, PushRequest
 from fairlane.broker.journal_backlogs import JournalBacklogs
 from fairlane.broker.journal_codec import push_backlog, push_entry
+from fairlane.broker.push_batch import UNDECIDED, Flush, PushRequest
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.names import DEFAULT_PARTITION

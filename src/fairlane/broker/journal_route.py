@@ -12,13 +12,13 @@ from typing import Any
 
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.draft import UNDECIDED, Flush, PushRequest
 from fairlane.broker.failed_operations import FailedOperations
 from fairlane.broker.journal_acks import AckAnswers, append_acks, unfenced
 from fairlane.broker.journal_backlogs import JournalBacklogs
 from fairlane.broker.journal_codec import ack_backlog, push_backlog
 from fairlane.broker.journal_pushes import JournalPushes, PushAnswers, Share, is_deduplicated, unsettled
 from fairlane.broker.patience import PATIENCE_SECONDS, Patience
+from fairlane.broker.push_batch import UNDECIDED, Flush, PushRequest
 from fairlane.broker.store_watch import StoreWatch
 from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7

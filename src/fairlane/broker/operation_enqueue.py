@@ -13,7 +13,7 @@ from fairlane.broker.ack import AckRequest
 from fairlane.broker.ack_plan import LOCKED, LOST, UNRESOLVABLE, lanes_of
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.draft import Draft, Flush
+from fairlane.broker.push_batch import Draft, Flush
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, Overloaded
 from fairlane.model.ids import PartitionId, Uuid7

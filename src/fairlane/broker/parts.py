@@ -18,7 +18,6 @@ from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.dead_letters import DeadLetters
-from fairlane.broker.draft import PushRequest
 from fairlane.broker.due import DueService
 from fairlane.broker.effects import Effects
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
@@ -42,6 +41,7 @@ from fairlane.broker.pauses import Pauses
 from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push import Pusher
+from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.queues import Queues
 from fairlane.broker.reseed import Reseed
 from fairlane.broker.retention import RetentionService

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from time import monotonic
 
 import msgspec
 
 from fairlane.broker.capacity import Capacity
-from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.draft import Draft, Flush, PartitionName, PushRequest, doubt, pack_items
-from fairlane.broker.partition_finder import PartitionFinder
+from fairlane.broker.catalogue import Catalogue, Refused
+from fairlane.broker.push_batch import Draft, Flush, PartitionName, PushRequest, doubt, pack_items
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import (
     BrokerFailed,
@@ -23,7 +22,6 @@ from fairlane.errors import (
     StoreUnavailable,
 )
 from fairlane.model.ids import Uuid7, id_key
-from fairlane.model.limits import NEW_NAMES_MAX
 from fairlane.model.outcome import OperationReason, PushOutcome
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.runtime.batcher import LateAnswer
@@ -67,7 +65,6 @@ class Pusher:
         self._enqueue = enqueue
         self._capacity = capacity
         self._ids = Uuid7(store.id_time)
-        self._finder = PartitionFinder(store, catalogue)
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception | LateAnswer]:
         """A request that meets a locked lane is answered later, and no other waits for that."""
@@ -96,8 +93,10 @@ class Pusher:
         """What meets a locked lane gets LaneLocked, without waiting for it long."""
         await self.draft(flush)
         await self._store_all(flush)
-        flush.fail_locked()
-        flush.tell_left_out()
+        if flush.locked:
+            flush.fail_locked()
+        if flush.left_out:
+            flush.tell_left_out()
         return flush.outcomes
 
     async def _store_all(self, flush: Flush) -> None:
@@ -172,51 +171,68 @@ class Pusher:
     async def draft(self, flush: Flush) -> None:
         """Find or make every partition, then pack every message. A request that names what cannot be had, or too much
         that is new, fails alone."""
-        traced = any(request.traced for request in flush.requests)
-        refused: dict[PartitionName, FairlaneError] = {}
         accepted = list(enumerate(flush.requests))
-        if any(len(request.items) > NEW_NAMES_MAX for request in flush.requests):
-            too_many = await self._finder.too_many(accepted)
-            accepted = [one for one in accepted if one[0] not in too_many]
-            for number, error in too_many.items():
-                flush.outcomes[number] = error
-        found = await self._finder.find(_wanted([request for _, request in accepted]), refused)
-        by_queue = {
-            (tenant, name): {
-                label: Draft(
-                    (tenant, name, label),
-                    Slice(partition.id, queue.id, _options(queue, flush.dedup_least), [], [], [], [], [], traced),
-                )
-                for label, (queue, partition) in partitions.items()
+        found = self._catalogue.known(_wanted(flush.requests))
+        if found is None:
+            refused: Refused = {}
+            accepted = await self._too_many(flush, accepted)
+            found = await self._catalogue.find(_wanted([request for _, request in accepted]), refused)
+            accepted = [one for one in accepted if not _refuse(flush, *one, refused)] if refused else accepted
+        traced = bool([1 for request in flush.requests if request.traced])
+        by_queue = {}
+        for (tenant, name), (queue, partitions) in found.items():
+            options = _options(queue, flush.dedup_least) if flush.dedup_least else queue.options
+            by_queue[tenant, name] = {
+                label: Draft((tenant, name, label), Slice(partition.id, queue.id, options, [], [], [], [], [], traced))
+                for label, partition in partitions.items()
             }
-            for (tenant, name), partitions in found.items()
-        }
-        if refused:
-            refusals = [(number, _first_refused(request, refused)) for number, request in accepted]
-            accepted = [one for one, (_, refusal) in zip(accepted, refusals, strict=True) if refusal is None]
-            for number, refusal in refusals:
-                if refusal is not None:
-                    flush.outcomes[number] = refusal
-        pack_items(accepted, by_queue, self._ids.many)
-        for draft in chain.from_iterable(drafts.values() for drafts in by_queue.values()):
-            if draft.rows:
-                draft.seal()
-                flush.drafts[draft.partition] = draft
+        for draft in pack_items(accepted, by_queue, self._ids.many):
+            flush.drafts[draft.partition] = draft
+
+    async def _too_many(self, flush: Flush, requests: list[tuple[int, PushRequest]]) -> list[tuple[int, PushRequest]]:
+        """The requests but for those that name more than one may that is new."""
+        accepted = []
+        for number, request in requests:
+            try:
+                await self._catalogue.check_names(request.tenant, request.items)
+                accepted.append((number, request))
+            except FairlaneError as error:
+                flush.outcomes[number] = error
+        return accepted
 
     async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
+        others: list[tuple[Draft, PushResult]] = []
+        depths: dict[int, tuple[int, int]] = {}
+        outcomes = flush.outcomes
+        for draft, result in zip(drafts, results, strict=True):
+            if type(result) is not Stored:
+                others.append((draft, result))
+                continue
+            part, position, depth, capacity = draft.slice, result.first, result.depth, result.capacity
+            if depth is not None:
+                depths[part.queue_id] = depth, depths.get(part.queue_id, (0, 0))[1] + len(draft.owners)
+            ids = zip(draft.owners, part.transaction_ids, draft.message_ids, strict=True)
+            for (request, index), transaction_id, message_id in ids:
+                outcome = PushOutcome("queued", transaction_id, message_id, part.partition, position, depth, capacity)
+                if draft.repeats:
+                    flush.settle(draft, (request, index), outcome)
+                elif type(answers := outcomes[request]) is list:
+                    answers[index] = outcome
+                position += 1
+            del flush.drafts[draft.partition]
+            self._ready(part.queue_id, draft.owners)
+        for queue_id, (depth, came) in depths.items():
+            self._capacity.saw(queue_id, depth, came)
+        if others:
+            await self._apply_others(flush, others)
+
+    async def _apply_others(self, flush: Flush, others: Sequence[tuple[Draft, PushResult]]) -> None:
+        """What was not stored."""
         full: dict[int, list[tuple[Draft, Full]]] = defaultdict(list)
         deferred: list[Draft] = []
-        came: dict[int, int] = {}
-        depths: dict[int, int] = {}
-        for draft, result in zip(drafts, results, strict=True):
-            if isinstance(result, Stored):
-                if result.depth is not None:
-                    queue_id = draft.slice.queue_id
-                    came[queue_id] = came.get(queue_id, 0) + len(draft.owners)
-                    depths[queue_id] = result.depth
-                self._stored(flush, draft, result)
-            elif isinstance(result, Duplicates):
+        for draft, result in others:
+            if isinstance(result, Duplicates):
                 _duplicates(flush, draft, result)
             elif isinstance(result, Full):
                 full[draft.slice.queue_id].append((draft, result))
@@ -231,42 +247,20 @@ class Pusher:
                 await self.move(draft)
         if deferred:
             await self._defer(flush, deferred, "maintaining_order")
-        for queue_id, depth in depths.items():
-            self._capacity.saw(queue_id, depth, came[queue_id])
         for refusals in full.values():
             _make_room(flush, refusals, self._capacity)
         flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
-
-    def _stored(self, flush: Flush, draft: Draft, result: Stored) -> None:
-        part, position = draft.slice, result.first
-        where, depth, capacity = part.partition, result.depth, result.capacity
-        ids = zip(draft.owners, part.transaction_ids, draft.message_ids, strict=True)
-        if draft.repeats:
-            for owner, transaction_id, message_id in ids:
-                outcome = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
-                flush.settle(draft, owner, outcome)
-                position += 1
-        else:
-            outcomes = flush.outcomes
-            for (request, index), transaction_id, message_id in ids:
-                answers = outcomes[request]
-                if type(answers) is list:
-                    answers[index] = PushOutcome("queued", transaction_id, message_id, where, position, depth, capacity)
-                position += 1
-        del flush.drafts[draft.partition]
-        self._ready(part.queue_id, draft.owners)
 
     async def move(self, draft: Draft) -> None:
         """The queue was deleted or changed: look where its messages belong now."""
         part = draft.slice
         self._catalogue.forget(part.queue_id)
         tenant, name, label = draft.partition
-        refused: dict[PartitionName, FairlaneError] = {}
-        partitions = await self._finder.partitions(tenant, name, [label], refused)
+        refused: Refused = {}
+        queue, partitions = await self._catalogue.find_queue(tenant, name, [label], refused)
         if refused:
             raise refused[draft.partition]
-        queue, partition = partitions[label]
-        part.partition, part.queue_id, part.options = partition.id, queue.id, queue.options
+        part.partition, part.queue_id, part.options = partitions[label].id, queue.id, queue.options
 
 
 async def _outcome(flush: Flush, number: int, decided: Awaitable[None]) -> list[PushOutcome]:
@@ -300,9 +294,13 @@ def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, 
     return wanted
 
 
-def _first_refused(request: PushRequest, refused: dict[PartitionName, FairlaneError]) -> FairlaneError | None:
+def _refuse(flush: Flush, number: int, request: PushRequest, refused: Refused) -> bool:
+    """Whether a request names what cannot be had; it is answered so."""
     errors = (refused.get((request.tenant, item.queue, item.partition)) for item in request.items)
-    return next(filter(None, errors), None)
+    error = next(filter(None, errors), None)
+    if error is not None:
+        flush.outcomes[number] = error
+    return error is not None
 
 
 def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.draft import Draft, Flush, PushRequest, doubt
 from fairlane.broker.push import Pusher
+from fairlane.broker.push_batch import Draft, Flush, PushRequest, doubt
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, LaneLocked, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId, id_key

@@ -11,8 +11,8 @@ import msgspec
 from fairlane.broker.ack import Acker, AckRequest
 from fairlane.broker.ack_plan import NOT_DELIVERED, Plan
 from fairlane.broker.capacity import full
-from fairlane.broker.draft import Draft, Flush, PushRequest, doubt
 from fairlane.broker.push import Pusher
+from fairlane.broker.push_batch import Draft, Flush, PushRequest, doubt
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import (
     AlreadyApplied,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.broker.browse import Detail, ListPosition, MessageFilter, Page
-from fairlane.broker.draft import PushRequest
+from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import Conflict, InvalidRequest, NotFound
 from fairlane.http.decode import decode, read
 from fairlane.http.query import moment, name_or_none

@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from fairlane.broker.draft import PushRequest
+from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.decode import decode
 from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths

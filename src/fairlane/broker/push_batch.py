@@ -1,9 +1,11 @@
-"""Drafts of a flush of pushes: a slice in the making for each partition, and whose messages it holds."""
+"""Batches of pushes: the items of many requests, packed once into a slice for each partition, which is addressed by
+name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
+from operator import itemgetter
 from uuid import UUID
 
 import msgspec
@@ -12,7 +14,7 @@ from fairlane.errors import LaneLocked
 from fairlane.model.ids import id_facts, id_key, ids_facts
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
-from fairlane.model.segment import pack, pack_minted
+from fairlane.model.segment import PLAIN, pack
 from fairlane.store.contract.values import NO_ID_TIME, Slice
 
 PartitionName = tuple[str, str, str]
@@ -44,36 +46,19 @@ class MetOperations(Exception):  # no error: whoever pushes waits and goes on wi
         self.indexes = indexes
 
 
-class Draft:
+class Draft(msgspec.Struct, eq=False):
     """A slice in the making and whose messages it holds: the n-th is item `owners[n]` = (request, index)."""
 
-    __slots__ = ("keys", "message_ids", "owners", "partition", "repeats", "rows", "slice")
-
-    def __init__(self, partition: PartitionName, part: Slice) -> None:
-        self.partition = partition
-        self.slice = part
-        self.owners: list[tuple[int, int]] = []
-        self.message_ids: list[str] = []
-        self.keys: dict[int, str] = {}
-        """Given ids by their keys: each id needs its own."""
-        self.repeats: dict[str, list[tuple[int, int]]] = {}
-        """Given transactionId -> further items of this flush that carry it."""
-        self.rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
-        """What `seal` makes the columns of."""
-
-    def seal(self) -> None:
-        part = self.slice
-        columns = map(list, zip(*self.rows, strict=True))
-        (
-            part.fragments,
-            part.transaction_ids,
-            part.keys,
-            part.id_times,
-            part.given,
-            self.message_ids,
-            self.owners,
-        ) = columns
-        self.rows.clear()
+    partition: PartitionName
+    slice: Slice
+    owners: list[tuple[int, int]] = []
+    message_ids: list[str] = []
+    keys: dict[int, str] = {}
+    """Given ids by their keys: each id needs its own."""
+    repeats: dict[str, list[tuple[int, int]]] = {}
+    """Given transactionId -> further items of this flush that carry it."""
+    rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
+    """What the columns of the slice are made of."""
 
     def by_request(self) -> list[Draft]:
         """What each request brought, as a draft of its own, in the order they came."""
@@ -128,7 +113,8 @@ class Flush:
         self.drafts: dict[PartitionName, Draft] = {}
         self.locked: dict[PartitionName, Draft] = {}
         """Drafts whose partitions somebody else holds."""
-        self._left_out: dict[int, list[int]] = {}
+        self.left_out: dict[int, list[int]] = {}
+        """The items of each request whose partition has open operations, for which it would rather wait."""
 
     def is_patient(self, draft: Draft) -> bool:
         """Whether all whose messages these are would rather wait than have them made operations."""
@@ -138,12 +124,12 @@ class Flush:
         """Leave the messages of a draft out: their partition has open operations."""
         del self.drafts[draft.partition]
         for request, index in draft.everybody():
-            self._left_out.setdefault(request, []).append(index)
+            self.left_out.setdefault(request, []).append(index)
 
     def tell_left_out(self) -> None:
         """Tell the requests that have messages left out, except those of which others wait for a locked partition."""
         locked = {request for draft in self.locked.values() for request, _ in draft.everybody()}
-        for request, indexes in self._left_out.items():
+        for request, indexes in self.left_out.items():
             answers = self.outcomes[request]
             if request not in locked and type(answers) is list:
                 self.outcomes[request] = MetOperations(answers, sorted(indexes))
@@ -188,63 +174,60 @@ def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
     return msgspec.structs.replace(outcome, status="duplicate")
 
 
+Drafts = dict[tuple[str, str], dict[str, Draft]]
+"""By tenant and queue, then by partition."""
+
+
 def pack_items(
-    numbered: Iterable[tuple[int, PushRequest]],
-    by_queue: dict[tuple[str, str], dict[str, Draft]],
+    numbered: Sequence[tuple[int, PushRequest]],
+    by_queue: Drafts,
     mint: Callable[[int], tuple[list[str], list[int], int]],
-) -> None:
-    """Put each item of a flush's requests, which come with their numbers in it, into its lane's draft. `mint` makes
-    ids, with their facts: their keys, and their time. Neighbours are packed together, for many requests are small."""
-    for (tenant, minted), some in groupby(numbered, key=_kind):
-        requests = list(some)
+) -> list[Draft]:
+    """Put each item of a flush's requests, which come with their numbers in it, into its partition's draft; those that
+    got some. `mint` makes ids, with their facts: their keys, and their time. Neighbours are packed together, for many
+    requests are small."""
+    kinds = [  # whose the request is, and whether none of its items brings an id
+        (request.tenant, [item.transaction_id for item in request.items].count(None) == len(request.items))
+        for _, request in numbered
+    ]
+    for (tenant, minted), some in groupby(zip(kinds, numbered, strict=True), key=itemgetter(0)):
+        requests = [one for _, one in some]
         items = [item for _, request in requests for item in request.items]
         owners = [(number, index) for number, request in requests for index in range(len(request.items))]
-        if minted:
-            _pack_minted(tenant, items, owners, by_queue, mint(len(items)))
-        else:
-            _pack_given(tenant, items, owners, by_queue, mint(len(items)))
-
-
-def _kind(numbered: tuple[int, PushRequest]) -> tuple[str, bool]:
-    """Whose the request is, and whether none of its items brings an id."""
-    _, request = numbered
-    given_ids = [item.transaction_id for item in request.items]
-    return request.tenant, given_ids.count(None) == len(given_ids)
-
-
-def _pack_minted(
-    tenant: str,
-    items: Sequence[PushItem],
-    owners: Sequence[tuple[int, int]],
-    by_queue: dict[tuple[str, str], dict[str, Draft]],
-    made: tuple[list[str], list[int], int],
-) -> None:
-    """Items without ids of their own cannot be anybody's repeats."""
-    ids, keys, made_at = made
-    rows = zip(
-        pack_minted(ids, items),
-        ids,
-        keys,
-        repeat(made_at),
-        repeat(False),
-        ids,
-        owners,
-        strict=False,  # what repeats has no end
-    )
-    queue: str | None = None
-    drafts: dict[str, Draft] = {}
-    for item, row in zip(items, rows, strict=True):
-        if item.queue is not queue:  # neighbours are mostly of one queue
-            queue = item.queue
-            drafts = by_queue[tenant, queue]
-        drafts[item.partition].rows.append(row)
+        ids, keys, made_at = mint(len(items))
+        if not minted:
+            _pack_given(tenant, items, owners, by_queue, (ids, keys, made_at))
+            continue
+        fragments = [  # of messages whose only ids are the broker's
+            PLAIN % (id.encode(), id.encode(), item.payload)
+            if item.trace_id is None and item.type is None and item.headers is None
+            else pack(id, id, item)
+            for id, item in zip(ids, items, strict=True)
+        ]
+        times, given = [made_at] * len(items), [False] * len(items)
+        rows = zip(fragments, ids, keys, times, given, ids, owners, strict=True)
+        queue: str | None = None
+        drafts: dict[str, Draft] = {}
+        for item, row in zip(items, rows, strict=True):
+            if item.queue is not queue:  # neighbours are mostly of one queue
+                queue = item.queue
+                drafts = by_queue[tenant, queue]
+            drafts[item.partition].rows.append(row)
+    packed = [draft for drafts in by_queue.values() for draft in drafts.values() if draft.rows]
+    for draft in packed:
+        columns = map(list, zip(*draft.rows, strict=True))
+        part = draft.slice
+        part.fragments, part.transaction_ids, part.keys, part.id_times, part.given, *rest = columns
+        draft.message_ids, draft.owners = rest
+        draft.rows.clear()
+    return packed
 
 
 def _pack_given(
     tenant: str,
     items: Sequence[PushItem],
     owners: Sequence[tuple[int, int]],
-    by_queue: dict[tuple[str, str], dict[str, Draft]],
+    by_queue: Drafts,
     made: tuple[list[str], list[int], int],
 ) -> None:
     """Items of which some bring their ids: an id may come twice in one flush."""
