@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
@@ -23,54 +23,63 @@ _OURS = "FAIRLANE_SECRET_"
 log = logging.getLogger("fairlane")
 
 
+def _flag(help: str) -> Any:
+    """A setting that is also an option of `fairlane serve`, and the help of that."""
+    return msgspec.Meta(description=help)
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    store: str = "sqlite:///fairlane.db"
-    host: str = "127.0.0.1"
-    port: int = 6632
-    workers: int = 1
-    log_format: Literal["text", "json"] = "text"
-    data_dir: str = "fairlane-data"
-    listen_url: str | None = None
-    """PostgreSQL itself, when `store` leads to a pooler."""
-    statement_cache: bool = True
-    """Off for a pooler that cannot keep prepared statements."""
-    allowed_hosts: str = ""
-    """Names and addresses under which clients ask for this broker, beside those of loopback and where it listens,
-    separated by commas; `*` for any."""
-    cors_origin: str | None = None
-    secret_names: str = SECRET_NAMES
-    """Environment variables that specs may name for secrets, separated by commas; `*` stands for any text."""
-    outbound_allow: str = ""
-    """Hosts, addresses and networks that commands may call and pollers read although they are not public, separated by
-    commas."""
-    pollers: bool = True
-    """Read what the pollers of applied specs declare; off leaves that to other brokers and to `fairlane poll`."""
-    connections_max: int = 10_000
-    """Of clients, in each process."""
-    polls_max: int = POLLS_MAX
-    """Long polls that wait at once, in each process: fewer than connections, so that pushes and acks find one."""
-    allow_unsafe: bool = False
+    store: Annotated[str, _flag("sqlite:///path, postgresql://..., or postgres for an embedded one")] = (
+        "sqlite:///fairlane.db"
+    )
+    host: Annotated[str, _flag("Address to listen on")] = "127.0.0.1"
+    port: Annotated[int, _flag("Port to listen on")] = 6632
+    workers: Annotated[int, _flag("Processes; more than one needs PostgreSQL")] = 1
+    log_format: Annotated[Literal["text", "json"], _flag("text or json")] = "text"
+    data_dir: Annotated[str, _flag("For what is not the store; one broker each")] = "fairlane-data"
+    listen_url: Annotated[str | None, _flag("PostgreSQL itself, if --store leads to a pooler")] = None
+    statement_cache: Annotated[bool, _flag("Off for a pooler that cannot keep prepared statements")] = True
+    allowed_hosts: Annotated[str, _flag("Names and addresses by which clients ask for it, separated by commas")] = ""
+    """Beside those of loopback and where it listens; `*` for any."""
+    cors_origin: Annotated[str | None, _flag("Let pages of these origins call the API")] = None
+    secret_names: Annotated[str, _flag("Environment variables that specs may name, besides FAIRLANE_SECRET_*")] = (
+        SECRET_NAMES
+    )
+    """Separated by commas; `*` stands for any text."""
+    outbound_allow: Annotated[
+        str, _flag("Hosts and networks inside that commands may call and pollers read, separated by commas")
+    ] = ""
+    pollers: Annotated[bool, _flag("Read what the pollers of applied specs declare; one broker does at a time")] = True
+    """Off leaves that to other brokers and to `fairlane poll`."""
+    connections_max: Annotated[int, _flag("Connections of clients, in each process")] = 10_000
+    polls_max: Annotated[int, _flag("Long polls that wait at once, in each process")] = POLLS_MAX
+    """Fewer than connections, so that pushes and acks find one."""
+    allow_unsafe: Annotated[bool, _flag("Accept a store that may lose what it committed")] = False
+    journal: Annotated[bool, _flag("Keep pushes and acks below the data directory while the store is away")] = True
+    inflight_bytes_max: Annotated[int, _flag("Of all requests and unread answers together, in each process")] = (
+        256 * 1024 * 1024
+    )
+    """Past it requests are refused before they are read."""
+    failed_operations_seconds: Annotated[int, _flag("How long failed operations are kept; 0 for ever")] = 30 * 86_400
+    journal_bytes_max: Annotated[int, _flag("Past this the journal refuses with 429")] = 1024**3
+    patience_seconds: Annotated[float, _flag("A push or an ack that takes the store longer goes to the journal")] = 2.0
+    """A store that does not finish one in this time is away; one that answers nobody, after a quarter."""
+    wait_seconds_max: Annotated[float, _flag("Longest wait for a busy store; past it pushes and acks get 202")] = 2.0
+    """Those are operations then; while acks are, pops are refused."""
+    push_operations_max: Annotated[int, _flag("Waiting operations past which pushes get 429")] = 10_000
+    ack_operations_max: Annotated[int, _flag("Waiting operations past which acks get 429")] = 50_000
     encryption_key: str = ""
     """Keys for encrypted queues, each 64 hex digits or 32 bytes in base64; the first one is used for what is new."""
     encryption_key_file: str | None = None
     """A file with such keys."""
     retention_interval_seconds: float = 10.0
     """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
-    failed_operations_seconds: int = 30 * 86_400
-    """How long operations are kept that failed, for somebody to decide; 0 keeps them for ever."""
-    inflight_bytes_max: int = 256 * 1024 * 1024
-    """Of all requests together and all answers that wait to be read, in each process; past it requests are refused
-    before they are read."""
-    journal: bool = True
-    """Keep pushes and acks below `data_dir` while the store does not answer."""
-    journal_bytes_max: int = 1024**3
-    patience_seconds: float = 2.0
-    """A store that does not finish a push or an ack in this time is away; one that answers nobody, after a quarter."""
-    wait_seconds_max: float = 2.0
-    """A push or ack that would wait longer for the store is kept as an operation; while acks are, pops are refused."""
-    push_operations_max: int = 10_000
-    """How many operations may wait, past which pushes are refused."""
-    ack_operations_max: int = 50_000
+
+
+def flags() -> dict[str, str]:
+    """The settings that are options of `fairlane serve`, with their help."""
+    hints = get_type_hints(Settings, include_extras=True)
+    return {name: hint.__metadata__[0].description for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
 def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Settings:

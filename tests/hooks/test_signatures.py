@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import InvalidRequest
-from fairlane.hooks.schemes import PRESETS, Scheme, scheme_of
-from fairlane.hooks.secrets import keys_of
+from fairlane.hooks.schemes import PRESETS, Scheme, keys_of, scheme_of
 from fairlane.hooks.signatures import SIGNATURES_MAX, TOLERANCE_SECONDS, sign, verify
 from fairlane.spec.ir import Verify
 

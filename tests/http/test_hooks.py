@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from fairlane.hooks.rate import REFUSED_MAX
+from fairlane.hooks.hook import REFUSED_MAX
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
 from fairlane.http.routes import hooks

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fairlane.cli.output import at, confirm, counted
-from fairlane.cli.verb import Columns, Limit, QueueName, Shown, Yes, arg, noun, opt, print_rows, verb
+from fairlane.cli.verb import Client, Columns, Limit, QueueName, Shown, Yes, arg, noun, opt, print_rows, verb
 from fairlane.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from fairlane.blocking import Client
 
 app = noun()
 

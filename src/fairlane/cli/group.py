@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fairlane.cli.output import confirm, counted
-from fairlane.cli.verb import Columns, QueueName, Shown, Yes, arg, noun, opt, verb
+from fairlane.cli.verb import Client, Columns, QueueName, Shown, Yes, arg, noun, opt, verb
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Seek
 from fairlane.model.names import QUEUE_MODE
-
-if TYPE_CHECKING:
-    from fairlane.blocking import Client
 
 app = noun()
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -16,21 +16,17 @@ import msgspec
 from fairlane.cli import REFUSED, TRY_AGAIN
 from fairlane.cli.output import printable
 from fairlane.cli.spec import File, compiled
-from fairlane.cli.verb import DEFAULT, AsJson, Server, Shown, arg, connected, noun, opt, print_shown
+from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, Shown, arg, connected, noun, opt, print_shown
 from fairlane.config import own_variables
 from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
 from fairlane.hooks import signatures
 from fairlane.hooks.samples import SAMPLES, sample_of
-from fairlane.hooks.schemes import scheme_of
-from fairlane.hooks.secrets import keys_of
+from fairlane.hooks.schemes import keys_of, scheme_of
 from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.spec.sample import added_to, sample_body
 from fairlane.spec.text.source import suggestion
-
-if TYPE_CHECKING:
-    from fairlane.blocking import Client
 
 app = noun()
 

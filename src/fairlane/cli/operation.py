@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fairlane.cli import REFUSED
 from fairlane.cli.output import at, confirm, counted
-from fairlane.cli.verb import Columns, Limit, Shown, Yes, arg, noun, opt, print_facts, print_rows, verb
+from fairlane.cli.verb import Client, Columns, Limit, Shown, Yes, arg, noun, opt, print_facts, print_rows, verb
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from fairlane.blocking import Client
     from fairlane.client.operations import SettledOperations
 
 app = noun()

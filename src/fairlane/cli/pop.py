@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
 from fairlane.cli.output import Line, echo, moment, print_line
-from fairlane.cli.verb import AsJson, QueueName, Shown, arg, opt
+from fairlane.cli.verb import AsJson, Client, QueueName, Shown, arg, opt
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckStatus
-
-if TYPE_CHECKING:
-    from fairlane.blocking import Client
 
 
 def pop(

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from fairlane.cli.output import echo, print_json
-from fairlane.cli.verb import DEFAULT, AsJson, Server, arg, connected, opt
+from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, arg, connected, opt
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import DEFAULT_PARTITION
@@ -21,7 +21,6 @@ from fairlane.model.outcome import PushOutcome
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from fairlane.blocking import Client
 
 CHUNK_ITEMS = 500
 CHUNK_BYTES = 1024 * 1024

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from fairlane.cli.output import at, confirm, counted, echo, print_table, shown_time
-from fairlane.cli.verb import Columns, Limit, QueueName, Shown, Yes, arg, noun, opt, print_rows, verb
+from fairlane.cli.verb import Client, Columns, Limit, QueueName, Shown, Yes, arg, noun, opt, print_rows, verb
 from fairlane.errors import AlreadyExists, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
 from fairlane.model.queue import QueueOptions
 
 if TYPE_CHECKING:
-    from fairlane.blocking import Client
     from fairlane.client import Counts, QueueDetail
 
 app = noun()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fairlane.cli.output import at
-from fairlane.cli.verb import Columns, arg, noun, opt, verb
-
-if TYPE_CHECKING:
-    from fairlane.blocking import Client
+from fairlane.cli.verb import Client, Columns, arg, noun, opt, verb
 
 app = noun()
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 
 from fairlane.cli.output import at, confirm, print_table, shown_time
-from fairlane.cli.verb import Columns, Shown, Yes, arg, noun, opt, print_rows, verb
+from fairlane.cli.verb import Client, Columns, Shown, Yes, arg, noun, opt, print_rows, verb
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from fairlane.blocking import Client
     from fairlane.wire.schedules import Schedule
 
 app = noun()

@@ -3,6 +3,7 @@ by the process that owns the directory, before any worker."""
 
 from __future__ import annotations
 
+import inspect
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from fairlane.config import Settings, load_settings
+from fairlane.cli.verb import declare, parameter
+from fairlane.config import Settings, flags, load_settings
 from fairlane.errors import InvalidRequest
 
 EMBEDDED = "postgres"
@@ -23,75 +25,8 @@ _LEAST = (
 )
 
 
-def _flag(name: str, help: str) -> Any:
-    """An option of this setting, which says what holds where it is not given."""
-    default = Settings.__struct_defaults__[Settings.__struct_fields__.index(name)]
-    shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
-    return typer.Option(help=help, show_default=shown if default not in (None, "") else False)
-
-
-def serve(
-    store: Annotated[
-        str | None, _flag("store", "sqlite:///path, postgresql://..., or postgres for an embedded one")
-    ] = None,
-    host: Annotated[str | None, _flag("host", "Address to listen on")] = None,
-    port: Annotated[int | None, _flag("port", "Port to listen on")] = None,
-    workers: Annotated[int | None, _flag("workers", "Processes; more than one needs PostgreSQL")] = None,
-    log_format: Annotated[str | None, _flag("log_format", "text or json")] = None,
-    data_dir: Annotated[str | None, _flag("data_dir", "For what is not the store; one broker each")] = None,
-    listen_url: Annotated[str | None, _flag("listen_url", "PostgreSQL itself, if --store leads to a pooler")] = None,
-    statement_cache: Annotated[
-        bool | None, _flag("statement_cache", "Off for a pooler that cannot keep prepared statements")
-    ] = None,
-    allowed_hosts: Annotated[
-        str | None, _flag("allowed_hosts", "Names and addresses by which clients ask for it, separated by commas")
-    ] = None,
-    cors_origin: Annotated[str | None, _flag("cors_origin", "Let pages of these origins call the API")] = None,
-    secret_names: Annotated[
-        str | None, _flag("secret_names", "Environment variables that specs may name, besides FAIRLANE_SECRET_*")
-    ] = None,
-    outbound_allow: Annotated[
-        str | None,
-        _flag(
-            "outbound_allow", "Hosts and networks inside that commands may call and pollers read, separated by commas"
-        ),
-    ] = None,
-    pollers: Annotated[
-        bool | None, _flag("pollers", "Read what the pollers of applied specs declare; one broker does at a time")
-    ] = None,
-    connections_max: Annotated[int | None, _flag("connections_max", "Connections of clients, in each process")] = None,
-    polls_max: Annotated[int | None, _flag("polls_max", "Long polls that wait at once, in each process")] = None,
-    allow_unsafe: Annotated[
-        bool | None, _flag("allow_unsafe", "Accept a store that may lose what it committed")
-    ] = None,
-    journal: Annotated[
-        bool | None, _flag("journal", "Keep pushes and acks below the data directory while the store is away")
-    ] = None,
-    inflight_bytes_max: Annotated[
-        int | None, _flag("inflight_bytes_max", "Of all requests and unread answers together, in each process")
-    ] = None,
-    failed_operations_seconds: Annotated[
-        int | None, _flag("failed_operations_seconds", "How long failed operations are kept; 0 for ever")
-    ] = None,
-    journal_bytes_max: Annotated[
-        int | None, _flag("journal_bytes_max", "Past this the journal refuses with 429")
-    ] = None,
-    patience_seconds: Annotated[
-        float | None, _flag("patience_seconds", "A push or an ack that takes the store longer goes to the journal")
-    ] = None,
-    wait_seconds_max: Annotated[
-        float | None, _flag("wait_seconds_max", "Longest wait for a busy store; past it pushes and acks get 202")
-    ] = None,
-    push_operations_max: Annotated[
-        int | None, _flag("push_operations_max", "Waiting operations past which pushes get 429")
-    ] = None,
-    ack_operations_max: Annotated[
-        int | None, _flag("ack_operations_max", "Waiting operations past which acks get 429")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings")] = None,
-) -> None:
+def serve(config: Path | None = None, **flags: Any) -> None:
     """Run the broker. Every option can also be set as FAIRLANE_<NAME> in the environment."""
-    flags = {name: value for name, value in locals().items() if name != "config"}
     from fairlane import server_extra as _extra  # noqa: F401
 
     settings = load_settings(flags, config)
@@ -119,6 +54,19 @@ def serve(
 
         code = asyncio.run(supervise())
     sys.exit(code)
+
+
+def _options() -> Iterator[inspect.Parameter]:
+    """An option for each setting, which says what holds where it is not given."""
+    for name, help in flags().items():
+        default = Settings.__struct_defaults__[Settings.__struct_fields__.index(name)]
+        shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
+        option = typer.Option(help=help, show_default=shown if default not in (None, "") else False)
+        yield parameter(name, Annotated[(str if default is None else type(default)) | None, option], None)
+    yield parameter("config", Annotated[Path | None, typer.Option(help="A TOML file with the same settings")], None)
+
+
+declare(serve, _options())
 
 
 @contextmanager

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fairlane.cli.output import at, confirm
-from fairlane.cli.verb import Columns, Shown, Yes, arg, noun, verb
-
-if TYPE_CHECKING:
-    from fairlane.blocking import Client
+from fairlane.cli.verb import Client, Columns, Shown, Yes, arg, noun, verb
 
 app = noun()
 

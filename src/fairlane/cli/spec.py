@@ -14,7 +14,21 @@ import typer
 
 from fairlane.cli import REFUSED
 from fairlane.cli.output import at, confirm, counted, echo, print_json, printable
-from fairlane.cli.verb import DEFAULT, AsJson, Columns, Server, Shown, Yes, arg, connected, noun, opt, print_shown, verb
+from fairlane.cli.verb import (
+    DEFAULT,
+    AsJson,
+    Client,
+    Columns,
+    Server,
+    Shown,
+    Yes,
+    arg,
+    connected,
+    noun,
+    opt,
+    print_shown,
+    verb,
+)
 from fairlane.errors import InvalidRequest, SpecError
 from fairlane.spec import check as checks
 from fairlane.spec import ir
@@ -27,7 +41,6 @@ from fairlane.spec.text.format import format_spec
 from fairlane.spec.text.source import Source, suggestion
 
 if TYPE_CHECKING:
-    from fairlane.blocking import Client
     from fairlane.client.views import SpecPlan
 
 app = noun()

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from fairlane.cli.output import Line, moment, print_line
-from fairlane.cli.verb import AsJson, QueueName, opt
+from fairlane.cli.verb import AsJson, Client, QueueName, opt
 from fairlane.errors import NotFound
 
 if TYPE_CHECKING:
-    from fairlane.blocking import Client
     from fairlane.client import MessageHead
 
 PAGE = 500

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
@@ -15,7 +15,9 @@ from fairlane.config import Settings
 from fairlane.errors import Unavailable
 
 if TYPE_CHECKING:
-    from fairlane.blocking import Client
+    from fairlane.blocking import Client as Client
+else:
+    Client = object  # imported by the commands that need one: a broker must not pay for it, nor `--help` wait for it
 
 Columns: TypeAlias = Mapping[str, "str | Callable[[Any], object]"]
 """What stands in each column, by its title: the name of a field, with dots, or a function of the row."""
@@ -66,8 +68,8 @@ def verb(
     returns what is `Shown`, or prints by itself what `json`, which it takes then, asks for.
     """
 
-    def declare(handler: Handler) -> Handler:
-        hints = get_type_hints(handler, localns={"Client": object}, include_extras=True)
+    def decorate(handler: Handler) -> Handler:
+        hints = get_type_hints(handler, include_extras=True)
         given = [one for one in inspect.signature(handler).parameters.values() if one.name != "client"]
         takes_json = any(one.name == "json" for one in given)
 
@@ -79,18 +81,24 @@ def verb(
             elif answer is not None:
                 print_shown(answer, json)
 
-        kind = inspect.Parameter.KEYWORD_ONLY
-        shown = [one.replace(annotation=hints[one.name], kind=kind) for one in given if one.name != "json"]
-        shown.append(inspect.Parameter("server", kind, annotation=Server, default=DEFAULT))
-        if json:
-            shown.append(inspect.Parameter("json", kind, annotation=AsJson, default=False))
-        command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in shown}
+        options = [parameter(one.name, hints[one.name], one.default) for one in given if one.name != "json"]
+        options.append(parameter("server", Server, DEFAULT))
+        declare(command, options + ([parameter("json", AsJson, False)] if json else []))
         command.__doc__ = handler.__doc__
         app.command(name or handler.__name__)(command)
         return handler
 
-    return declare
+    return decorate
+
+
+def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def declare(command: Any, parameters: Iterable[inspect.Parameter]) -> None:
+    """Let a function have these parameters, as its options are read from them."""
+    command.__signature__ = inspect.Signature(list(parameters))
+    command.__annotations__ = {name: one.annotation for name, one in command.__signature__.parameters.items()}
 
 
 def print_shown(answer: Shown, json: bool) -> None:
@@ -122,10 +130,9 @@ def _cells(columns: Columns, one: Any) -> list[object]:
 @contextmanager
 def connected(server: str, *, attempts: int = 3) -> Iterator[Client]:
     """A client for the length of a command. It gives up sooner than a program would: somebody is watching."""
-    # The client is imported by the commands that need one: a broker must not pay for it, nor `--help` wait for it.
-    from fairlane.blocking import Client
+    from fairlane import blocking
 
-    with Client([url.strip() for url in server.split(",")], attempts=attempts, retry_delay=0.3) as client:
+    with blocking.Client([url.strip() for url in server.split(",")], attempts=attempts, retry_delay=0.3) as client:
         try:
             yield client
         except Unavailable as error:

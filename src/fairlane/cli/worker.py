@@ -1,18 +1,25 @@
-"""`fairlane worker ...`"""
+"""`fairlane worker ...`: a process that loads an app, handles signals, and ends when the worker has."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import logging
+import os
+import signal
 import sys
+import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
+from fairlane.app import App
 from fairlane.cli.logs import log_as
 from fairlane.cli.output import print_table, shown_time
-from fairlane.cli.verb import DEFAULT, Server, Shown, arg, noun, opt, verb
+from fairlane.cli.verb import DEFAULT, Client, Server, Shown, arg, noun, opt, verb
+from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.worker import Worker
 
-if TYPE_CHECKING:
-    from fairlane.blocking import Client
-
+log = logging.getLogger("fairlane.worker")
 app = noun()
 
 
@@ -37,17 +44,13 @@ def run(
 
         again = [argument for argument in sys.argv[1:] if argument != "--reload"]
         sys.exit(run_again([sys.executable, sys.argv[0], *again], Path.cwd()))
-    from fairlane.cli.worker_process import Task, work
-
-    task = Task(
-        target=target,
-        servers=[url.strip() for url in server.split(",")],
-        queues=queue,
-        concurrency=concurrency,
-        grace_seconds=grace,
-        watch=watch,
-    )
-    work(task)
+    servers = [url.strip() for url in server.split(",")]
+    options = {"queues": queue, "concurrency": concurrency, "grace_seconds": grace}
+    stuck = asyncio.run(_work(load(target), target, servers, options, watch=watch))
+    log.info("stopped")
+    if stuck:  # threads that nobody can end must not keep the process
+        logging.shutdown()
+        os._exit(0)
 
 
 @verb(app, "list")
@@ -65,3 +68,77 @@ def list_workers(client: Client) -> Shown:
         for part in one.queues
     ]
     return Shown(workers, lambda: print_table(columns, rows, empty="No worker is alive."))
+
+
+async def _work(app: App, target: str, servers: list[str], options: dict[str, Any], *, watch: bool) -> bool:
+    """Run the app until a signal; whether a handler did not end."""
+    worker = Worker(app, servers, **options)
+    _on_signals(worker)
+    watching = asyncio.create_task(_watch(worker, servers)) if watch else None
+    log.info("worker of %s at %s, process %d", target, ", ".join(servers), os.getpid())
+    try:
+        await worker.run()
+    finally:
+        if watching is not None:
+            watching.cancel()
+    return worker.stuck
+
+
+def load(target: str) -> App:
+    """The app that `module:name` names. InvalidRequest says what is missing."""
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise InvalidRequest(f"{target!r:.80} names no app; use module:app")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise InvalidRequest(_mistake(module, error)) from None
+        raise InvalidRequest(f"there is no module {module!r} in {Path.cwd()} or on the path") from None
+    except Exception as error:  # whatever the module of somebody else raises
+        raise InvalidRequest(_mistake(module, error)) from None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        raise InvalidRequest(f"{target!r:.80} is not a fairlane.App")
+    return found
+
+
+def _mistake(module: str, error: Exception) -> str:
+    """What went wrong while a module was imported, as Python tells it, from where the module begins."""
+    frames = error.__traceback__
+    while frames is not None and "importlib" in frames.tb_frame.f_code.co_filename:
+        frames = frames.tb_next
+    ours = traceback.TracebackException(type(error), error, frames)
+    ours.stack = traceback.StackSummary.from_list(
+        [frame for frame in ours.stack if "importlib" not in frame.filename and frame.filename != __file__]
+    )
+    return f"the module {module!r} cannot be imported:\n{''.join(ours.format()).rstrip()}"
+
+
+def _on_signals(worker: Worker) -> None:
+    stopping = False
+
+    def on_signal(number: int) -> None:
+        nonlocal stopping
+        if stopping:
+            log.warning("second signal: exiting at once")
+            logging.shutdown()
+            os._exit(128 + number)
+        stopping = True
+        log.info("stopping: waiting for running handlers")
+        worker.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+async def _watch(worker: Worker, servers: list[str]) -> None:
+    from fairlane.cli.watch import watch
+
+    try:
+        await watch(worker, servers)
+    except FairlaneError as error:
+        log.warning("cannot show the watch screen any more: %s", error)

@@ -11,8 +11,7 @@ import msgspec
 from fairlane.broker.broker import Broker
 from fairlane.commands.handling import Executor
 from fairlane.errors import CommandFailed, FairlaneError
-from fairlane.hooks.schemes import PRESETS
-from fairlane.hooks.secrets import keys_of
+from fairlane.hooks.schemes import PRESETS, keys_of
 from fairlane.model.idempotency import KEY_HEADER
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem

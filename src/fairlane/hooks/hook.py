@@ -7,22 +7,25 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from fairlane.errors import ExpressionFailed, InvalidRequest
-from fairlane.hooks import forms
-from fairlane.hooks.rate import Rate, Refusals
-from fairlane.hooks.schemes import PRESETS, Scheme, scheme_of
-from fairlane.hooks.secrets import keys_of
+from fairlane.hooks.schemes import PRESETS, Scheme, keys_of, scheme_of
 from fairlane.hooks.signatures import Refusal, verify
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.message import check_depth, check_json
 from fairlane.spec import ir
-from fairlane.spec.compiled_queue import Command
-from fairlane.spec.expression.evaluate import compile_expression, compile_mapping
-from fairlane.spec.types import compile_input_validator
+from fairlane.spec.compiled_queue import Command, compile_command
+from fairlane.spec.expression.evaluate import compile_expression
 
+FORM = b"application/x-www-form-urlencoded"
+"""Slash commands and buttons of Slack, GitHub if it is told so."""
+FORM_FIELDS_MAX = 1000
+REFUSED_MAX = 50
+"""Wrong signatures from one address in a second, past which it is told to slow down."""
+_ADDRESSES_MAX = 10_000
 Secrets = Callable[[Sequence[str]], Sequence[str]]
 """What the environment variables of these names hold; InvalidRequest if one is not set."""
 _KEY = re.compile(r"[\x20-\x7e]{1,128}")
@@ -54,6 +57,47 @@ class Received(NamedTuple):
     at: int
 
 
+class Rate:
+    """So many a second, and as many at once."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._left = float(per_second)
+        self._at = 0.0
+
+    def allows(self, now: float) -> bool:
+        """Whether one more may come at `now`, in seconds; if so it counts."""
+        if now > self._at:
+            self._left = min(self._per_second, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Refusals:
+    """Wrong signatures, by the address they came from, in the second that runs."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._counts: dict[str, int] = {}
+
+    def add(self, address: str, now: float) -> None:
+        self._turn(now)
+        if len(self._counts) < _ADDRESSES_MAX or address in self._counts:
+            self._counts[address] = self._counts.get(address, 0) + 1
+
+    def too_many(self, address: str, now: float) -> bool:
+        self._turn(now)
+        return self._counts.get(address, 0) > REFUSED_MAX
+
+    def _turn(self, now: float) -> None:
+        if int(now) != self._second:
+            self._second = int(now)
+            self._counts.clear()
+
+
 class Hook:
     """The spec must have passed `check`. InvalidRequest, which never shows one, if a secret is missing or too short."""
 
@@ -62,13 +106,15 @@ class Hook:
         self.spec = spec = app.webhooks[name]
         self.rate = Rate(spec.max_per_second) if spec.max_per_second else None
         self.refusals = Refusals()
-        self._scheme = scheme_of(spec.verify) if spec.verify else None
-        self._keys = _keys(name, self._scheme, spec.verify, secrets)
-        self._key = _key_of(spec, self._scheme)
+        self._scheme: Scheme | None = None
+        self._keys: tuple[bytes, ...] = ()
+        if spec.verify is not None:
+            self._scheme = scheme_of(spec.verify)
+            self._keys = _keys(f"webhook {name!r:.80}", self._scheme, spec.verify.secret_env, secrets)
+        self.key = _key_of(spec, self._scheme)
+        """What a redelivery has too. InvalidRequest if it is not there, or is no key."""
         self._headers = [(header.lower().encode("ascii"), header) for header in spec.headers]
-        self._mapped = compile_mapping(spec.command) if spec.command else None
-        command = app.commands.get(spec.command.command) if spec.command else None
-        self._validate_input = compile_input_validator(command.input) if command and command.input else None
+        self._command = compile_command(app, spec.command) if spec.command else None
 
     def refusal(self, received: Received) -> Refusal | None:
         """Why the signature is not good; None if it is, or if none is asked for."""
@@ -90,8 +136,8 @@ class Hook:
         """What goes into the queue, with the body as it was received, or with what a form stands for. InvalidRequest if
         the body is neither."""
         payload = received.body
-        if forms.kind_of(received.headers) == forms.CONTENT_TYPE:
-            payload = forms.json_of(payload)
+        if content_type(received.headers) == FORM:
+            payload = _json_of(payload)
         else:
             check_json("the body", payload, bytes_max=self.spec.max_body_bytes)
         headers = b"{}"
@@ -116,41 +162,27 @@ class Hook:
         payload = _decode(message)["payload"]
         return isinstance(payload, dict) and payload.get("type") == self.spec.on_type
 
-    def key(self, received: Received, message: bytes) -> str:
-        """What a redelivery has too. InvalidRequest if it is not there, or is no key."""
-        return self._key(received, message)
-
     def transaction_id(self, key: str) -> str:
         """The key among those of everything that fills the same queue."""
         return f"{self.name}:{key}"
 
     def command(self, message: bytes) -> Command:
         """What runs at once; ExpressionFailed or PayloadInvalid if a message cannot become it."""
-        assert self.spec.command is not None
-        assert self._mapped is not None
-        built = self._mapped(_decode(message))
-        if self._validate_input is not None:
-            self._validate_input(built)
-        return Command(self.spec.command.command, built)
+        assert self._command is not None
+        return self._command(_decode(message))
 
 
 def check_command_secret(name: str, command: ir.CommandSpec, secrets: Secrets) -> None:
     """InvalidRequest if the calls of a command could not be signed."""
-    if command.secret_env is None:
-        return
-    try:
-        keys_of(PRESETS["standard_webhooks"], secrets((command.secret_env,)))
-    except InvalidRequest as error:
-        raise InvalidRequest(f"command {name!r:.80}: {error}") from None
+    if command.secret_env is not None:
+        _keys(f"command {name!r:.80}", PRESETS["standard_webhooks"], (command.secret_env,), secrets)
 
 
-def _keys(name: str, scheme: Scheme | None, verify: ir.Verify | None, secrets: Secrets) -> tuple[bytes, ...]:
-    if scheme is None or verify is None:
-        return ()
+def _keys(what: str, scheme: Scheme, names: Sequence[str], secrets: Secrets) -> tuple[bytes, ...]:
     try:
-        return keys_of(scheme, secrets(verify.secret_env))
+        return keys_of(scheme, secrets(names))
     except InvalidRequest as error:
-        raise InvalidRequest(f"webhook {name!r:.80}: {error}") from None
+        raise InvalidRequest(f"{what}: {error}") from None
 
 
 def _key_of(spec: ir.WebhookSpec, scheme: Scheme | None) -> Callable[[Received, bytes], str]:
@@ -198,6 +230,40 @@ def _checked(key: str, what: str) -> str:
     if not key:
         raise InvalidRequest(f"{what} is empty")
     return key if _KEY.fullmatch(key) else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+
+
+def content_type(headers: Mapping[bytes, bytes]) -> bytes:
+    """The content type, without what stands behind it."""
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+
+
+def _json_of(form: bytes) -> bytes:
+    """The payload that a form stands for: what is in its field `payload` if that is JSON, or else its fields as
+    strings, as a list of them where one comes several times. InvalidRequest if it is no form."""
+    try:
+        text = form.decode("ascii")
+        pairs = parse_qsl(text, True, True, errors="strict", max_num_fields=FORM_FIELDS_MAX)
+    except ValueError:
+        pairs = []
+    if not pairs:
+        raise InvalidRequest("the body is no form of names and values in UTF-8, as its content-type says")
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    plain = {name: found[0] if len(found) == 1 else found for name, found in fields.items()}
+    return _own_payload(fields) or _encode(plain)
+
+
+def _own_payload(fields: Mapping[str, list[str]]) -> bytes | None:
+    [text, *others] = fields.get("payload", [""])
+    if others or text[:1] not in ("{", "["):
+        return None
+    payload = text.encode()
+    try:
+        check_json("the payload of the form", payload, bytes_max=len(payload))
+    except InvalidRequest:
+        return None
+    return payload
 
 
 def _text(value: bytes) -> str:

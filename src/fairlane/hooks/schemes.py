@@ -1,14 +1,20 @@
-"""Signature schemes of senders of webhooks: which headers, which bytes, which encoding. One value per sender; no rules
-in here."""
+"""Signature schemes of senders of webhooks: headers, bytes, encoding, keys. One value per sender; no rules in here."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.spec.ir import Verify
+
+SECRET_BYTES_MIN = 24  # shorter ones can be guessed from a recorded signature
+SECRETS_MAX = 2  # the one that is used and the one that is going
+_WHSEC = "whsec_"
 
 
 class Scheme(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,3 +90,22 @@ def scheme_of(verify: Verify) -> Scheme:
     except UnicodeEncodeError:
         raise InvalidRequest("the header and the prefix of a signature are ASCII") from None
     return Scheme(signature_header=header, marker=marker, algorithm=verify.algorithm, encoding=verify.encoding)
+
+
+def keys_of(scheme: Scheme, secrets: Sequence[str]) -> tuple[bytes, ...]:
+    """The keys of one or two secrets; InvalidRequest, which never shows one, if there is none or one is too short.
+
+    There is no unsigned way in when a secret is missing.
+    """
+    if not 1 <= len(secrets) <= SECRETS_MAX:
+        raise InvalidRequest(f"a webhook has one secret, or {SECRETS_MAX} while one is replaced, not {len(secrets)}")
+    try:
+        keys = tuple(
+            base64.b64decode(secret.removeprefix(_WHSEC), validate=True) if scheme.key == "whsec" else secret.encode()
+            for secret in secrets
+        )
+    except (binascii.Error, ValueError):
+        raise InvalidRequest(f"the secret of this webhook is base64, with `{_WHSEC}` before it") from None
+    if min(map(len, keys)) < SECRET_BYTES_MIN:
+        raise InvalidRequest(f"the secret of a webhook is too short: it needs {SECRET_BYTES_MIN} bytes or more")
+    return keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,31 +21,33 @@ class Command(msgspec.Struct, frozen=True):
     input: dict[str, Any]
 
 
+def compile_command(spec: ir.Spec, mapping: ir.Mapping) -> Callable[[dict[str, Any]], Command]:
+    """The command that a message becomes; ExpressionFailed or PayloadInvalid if it cannot."""
+    mapped, declared = compile_mapping(mapping), spec.commands.get(mapping.command)
+    validate = compile_input_validator(declared.input) if declared and declared.input else None
+
+    def command(message: dict[str, Any]) -> Command:
+        built = mapped(message)
+        if validate is not None:
+            validate(built)
+        return Command(mapping.command, built)
+
+    return command
+
+
 class CompiledQueue:
     """A compiled queue of a spec. The spec must have passed `check`."""
 
     def __init__(self, spec: ir.Spec, name: str) -> None:
         queue = spec.queues[name]
-        self._mapping = queue.map_to
+        self.mapping = queue.map_to
         self._validate = compile_validator(queue.message_type) if queue.message_type else None
         self._key = compile_expression(queue.key) if queue.key is not None else None
         self._key_text = queue.key
-        self._mapped = compile_mapping(queue.map_to) if queue.map_to else None
-        command = spec.commands.get(queue.map_to.command) if queue.map_to else None
-        self._validate_input = compile_input_validator(command.input) if command and command.input else None
-
-    @property
-    def looks(self) -> bool:
+        self._command = compile_command(spec, queue.map_to) if queue.map_to else None
+        self.keyed = self._key is not None
+        self.looks = self.keyed or self._validate is not None
         """Whether a message is looked at when it is pushed."""
-        return self._validate is not None or self._key is not None
-
-    @property
-    def keyed(self) -> bool:
-        return self._key is not None
-
-    @property
-    def mapping(self) -> ir.Mapping | None:
-        return self._mapping
 
     def check(self, payload: bytes) -> None:
         """PayloadInvalid if a message does not fit the type of the queue."""
@@ -63,13 +66,8 @@ class CompiledQueue:
         return key if is_plain(key) else check_name(f"the key `{self._key_text}`", key)
 
     def command(self, message: dict[str, Any]) -> Command | None:
-        """The command that a message becomes; ExpressionFailed or PayloadInvalid if it cannot."""
-        if self._mapping is None or self._mapped is None:
-            return None
-        built = self._mapped(message)
-        if self._validate_input is not None:
-            self._validate_input(built)
-        return Command(self._mapping.command, built)
+        """The command that a message becomes, if it becomes one."""
+        return None if self._command is None else self._command(message)
 
 
 def decoded(payload: bytes) -> dict[str, Any]:

@@ -14,8 +14,7 @@ import msgspec
 
 from fairlane.broker.inbox import Taken
 from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Overloaded, PayloadInvalid
-from fairlane.hooks import forms
-from fairlane.hooks.hook import Hook, Received
+from fairlane.hooks.hook import FORM, Hook, Received, content_type
 from fairlane.http.problems import problem, public_text
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, error_response, limits
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder().encode
 _UNKNOWN_BYTES_MAX = 64 * 1024
-_TAKEN = (b"", b"application/json", b"application/octet-stream", b"text/json", forms.CONTENT_TYPE)
+_TAKEN = (b"", b"application/json", b"application/octet-stream", b"text/json", FORM)
 
 
 class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -103,7 +102,7 @@ def _refused(app: App, hook: Hook, received: Received) -> Response | None:
         )
     if hook.rate is not None and not hook.rate.allows(now):
         return _limited(app, hook)
-    if not _is_taken(forms.kind_of(received.headers)):
+    if not _is_taken(content_type(received.headers)):
         other = error_response(
             415, "unsupported_media_type", "a webhook is JSON or a form, and its content-type must say so"
         )
