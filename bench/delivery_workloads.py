@@ -68,7 +68,7 @@ async def _consume(url: str, load: Load, *, fails_every: int, **options: Any) ->
         batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH)
         good, bad = [], []
         for one in batch:
-            assert bytes(one.data) == PAYLOAD
+            assert bytes(one.raw) == PAYLOAD
             (bad if one.position % fails_every == 0 and one.id not in failed else good).append(one)
         if not bad:
             outcomes = await broker.ack(batch)

@@ -133,7 +133,7 @@ class _Reader:
             batch = await pop(QUEUE, group=GROUP, batch=BATCH, partitions=PARTITIONS, wait=1.0, auto_ack=True)
             now_us = self._clock()
             for message in batch:
-                self._lateness.add((now_us - message.json(int)) / self._pace / 1000)
+                self._lateness.add((now_us - message.data) / self._pace / 1000)
 
 
 async def _sample(resident: array[int]) -> None:

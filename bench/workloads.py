@@ -74,11 +74,11 @@ async def pop(broker: Broker, *, partitions: int = 1, ack: bool = True, read: bo
     taken in hand, and each outcome looked at."""
     batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH, partitions=partitions, auto_ack=not ack)
     if read:
-        assert all(bytes(message.data) == PAYLOAD for message in batch)
+        assert all(bytes(message.raw) == PAYLOAD for message in batch)
     if ack and batch:
         outcomes = await broker.ack(batch)
         assert not read or all(outcome.success for outcome in outcomes)
-    return len(batch), len(batch.lanes)
+    return len(batch), len(batch.lanes)  # type: ignore[attr-defined]
 
 
 @asynccontextmanager

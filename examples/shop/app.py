@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from fairlane import App, Context, DeadLetter
+from fairlane import App, Context, Dead
 
 PAYMENTS = os.environ.get("PAYMENTS", "http://127.0.0.1:8099")
 
@@ -80,9 +80,9 @@ async def bill(order: Order, books: Books, ctx: Context) -> None:
 
 
 @app.handler("mails", concurrency=4)
-async def send(mail: Mail, books: Books, ctx: Context) -> DeadLetter | None:
+async def send(mail: Mail, books: Books, ctx: Context) -> Dead | None:
     if "@" not in mail.to:
-        return DeadLetter(f"{mail.to!r} is no address")
+        return Dead(f"{mail.to!r} is no address")
     if len(books.mails) % 6 == 5 and ctx.attempt == 1:
         raise ConnectionError("the mail server hung up")
     books.mails.append(mail.text)

@@ -24,15 +24,14 @@ from fairlane.errors import (
     Unavailable,
 )
 from fairlane.model.group import Seek, Subscription
-from fairlane.model.message import PushItem
+from fairlane.model.message import Batch, Message, PushItem
 from fairlane.model.outcome import AckItem
+from fairlane.model.verdict import Dead, Done, Fail, Retry
 
 if TYPE_CHECKING:
-    from fairlane.app import App, Context, DeadLetter, Done, Retry
+    from fairlane.app import App, Context
     from fairlane.broker.broker import Broker
-    from fairlane.broker.delivery import Batch, Delivery
-    from fairlane.client.client import Client
-    from fairlane.client.message import Message
+    from fairlane.client import Client, DeadLetter
 
 __all__ = [
     "AckItem",
@@ -43,9 +42,10 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "Dead",
     "DeadLetter",
-    "Delivery",
     "Done",
+    "Fail",
     "FairlaneError",
     "InvalidRequest",
     "LaneLocked",
@@ -70,15 +70,10 @@ __all__ = [
 
 _MODULES = {
     "App": "fairlane.app",
-    "Batch": "fairlane.broker.delivery",
     "Broker": "fairlane.broker.broker",
     "Client": "fairlane.client",
     "Context": "fairlane.app",
-    "DeadLetter": "fairlane.app",
-    "Delivery": "fairlane.broker.delivery",
-    "Done": "fairlane.app",
-    "Message": "fairlane.client",
-    "Retry": "fairlane.app",
+    "DeadLetter": "fairlane.client",
 }
 
 

@@ -82,14 +82,14 @@ async def test_a_spec_that_is_applied_is_carried_out_and_one_that_is_replaced_no
             assert (kept["status"], kept["body"]) == (200, {"bill": 1})
             [asked] = answers.asked
             assert asked.body == b'{"order":7}'
-            assert (await broker.pop("Bills", wait=5))[0].json() == {"id": 8}
+            assert (await broker.pop("Bills", wait=5))[0].data == {"id": 8}
             counts = broker.telemetry.commands
             assert (counts["Bill"].done.count, counts["Move"].done.count) == (1, 1)
             await apply(broker, text.replace("run: queue Bills", ""))
             await service.renew()
             await broker.push("Moves", {"id": 9})
             [left] = await broker.pop("Moves", group=COMMANDS, wait=5)
-            assert left.json() == {"id": 9}
+            assert left.data == {"id": 9}
 
 
 async def test_a_missing_secret_lets_messages_wait_and_others_go_on(
@@ -100,14 +100,14 @@ async def test_a_missing_secret_lets_messages_wait_and_others_go_on(
     await broker.push("Orders", {"id": 7})
     await broker.push("Moves", {"id": 8})
     async with serviced(broker) as service:
-        assert (await broker.pop("Bills", wait=5))[0].json() == {"id": 8}
+        assert (await broker.pop("Bills", wait=5))[0].data == {"id": 8}
         await service.renew()
     assert [record.message for record in caplog.records].count(
         "cannot run commands of queue 'Orders', Bill cannot be carried out: the environment variable SHOP_SECRET is "
         "not set where the broker runs, and a spec names it for a secret; set it there and start the broker again"
     ) == 1
     [left] = await broker.pop("Orders", group=COMMANDS)
-    assert left.attempts == 0
+    assert left.failed_attempts == 0
 
 
 async def test_a_command_at_once_is_pushed_once_or_carried_out_by_a_worker(broker: Broker) -> None:

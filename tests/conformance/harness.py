@@ -74,7 +74,7 @@ class Taken:
 
     @property
     def data(self) -> list[Any]:
-        return [msgspec.json.decode(message.data) for message in self.messages]
+        return [msgspec.json.decode(message.raw) for message in self.messages]
 
     @property
     def positions(self) -> list[int]:

@@ -51,13 +51,13 @@ async def work(broker: Broker, queue: str, count: str) -> None:
     while sum(lane.committed for lane in await broker.groups.lanes(queue)) < int(count):
         batch = await broker.pop(queue, batch=5, wait=0.1)
         for delivery in batch:
-            tell([delivery.partition, delivery.position, delivery.json()])
+            tell([delivery.partition, delivery.position, delivery.data])
         await broker.ack(batch)
 
 
 async def hold(broker: Broker, queue: str, seconds: str) -> None:
     [delivery] = await broker.pop(queue, lease_seconds=int(seconds), wait=10)
-    tell(delivery.json())
+    tell(delivery.data)
     await asyncio.Event().wait()
 
 

@@ -8,30 +8,30 @@ from typing import Any
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.delivery import Batch, Delivery
 from fairlane.errors import InvalidRequest
+from fairlane.model.message import Batch, Message
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
 from tests.conformance.harness import Harness
 
 
-async def deliver(harness: Harness, count: int, **options: Any) -> Batch:
+async def deliver(harness: Harness, count: int, **options: Any) -> Batch[Any]:
     """A batch of 0, 1, 2 ... in the consumer's hands."""
     name = harness.name("orders")
     await harness.broker.queues.configure(name, **options)
     for number in range(count):
         await harness.broker.push(name, number)
     batch = await harness.broker.pop(name, batch=count)
-    assert [delivery.json() for delivery in batch] == list(range(count))
+    assert [delivery.data for delivery in batch] == list(range(count))
     return batch
 
 
-def item(delivery: Delivery, status: AckStatus = "completed", **words: Any) -> AckItem:
+def item(delivery: Message[Any], status: AckStatus = "completed", **words: Any) -> AckItem:
     values = {"partition": delivery.partition_id, "lease": delivery.lease, **words}
     return AckItem(transaction_id=delivery.transaction_id, status=status, **values)
 
 
-async def pop(broker: Broker, batch: Batch, count: int = 100) -> list[Any]:
-    return [delivery.json() for delivery in await broker.pop(batch[0].queue, batch=count)]
+async def pop(broker: Broker, batch: Batch[Any], count: int = 100) -> list[Any]:
+    return [delivery.data for delivery in await broker.pop(batch[0].queue, batch=count)]
 
 
 def codes(outcomes: list[AckOutcome]) -> list[str | None]:
@@ -153,7 +153,7 @@ async def test_a_stale_lease_refuses_every_item(harness: Harness, status: AckSta
     assert codes(outcomes) == ["lease_lost", "lease_lost"]
     assert all("lease" in (outcome.error or "") for outcome in outcomes)
     heir = await harness.broker.pop(batch[0].queue)
-    assert (heir[0].json(), heir[0].attempts) == (0, 1)
+    assert (heir[0].data, heir[0].failed_attempts) == (0, 1)
     assert codes(await harness.broker.ack(batch, status)) == ["lease_lost", "lease_lost"]
     assert codes(await harness.broker.ack(heir)) == [None]
 
@@ -188,11 +188,11 @@ async def test_a_nack_lets_go_of_the_lane_also_when_it_dead_letters(harness: Har
     handled: list[int] = []
     while batch:
         for delivery in batch:
-            if delivery.json() == 2:
+            if delivery.data == 2:
                 [outcome] = await harness.broker.nack(delivery, error="poison")
                 assert outcome.lease_released
                 break
-            handled.append(delivery.json())
+            handled.append(delivery.data)
             await harness.broker.ack(delivery)
         batch = await harness.broker.pop(queue, batch=5)
     assert handled == [0, 1, 3, 4]
@@ -216,7 +216,7 @@ async def test_a_retry_charges_nothing(harness: Harness) -> None:
         assert codes(outcomes) == [None, "redelivered"]
         assert not outcomes[0].dead_lettered
         batch = await harness.broker.pop(batch[0].queue, batch=2)
-        assert (batch[0].json(), batch[0].attempts) == (0, 0)
+        assert (batch[0].data, batch[0].failed_attempts) == (0, 0)
 
 
 async def test_a_retry_clamps_the_cursor_like_a_failure(harness: Harness) -> None:
@@ -260,10 +260,10 @@ async def test_a_lane_backs_off_and_others_go_on(harness: Harness) -> None:
     await harness.broker.push(queue, "good", partition="b")
     await harness.broker.nack(bad)
     [good] = await harness.broker.pop(queue)
-    assert good.json() == "good"
+    assert good.data == "good"
     harness.clock.advance(1)
     [again] = await harness.broker.pop(queue)
-    assert (again.json(), again.attempts) == ("bad", 1)
+    assert (again.data, again.failed_attempts) == ("bad", 1)
 
 
 async def test_one_call_acks_lanes_of_one_lease(harness: Harness) -> None:
@@ -274,7 +274,7 @@ async def test_one_call_acks_lanes_of_one_lease(harness: Harness) -> None:
     batch = await harness.broker.pop(queue, batch=6, partitions=3)
     assert len(batch) == 6
     assert {delivery.lease for delivery in batch} == {batch.lease}
-    last = [delivery for delivery in batch if len(delivery.json()) == 2]
+    last = [delivery for delivery in batch if len(delivery.data) == 2]
     assert codes(await harness.broker.ack(last)) == [None, None, None]
     assert len(await harness.broker.pop(queue, batch=6, partitions=3)) == 0
 
@@ -333,7 +333,7 @@ async def test_a_group_made_again_by_one_broker_is_known_to_the_others(harness: 
         await broker.ack(batch, "retry")
     await other.groups.delete(queue, "g")
     batch = await other.pop(queue, group="g")
-    assert [delivery.json() for delivery in batch] == [1]
+    assert [delivery.data for delivery in batch] == [1]
     assert codes(await harness.broker.ack(batch)) == [None]
 
 

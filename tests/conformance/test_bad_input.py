@@ -9,13 +9,12 @@ import msgspec
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.delivery import Delivery
 from fairlane.broker.transact import AckStep
 from fairlane.errors import FairlaneError, InvalidRequest, NotFound
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX, LEASE_SECONDS_MAX, MESSAGE_BYTES_MAX
-from fairlane.model.message import PushItem
+from fairlane.model.message import Message, PushItem
 from fairlane.model.outcome import AckItem
 from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
@@ -62,7 +61,7 @@ BAD_PAYLOADS: dict[str, bytes] = {
     "too_long": b'"' + b"x" * MESSAGE_BYTES_MAX + b'"',
 }
 
-Call = Callable[[Broker, str, Delivery, Any], Awaitable[Any]]
+Call = Callable[[Broker, str, Message[Any], Any], Awaitable[Any]]
 
 
 async def push_in_transaction(broker: Broker, queue: str, **words: Any) -> None:
@@ -71,7 +70,7 @@ async def push_in_transaction(broker: Broker, queue: str, **words: Any) -> None:
         transaction.push(queue, 2, **words)
 
 
-def item(delivery: Delivery, **words: Any) -> AckItem:
+def item(delivery: Message[Any], **words: Any) -> AckItem:
     values = {"transaction_id": delivery.transaction_id, "partition": delivery.partition_id, "lease": delivery.lease}
     return AckItem(**values | words)
 
@@ -230,7 +229,7 @@ def _nested(depth: int) -> list[Any]:
     return nested
 
 
-async def begin(harness: Harness) -> Delivery:
+async def begin(harness: Harness) -> Message[Any]:
     """A queue with a leased message and one behind it."""
     queue = harness.name("q")
     await harness.broker.push(queue, "leased")
@@ -296,7 +295,7 @@ async def test_the_largest_payload_is_checked_without_holding_up_anybody(harness
     for _ in range(2):
         [outcome] = await harness.broker.push_many([PushItem(queue=queue, payload=payload)])
         assert outcome.status == "queued"
-    assert bytes((await harness.broker.pop(queue))[0].data) == payload
+    assert bytes((await harness.broker.pop(queue))[0].raw) == payload
 
 
 async def test_what_is_not_there_is_not_found(harness: Harness) -> None:

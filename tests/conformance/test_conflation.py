@@ -177,7 +177,7 @@ async def test_a_broker_says_whether_it_conflates(harness: Harness) -> None:
     await harness.broker.push(queue.name, 1)
     await harness.broker.push(queue.name, 2)
     [latest] = await harness.broker.pop(queue.name, group="latest", batch=10, subscription=CONFLATING)
-    assert latest.json() == 2
+    assert latest.data == 2
     for refused in ({"group": "g", "auto_ack": True}, {}):
         with pytest.raises(InvalidRequest, match="conflation"):
             await harness.broker.pop(queue.name, subscription=CONFLATING, **refused)  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ async def test_a_replay_appends_the_message_as_a_new_one_that_names_the_old(harn
     assert message.position == 1
     assert message.id == new_id != old.id
     assert message.transaction_id != "the id", "or the log would take it for a duplicate"
-    assert bytes(message.data) == b'{"n": 1}'
+    assert bytes(message.raw) == b'{"n": 1}'
     assert message.type == "t"
     assert message.headers == {"h": "v", "replay-of": "the id"}
     [after] = await harness.store.dead_letters.list(queue.id, DeadFilter())

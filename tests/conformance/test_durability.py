@@ -159,7 +159,7 @@ async def test_every_push_answered_by_a_killed_process_is_there(harness: Harness
         answered += await pusher.lines()
     await harness.reopen(own_clock=True)
     batch = await harness.broker.pop(queue, batch=10_000, partitions=3)
-    stored = Counter(delivery.json()[1] for delivery in batch)
+    stored = Counter(delivery.data[1] for delivery in batch)
     assert set(stored.values()) == {1}
     assert {n for _, n, status in answered if status == "queued"} <= set(stored)
     assert len(stored) <= len(answered) + 1, "one more may be stored than was answered"
@@ -180,7 +180,7 @@ async def test_what_a_killed_consumer_held_goes_to_another(harness: Harness) -> 
     await harness.reopen(own_clock=True)
     assert not await harness.broker.pop(queue), "its lease lives on"
     [delivery] = await harness.broker.pop(queue, wait=10)
-    assert (delivery.json(), delivery.attempts) == ("work", 1)
+    assert (delivery.data, delivery.failed_attempts) == ("work", 1)
 
 
 async def test_several_processes_share_the_work_or_are_refused_in_words(harness: Harness) -> None:
@@ -220,7 +220,7 @@ async def test_a_push_whose_connection_is_cut_is_made_again(harness: Harness) ->
     assert {push.result().status for push in pushes} == {"queued"}
     await harness.reopen()
     batch = await harness.broker.pop(queue, batch=100)
-    assert sorted(delivery.json() for delivery in batch[1:]) == list(range(6))
+    assert sorted(delivery.data for delivery in batch[1:]) == list(range(6))
 
 
 async def test_pushes_amid_cut_connections_are_stored_once_or_reported(harness: Harness) -> None:
@@ -243,6 +243,6 @@ async def test_pushes_amid_cut_connections_are_stored_once_or_reported(harness: 
             await harness.backend.cut_connections()
     await harness.reopen()
     batch = await harness.broker.pop(queue, batch=100, partitions=4)
-    stored = Counter(delivery.json() for delivery in batch)
+    stored = Counter(delivery.data for delivery in batch)
     assert set(stored.values()) <= {1}, "none twice"
     assert {one for producer in producers for one in producer.result()} <= set(stored), "none lost"

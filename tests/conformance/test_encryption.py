@@ -65,7 +65,7 @@ async def test_what_goes_in_clear_comes_out_clear_and_lies_there_sealed(harness:
     assert taken.positions == [0, 1, 2]
     partition = await harness.partition(queue)
     segments = await harness.store.messages.read(partition.id, 1, 2)
-    assert [msgspec.json.decode(one.data) for one in messages(segments, 1, 2)] == [CANARY]
+    assert [msgspec.json.decode(one.raw) for one in messages(segments, 1, 2)] == [CANARY]
     assert (await harness.pop(plain)).data == [payload]
 
 
@@ -258,7 +258,7 @@ async def test_transactions_seal_what_they_push(harness: Harness) -> None:
     async with broker.transaction() as transaction:
         transaction.push(queue.name, CANARY)
     assert all(CANARY.encode() not in body for body in await bodies(harness, queue))
-    assert [one.json() for one in await broker.pop(queue.name)] == [CANARY]
+    assert [one.data for one in await broker.pop(queue.name)] == [CANARY]
     page = await broker.store.dead_letters.list(queue.id, DeadFilter())
     assert page == []
 

@@ -83,7 +83,7 @@ async def test_a_lane_that_poison_stopped_is_explained(harness: Harness, policy:
     assert (found.reason, found.until, found.waiting) == (reason, None, 1)
     assert "failed once, with 'poison'" in found.sentence
     assert await broker.pauses.resume_lanes(queue) == 1
-    assert [delivery.json() for delivery in await broker.pop(queue)] == [0]
+    assert [delivery.data for delivery in await broker.pop(queue)] == [0]
 
 
 async def test_what_is_not_there_cannot_be_explained(harness: Harness) -> None:

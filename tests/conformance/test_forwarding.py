@@ -42,8 +42,8 @@ async def test_a_dead_letter_goes_to_the_queue_named_for_it_whole_and_once(harne
     assert await forward(harness, target) == 1
     assert await forward(harness, target) == 0
     [message] = (await harness.pop(target)).messages
-    assert bytes(message.data).startswith(b'{"original_message":{"b":1, "a":"\\u0000"},'), "the producer's bytes"
-    told = msgspec.json.decode(message.data)
+    assert bytes(message.raw).startswith(b'{"original_message":{"b":1, "a":"\\u0000"},'), "the producer's bytes"
+    told = msgspec.json.decode(message.raw)
     assert (told["error"], told["attempts"]) == ("failure 1", 2)
     assert told["failed_at"] > told["first_failed_at"]
     assert [one["error"] for one in told["errors"]] == ["failure 0", "failure 1"]
@@ -190,5 +190,5 @@ async def test_a_broker_forwards_by_itself_what_its_consumers_give_up(harness: H
     await broker.push(queue, {"n": 1})
     await broker.ack(await broker.pop(queue), "failed", error="broken")
     [told] = await broker.pop(target, wait=10)
-    data = msgspec.json.decode(told.data)
+    data = msgspec.json.decode(told.raw)
     assert (data["original_message"], data["error"]) == ({"n": 1}, "broken")

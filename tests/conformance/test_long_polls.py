@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.delivery import Batch
 from fairlane.errors import ShuttingDown
 from fairlane.model.group import Seek, Subscription
+from fairlane.model.message import Batch
 from fairlane.model.names import DEFAULT_TENANT
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
@@ -22,34 +23,34 @@ LONG = 20.0
 
 pytestmark = pytest.mark.usefixtures("only_when_told")
 
-Wake = Callable[[Broker, str, Batch], Awaitable[object]]
+Wake = Callable[[Broker, str, Batch[Any]], Awaitable[object]]
 
 
-async def ack_one_of_two(broker: Broker, queue: str, batch: Batch) -> object:
+async def ack_one_of_two(broker: Broker, queue: str, batch: Batch[Any]) -> object:
     return await broker.ack(batch)
 
 
-async def nack(broker: Broker, queue: str, batch: Batch) -> object:
+async def nack(broker: Broker, queue: str, batch: Batch[Any]) -> object:
     return await broker.nack(batch)
 
 
-async def retry(broker: Broker, queue: str, batch: Batch) -> object:
+async def retry(broker: Broker, queue: str, batch: Batch[Any]) -> object:
     return await broker.ack(batch, "retry")
 
 
-async def release(broker: Broker, queue: str, batch: Batch) -> object:
+async def release(broker: Broker, queue: str, batch: Batch[Any]) -> object:
     return await broker.release(batch.lease)
 
 
-async def seek(broker: Broker, queue: str, batch: Batch) -> object:
+async def seek(broker: Broker, queue: str, batch: Batch[Any]) -> object:
     return await broker.groups.seek(queue, batch[0].group, Seek("beginning"))
 
 
-async def push(broker: Broker, queue: str, batch: Batch) -> object:
+async def push(broker: Broker, queue: str, batch: Batch[Any]) -> object:
     return await broker.push(queue, "other lane", partition="other")
 
 
-async def transact(broker: Broker, queue: str, batch: Batch) -> object:
+async def transact(broker: Broker, queue: str, batch: Batch[Any]) -> object:
     async with broker.transaction() as transaction:
         transaction.push(queue, "other lane", partition="other")
     return transaction.outcomes
@@ -103,7 +104,7 @@ async def test_a_poll_of_a_queue_that_nobody_made_waits_for_its_first_message(ha
         poll = asyncio.create_task(harness.broker.pop(queue, partition=partition, wait=LONG))
         await parked(harness.broker, queue)
         await harness.broker.push(queue, "first", partition="p")
-        assert [one.json() for one in await poll] == ["first"]
+        assert [one.data for one in await poll] == ["first"]
 
 
 async def test_a_poll_of_one_partition_is_woken_by_its_message_alone(harness: Harness) -> None:
@@ -114,7 +115,7 @@ async def test_a_poll_of_one_partition_is_woken_by_its_message_alone(harness: Ha
     await parked(harness.broker, queue)
     await harness.broker.push(queue, "theirs", partition="other")
     await harness.broker.push(queue, "mine", partition="mine")
-    assert [one.json() for one in await poll] == ["mine"]
+    assert [one.data for one in await poll] == ["mine"]
 
 
 async def test_every_group_is_woken(harness: Harness) -> None:
@@ -137,7 +138,7 @@ async def test_of_many_parked_polls_as_many_are_served_as_there_are_lanes(harnes
     for n in range(50):
         await harness.broker.push(queue, n, partition=str(n))
     batches = await asyncio.gather(*polls)
-    assert sorted(one.json() for batch in batches for one in batch) == list(range(50))
+    assert sorted(one.data for batch in batches for one in batch) == list(range(50))
 
 
 async def test_parked_polls_hold_up_nobody(harness: Harness) -> None:
@@ -162,7 +163,7 @@ async def test_a_lane_that_slept_is_delivered_when_it_is_due(harness: Harness) -
     await harness.broker.ack(await harness.broker.pop(queue), "failed", delay_ms=150)
     poll = asyncio.create_task(harness.broker.pop(queue, wait=LONG))
     [delivery] = await poll
-    assert delivery.attempts == 1
+    assert delivery.failed_attempts == 1
 
 
 async def test_a_lane_whose_lease_ran_out_is_delivered_then(harness: Harness) -> None:
@@ -172,7 +173,7 @@ async def test_a_lane_whose_lease_ran_out_is_delivered_then(harness: Harness) ->
     await harness.broker.pop(queue, lease_seconds=1)
     poll = asyncio.create_task(harness.broker.pop(queue, wait=LONG))
     [delivery] = await poll
-    assert delivery.attempts == 1
+    assert delivery.failed_attempts == 1
 
 
 async def test_a_cancelled_poll_takes_nothing_with_it(harness: Harness) -> None:
@@ -186,7 +187,7 @@ async def test_a_cancelled_poll_takes_nothing_with_it(harness: Harness) -> None:
     assert len(harness.broker.waiters) == 0
     await harness.broker.push(queue, 1)
     [delivery] = await harness.broker.pop(queue)
-    assert delivery.attempts == 0
+    assert delivery.failed_attempts == 0
 
 
 async def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back_without_charge(harness: Harness) -> None:
@@ -201,7 +202,7 @@ async def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back_without_
         with pytest.raises(asyncio.CancelledError):
             await pop
     [delivery] = await harness.broker.pop(queue, wait=LONG)
-    assert (delivery.json(), delivery.attempts) == (1, 0)
+    assert (delivery.data, delivery.failed_attempts) == (1, 0)
     assert await harness.broker.dead_letters.list(queue) == []
 
 
@@ -230,4 +231,4 @@ async def test_a_new_group_that_polls_a_queue_nobody_made_gets_its_first_message
 
     await until(begun)
     await harness.broker.push(queue, "first")
-    assert [one.json() for one in await poll] == ["first"]
+    assert [one.data for one in await poll] == ["first"]

@@ -76,7 +76,7 @@ async def test_a_push_that_meets_a_busy_store_waits_and_is_stored(harness: Harne
     [item] = msgspec.json.decode(done.result)["items"]
     assert (item["status"], item["transaction_id"], item["position"]) == ("queued", "the id", 1)
     batch = await broker.pop(name, batch=5)
-    assert [delivery.json() for delivery in batch] == ["x", "y"]
+    assert [delivery.data for delivery in batch] == ["x", "y"]
     assert batch[1].id == item["message_id"]
 
 
@@ -146,7 +146,7 @@ async def test_an_operation_of_a_known_id_stores_nothing_and_names_the_first(har
     ]
     assert results[0]["message_id"] == first.message_id
     assert results[3]["message_id"] == results[2]["message_id"]
-    assert [delivery.json() for delivery in await broker.pop(name, batch=9)] == ["first", 1, 1]
+    assert [delivery.data for delivery in await broker.pop(name, batch=9)] == ["first", 1, 1]
 
 
 async def test_an_operation_of_a_deleted_queue_fails_and_the_others_are_applied(harness: Harness) -> None:
@@ -166,7 +166,7 @@ async def test_an_operation_of_a_deleted_queue_fails_and_the_others_are_applied(
         assert failed.status == "failed"
         assert failed.error is not None
         assert "deleted" in failed.error
-    assert [delivery.json() for delivery in await harness.broker.pop(fine, batch=5)] == [0, 1]
+    assert [delivery.data for delivery in await harness.broker.pop(fine, batch=5)] == [0, 1]
 
 
 async def test_acks_wait_and_a_lease_that_ended_meanwhile_is_told(harness: Harness) -> None:
@@ -184,7 +184,7 @@ async def test_acks_wait_and_a_lease_that_ended_meanwhile_is_told(harness: Harne
         assert [(item["success"], item["leaseReleased"]) for item in told] == [(True, True)]
     harness.clock.advance(6)
     make_calm(broker)
-    assert [delivery.json() for delivery in await broker.pop(name, batch=3)] == [late[0].json()]
+    assert [delivery.data for delivery in await broker.pop(name, batch=3)] == [late[0].data]
     make_busy(broker)
     [lost] = await broker.ack(late)
     told = msgspec.json.decode((await ended(harness, lost)).result or b"")["items"]
@@ -216,7 +216,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
 
     await until(none_waits)
     again = await broker.pop(name, batch=3, partition="a", wait=10)
-    assert [delivery.json() for delivery in again] == [0, 1, 2], "what failed comes again, and all behind it"
+    assert [delivery.data for delivery in again] == [0, 1, 2], "what failed comes again, and all behind it"
     assert [outcome.durability for outcome in await broker.ack(again)] == [None] * 3
 
 
@@ -300,7 +300,7 @@ async def test_what_broke_off_is_tried_again_before_its_claim_runs_out(harness: 
     await until(applied)
     assert operations.claim == claim
     assert operations.apply == apply
-    assert [delivery.json() for delivery in await broker.pop(name, batch=5)] == ["once"]
+    assert [delivery.data for delivery in await broker.pop(name, batch=5)] == ["once"]
 
 
 async def test_operations_are_applied_though_connections_are_lost(harness: Harness) -> None:
@@ -324,4 +324,4 @@ async def test_operations_are_applied_though_connections_are_lost(harness: Harne
             return False
 
     await until(applied)
-    assert [delivery.json() for delivery in await broker.pop(name, batch=20)] == list(range(12))
+    assert [delivery.data for delivery in await broker.pop(name, batch=20)] == list(range(12))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.delivery import Delivery
 from fairlane.broker.transact import AckStep
 from fairlane.errors import AlreadyApplied, InvalidRequest, QueueFull, TransactionRefused
 from fairlane.model.group import Subscription
-from fairlane.model.message import PushItem
+from fairlane.model.message import Message, PushItem
 from fairlane.model.outcome import AckItem
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
@@ -25,7 +25,7 @@ def items(queue: str, *ids: str | None, partition: str = "Default") -> list[Push
     return [PushItem(queue=queue, payload=b"1", partition=partition, transaction_id=one) for one in ids]
 
 
-async def forward(broker: Broker, delivery: Delivery, queue: str, *, times: int = 1) -> None:
+async def forward(broker: Broker, delivery: Message[Any], queue: str, *, times: int = 1) -> None:
     """What a consumer does: push what came of a message, and ack it."""
     async with broker.transaction() as transaction:
         transaction.push(queue, "out")
@@ -43,7 +43,7 @@ async def test_a_push_is_answered_with_where_its_message_is(harness: Harness) ->
     one, two = await harness.broker.pop(queue, batch=2)
     assert (one.id, one.transaction_id, one.partition_id) == (first.message_id, "mine", first.partition)
     assert (one.queue, one.partition, one.group) == (queue, "p", "__QUEUE_MODE__")
-    assert (two.id, two.position, two.json(), two.type, two.headers) == (
+    assert (two.id, two.position, two.data, two.type, two.headers) == (
         second.message_id,
         1,
         {"n": 2},
@@ -115,7 +115,7 @@ async def test_a_hundred_callers_are_each_answered(harness: Harness) -> None:
     assert Counter(one.status for one in outcomes) == {"queued": 100}
     assert len({(one.partition, one.position) for one in outcomes}) == 100
     batch = await harness.broker.pop(queue, batch=100, partitions=3)
-    stored = {(one.partition_id, one.position): one.json() for one in batch}
+    stored = {(one.partition_id, one.position): one.data for one in batch}
     assert stored == {(one.partition, one.position): n for n, one in enumerate(outcomes)}
 
 
@@ -127,7 +127,7 @@ async def test_one_caller_sees_its_own_pushes_in_order(harness: Harness) -> None
             await harness.broker.push(queue, [name, n])
 
     await asyncio.gather(*(produce(name) for name in "abcde"))
-    seen = [one.json() for one in await harness.broker.pop(queue, batch=50)]
+    seen = [one.data for one in await harness.broker.pop(queue, batch=50)]
     for name in "abcde":
         assert [n for who, n in seen if who == name] == list(range(10))
 
@@ -189,7 +189,7 @@ async def test_pops_of_many_consumers_share_no_lane(harness: Harness) -> None:
     for n in range(20):
         await harness.broker.push(queue, n, partition=str(n))
     batches = await asyncio.gather(*(harness.broker.pop(queue, partitions=2, batch=2) for _ in range(15)))
-    seen = [one.json() for batch in batches for one in batch]
+    seen = [one.data for batch in batches for one in batch]
     assert sorted(seen) == list(range(20))
     assert len({batch.lease for batch in batches if batch}) == len([batch for batch in batches if batch])
 
@@ -201,7 +201,7 @@ async def test_groups_decide_where_they_begin_at_their_first_pop(harness: Harnes
     await harness.broker.push(queue, "after the first pop")
     assert not await harness.broker.pop(queue, group="later", subscription=fresh)
     for group, expected in (("g", ["after the first pop"]), ("later", []), ("history", ["after the first pop"])):
-        assert [one.json() for one in await harness.broker.pop(queue, group=group)] == expected
+        assert [one.data for one in await harness.broker.pop(queue, group=group)] == expected
 
 
 async def test_a_transaction_commits_acks_and_pushes_together(harness: Harness) -> None:
@@ -212,7 +212,7 @@ async def test_a_transaction_commits_acks_and_pushes_together(harness: Harness) 
         transaction.ack(delivery, result="done")
         transaction.push(target, "out", transaction_id="out")
         assert not await harness.broker.pop(target)
-    assert [one.json() for one in await harness.broker.pop(target)] == ["out"]
+    assert [one.data for one in await harness.broker.pop(target)] == ["out"]
     assert (await harness.broker.renew(delivery.lease)).renewed == 0
 
 
@@ -230,7 +230,7 @@ async def test_a_refused_transaction_applies_nothing_and_names_the_step(harness:
     assert refused.value.index == 2
     assert not await harness.broker.pop(target)
     await harness.broker.release(first.lease)
-    assert [one.json() for one in await harness.broker.pop(source, batch=2)] == [0, 1]
+    assert [one.data for one in await harness.broker.pop(source, batch=2)] == [0, 1]
 
 
 async def test_a_transaction_with_a_lost_lease_is_refused(harness: Harness) -> None:
@@ -267,7 +267,7 @@ async def test_a_known_id_inside_a_transaction_is_an_idempotent_success(harness:
         transaction.ack(delivery)
         transaction.push(target, "again", transaction_id="x")
         transaction.push(target, "new", transaction_id="y")
-    assert [one.json() for one in await harness.broker.pop(target, batch=9)] == ["there", "new"]
+    assert [one.data for one in await harness.broker.pop(target, batch=9)] == ["there", "new"]
     pushed = transaction.outcomes[1]
     assert getattr(pushed, "message_id", None) == there.message_id
     assert (await harness.broker.renew(delivery.lease)).renewed == 0
@@ -282,7 +282,7 @@ async def test_a_whole_transaction_may_be_repeated(harness: Harness) -> None:
         async with harness.broker.transaction() as transaction:
             transaction.ack(delivery)
             transaction.push(target, "out", transaction_id="out")
-    assert [one.json() for one in await harness.broker.pop(target, batch=9)] == ["out"]
+    assert [one.data for one in await harness.broker.pop(target, batch=9)] == ["out"]
 
 
 async def test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_applied(harness: Harness) -> None:
@@ -296,7 +296,7 @@ async def test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_ap
             with pytest.raises(AlreadyApplied, match="applied by an earlier try") as refused:
                 await forward(harness.broker, delivery, target)
             assert refused.value.index == 0
-    assert [one.json() for one in await harness.broker.pop(target, batch=9)] == ["out", "out"]
+    assert [one.data for one in await harness.broker.pop(target, batch=9)] == ["out", "out"]
 
 
 async def test_a_failure_inside_a_transaction_is_dead_lettered_at_once(harness: Harness) -> None:
@@ -333,6 +333,6 @@ async def test_dead_letters_are_replayed_and_purged_by_queue_name(harness: Harne
     await harness.broker.nack(await harness.broker.pop(queue))
     [(_, message_id)] = await harness.broker.dead_letters.replay(queue)
     [again] = await harness.broker.pop(queue)
-    assert (again.id, again.json()) == (message_id, "bad")
+    assert (again.id, again.data) == (message_id, "bad")
     assert await harness.broker.dead_letters.purge(queue) == 1
     assert await harness.broker.dead_letters.list(queue) == []

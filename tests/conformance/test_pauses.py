@@ -128,7 +128,7 @@ async def test_a_long_poll_of_a_paused_queue_is_answered_when_it_is_resumed(harn
     assert not poll.done()
     await broker.pauses.resume(name)
     async with asyncio.timeout(1.5):
-        assert [delivery.json() for delivery in await poll] == [0]
+        assert [delivery.data for delivery in await poll] == [0]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

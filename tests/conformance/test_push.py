@@ -93,7 +93,7 @@ async def test_payloads_are_given_back_byte_for_byte(harness: Harness) -> None:
     await harness.store.messages.push([slice_])
     taken = await harness.pop(queue, batch=100)
     # White space around a JSON value belongs to the bytes between values, so its edges may be trimmed.
-    assert [bytes(m.data).strip() for m in taken.messages] == [p.strip() for p in AWKWARD_PAYLOADS]
+    assert [bytes(m.raw).strip() for m in taken.messages] == [p.strip() for p in AWKWARD_PAYLOADS]
 
 
 async def test_type_headers_and_trace_are_kept(harness: Harness) -> None:
@@ -172,7 +172,7 @@ async def test_a_range_is_read_as_far_as_it_is_stored(harness: Harness) -> None:
 
     async def read(first: int, upto: int) -> list[int]:
         segments = await harness.store.messages.read(partition.id, first, upto)
-        return [msgspec.json.decode(message.data) for message in messages(segments, first, upto)]
+        return [msgspec.json.decode(message.raw) for message in messages(segments, first, upto)]
 
     assert await read(0, 12) == list(range(12))
     assert await read(4, 8) == [4, 5, 6, 7]

@@ -354,7 +354,7 @@ async def test_a_broker_delivers_on_time_and_wakes_who_waits(harness: Harness) -
     assert (await broker.push(queue, "again", delay_ms=700, transaction_id="it")).status == "duplicate"
     [delivery] = await poll
     took = time.monotonic() - began
-    assert (delivery.json(), delivery.transaction_id, delivery.id) == ("later", "it", outcome.message_id)
+    assert (delivery.data, delivery.transaction_id, delivery.id) == ("later", "it", outcome.message_id)
     assert took >= 0.65
 
 
@@ -369,7 +369,7 @@ async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
     assert [one.transaction_id for one in (await broker.scheduled.list(queue)).messages] == ["b"]
     harness.clock.advance(1)
     await harness.store.scheduled.append_due(limit=10)
-    assert [delivery.json() for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]
+    assert [delivery.data for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]
 
 
 async def test_a_partition_whose_time_lies_ahead_lets_no_message_of_another_come_early(harness: Harness) -> None:

@@ -41,7 +41,7 @@ async def put(harness: Harness, name: str, options: ScheduleOptions) -> Schedule
 
 async def pushed(broker: Broker, queue: str) -> list[Any]:
     batch = await broker.pop(queue, batch=1000, auto_ack=True)
-    return [msgspec.json.decode(delivery.data)["tick"] for delivery in batch]
+    return [delivery.data["tick"] for delivery in batch]
 
 
 async def rest(broker: Broker) -> None:

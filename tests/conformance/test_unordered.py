@@ -390,7 +390,7 @@ async def test_the_engine_settles_messages_of_unordered_queues_each_for_itself(h
     for n in range(4):
         await broker.push(name, n)
     batch = await broker.pop(name, batch=4)
-    assert [one.json() for one in batch] == [0, 1, 2, 3]
+    assert [one.data for one in batch] == [0, 1, 2, 3]
     [failed] = await broker.nack(batch[1], error="x")
     assert failed.success
     outcomes = await broker.ack([batch[0], batch[2], batch[3]])
@@ -401,7 +401,7 @@ async def test_the_engine_settles_messages_of_unordered_queues_each_for_itself(h
     [lost] = await broker.ack(batch[1])
     assert (lost.success, lost.code) == (False, "lease_lost")
     second = await broker.pop(name, batch=4)
-    assert [(one.json(), one.attempts) for one in second] == [(1, 1)]
+    assert [(one.data, one.failed_attempts) for one in second] == [(1, 1)]
     async with broker.transaction() as transaction:
         transaction.ack(list(second))
         transaction.push(name, "next")
@@ -463,6 +463,6 @@ async def test_a_broker_acks_all_of_a_batch_that_has_old_and_new_messages_of_a_p
         await broker.push(name, n)
     await broker.nack(await broker.pop(name, batch=1))
     batch = await broker.pop(name, batch=4)
-    assert sorted(one.json() for one in batch) == [0, 1, 2, 3]
+    assert sorted(one.data for one in batch) == [0, 1, 2, 3]
     assert all(outcome.success for outcome in await broker.ack(batch))
     assert await broker.queues.depth(name) == 0

@@ -228,7 +228,7 @@ async def test_a_poll_gets_what_a_missed_wake_left_behind(harness: Harness, monk
     await put_to_sleep(harness, partition)
     async with asyncio.timeout(10):
         batch = await harness.broker.pop(queue.name, wait=10)
-    assert [delivery.json() for delivery in batch] == ["lost"]
+    assert [delivery.data for delivery in batch] == ["lost"]
 
 
 async def _run(drain: Drain, harness: Harness, taken: Taken) -> object:

@@ -94,7 +94,7 @@ async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
             assert broker.journal_route.journal.state().messages == 21
         await drained(broker)
         batch = await broker.pop(QUEUE, batch=100)
-        assert [int(bytes(message.data)) for message in batch] == list(range(22))
+        assert [int(bytes(message.raw)) for message in batch] == list(range(22))
 
 
 async def test_a_poll_waits_for_the_store_to_come_back(server: PostgresServer, url: str, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_acks_go_to_the_journal_and_are_applied(server: PostgresServer, ur
         assert (ended.status, ended.type, ended.queue, ended.messages) == ("completed", "ACK_BATCH", QUEUE, 2)
         assert (ended.result or b"").count(b'"success":true') == 2
         rest = await broker.pop(QUEUE, batch=10, wait=10)
-        assert [int(bytes(message.data)) for message in rest] == [2, 3]
+        assert [int(bytes(message.raw)) for message in rest] == [2, 3]
         assert broker.journal_drain is not None
         assert broker.journal_drain.acks_lost == 0
 
@@ -142,7 +142,7 @@ async def test_an_ack_whose_lease_ended_meanwhile_is_counted_and_the_message_com
             assert outcome.durability == "journal"
             await asyncio.sleep(1.0)
             again = asyncio.create_task(broker.pop(QUEUE, wait=20))
-        assert [int(bytes(message.data)) for message in await again] == [0]
+        assert [int(bytes(message.raw)) for message in await again] == [0]
         await drained(broker)
         assert broker.journal_drain is not None
         assert broker.journal_drain.acks_lost == 1
@@ -252,7 +252,7 @@ async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
         async with asyncio.timeout(20):
             while len(got) < 5:
                 batch = await broker.pop(QUEUE, batch=10, wait=5)
-                got += [int(bytes(message.data)) for message in batch]
+                got += [int(bytes(message.raw)) for message in batch]
                 await broker.ack(list(batch))
         assert got == [0, 1, 2, 3, 4]
 
@@ -296,7 +296,7 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         await drained(broker)
         batch = await broker.pop("Typed", partitions=10, batch=10)
-        assert [(one.partition, bytes(one.data)[:19]) for one in batch] == [("7", b'{"payload":{"id":7}')]
+        assert [(one.partition, bytes(one.raw)[:19]) for one in batch] == [("7", b'{"payload":{"id":7}')]
 
 
 @pytest.mark.may_block_loop  # while the server starts again

@@ -50,18 +50,18 @@ async def test_every_verb_works_behind_a_pooler(brokers: list[Broker]) -> None:
     assert (await other.push("orders", 1, partition="a", transaction_id="first")).status == "duplicate"
     await other.push("orders", 2, partition="a")
     batch = await other.pop("orders", batch=10)
-    assert [delivery.json() for delivery in batch] == [1, 2]
+    assert [delivery.data for delivery in batch] == [1, 2]
     assert (await one.renew(batch, 120)).renewed == 1
     assert not await one.pop("orders"), "it is held"
     async with other.transaction() as transaction:
         transaction.ack(list(batch))
         transaction.push("done", "both", partition="a")
-    assert [delivery.json() for delivery in await one.pop("done")] == ["both"]
+    assert [delivery.data for delivery in await one.pop("done")] == ["both"]
     await one.push("orders", 3, partition="a")
     failed = await one.pop("orders")
     assert [outcome.success for outcome in await one.nack(failed, error="no", delay_ms=0)] == [True]
     again = await other.pop("orders", wait=5)
-    assert [delivery.json() for delivery in again] == [3]
+    assert [delivery.data for delivery in again] == [3]
     assert await other.release(again) == 1
 
 
@@ -73,7 +73,7 @@ async def test_a_poll_behind_a_pooler_is_woken_by_another_broker(brokers: list[B
     while not other.waiters._polls:  # noqa: ASYNC110  # it tells nobody
         await asyncio.sleep(0.01)
     await one.push("wakes", 1)
-    assert [delivery.json() for delivery in await poll] == [1]
+    assert [delivery.data for delivery in await poll] == [1]
 
 
 async def test_many_at_once_behind_a_pooler_keep_order_and_lose_nothing(brokers: list[Broker]) -> None:
@@ -88,7 +88,7 @@ async def test_many_at_once_behind_a_pooler_keep_order_and_lose_nothing(brokers:
         while sum(map(len, seen.values())) < total:
             batch = await broker.pop("load", batch=7, wait=0.2)
             for delivery in batch:
-                seen.setdefault(delivery.partition, []).append(delivery.json())
+                seen.setdefault(delivery.partition, []).append(delivery.data)
             await broker.ack(batch)
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, cast
 
-from fairlane.broker.delivery import Batch as Handed
-from fairlane.broker.delivery import Delivery
 from fairlane.errors import OutcomeUnknown
 from fairlane.model.group import Subscription
+from fairlane.model.message import Batch as Handed
+from fairlane.model.message import Message as Delivered
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
 from tests.stateful.backends import Backend
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     queue: str
     group: str
     lease: str | None
-    deliveries: Sequence[Delivery]
+    deliveries: Sequence[Delivered[Any]]
     life: int
 
 
@@ -109,7 +109,7 @@ class Consuming(Driver):
             self.leases.setdefault((queue, group, name), {})[taken.lease] = ends_at
         return handed
 
-    async def _unless_lost(self, pop: Coroutine[Any, Any, Handed]) -> Handed | None:
+    async def _unless_lost(self, pop: Coroutine[Any, Any, Handed[Any]]) -> Handed[Any] | None:
         try:
             return await pop
         except OutcomeUnknown:
@@ -218,7 +218,7 @@ def answer_of(outcome: AckOutcome) -> Answer:
     return Answer(outcome.code, outcome.noop, outcome.dead_lettered, outcome.lease_released)
 
 
-def taken_of(delivery: Delivery) -> Taken:
-    data = bytes(delivery.data)
+def taken_of(delivery: Delivered[Any]) -> Taken:
+    data = bytes(delivery.raw)
     message = Message(delivery.id, delivery.transaction_id, data, delivery.created_at)
-    return delivery.partition, delivery.position, message, delivery.attempts
+    return delivery.partition, delivery.position, message, delivery.failed_attempts

@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from fairlane.broker.delivery import Batch, Delivery
 from fairlane.model.group import Seek, Subscription
+from fairlane.model.message import Batch
+from fairlane.model.message import Message as Delivered
 from tests.stateful.backends import Backend
 from tests.stateful.delivery_model import SECOND, Message, Queue, Waiting
 from tests.stateful.losses import Losing
@@ -52,7 +53,7 @@ class DeliveryMachine(Losing):
         super().__init__(backend)
         self.clock = backend.broker_loop.clock
         self.broker = backend.broker_loop.broker
-        self.held: list[tuple[str, str, list[Delivery]]] = []
+        self.held: list[tuple[str, str, list[Delivered[Any]]]] = []
         self.ids: list[tuple[str, str]] = []
         self.made = 0
 
@@ -161,7 +162,7 @@ class DeliveryMachine(Losing):
         if taken:
             self.held.append((group, partition, list(taken)))
 
-    def same_batch(self, model: Queue, partition: str, taken: Batch, expected: list[int]) -> None:
+    def same_batch(self, model: Queue, partition: str, taken: Batch[Any], expected: list[int]) -> None:
         log = model.logs.get(partition, [])
         assert [(one.position, one.id) for one in taken] == [(at, log[at].id) for at in expected]
 

@@ -199,8 +199,8 @@ async def test_a_push_that_meets_operations_waits_for_them_and_holds_up_nobody(b
     over.set()
     assert [outcome.status for outcome in await both] == ["queued"] * 3
     assert [outcome.position for outcome in await both] == [1, 2, 0]
-    assert [message.json() for message in await broker.pop("q", batch=10, partition="Default")] == [1, 2, 3]
-    assert [message.json() for message in await broker.pop("q", batch=10, partition="other")] == [4]
+    assert [message.data for message in await broker.pop("q", batch=10, partition="Default")] == [1, 2, 3]
+    assert [message.data for message in await broker.pop("q", batch=10, partition="other")] == [4]
 
 
 async def test_a_push_that_waited_for_operations_in_vain_becomes_one(broker: Broker) -> None:

@@ -28,7 +28,7 @@ async def test_no_file_and_no_log_line_holds_the_canary(tmp_path: Path, caplog: 
         await broker.nack(await broker.pop("secrets"), error="refused")
         assert len(await broker.dead_letters.replay("secrets")) == 1
         [again] = await broker.pop("secrets")
-        assert again.json() == {"card": CANARY}
+        assert again.data == {"card": CANARY}
         await broker.ack(again, result={"charged": CANARY})
         data = f'"{CANARY}"'.encode()
         trace = Trace(id=uuid7(), partition=again.partition_id, transaction_id=again.transaction_id, data=data)
@@ -69,7 +69,7 @@ async def test_a_broker_with_a_key_that_never_saw_its_store_keeps_nothing_in_cle
         async with asyncio.timeout(30):
             while not (batch := await broker.pop("secrets", wait=1)):
                 pass
-        assert [message.json() for message in batch] == [{"card": CANARY}]
+        assert [message.data for message in batch] == [{"card": CANARY}]
     assert _found(journal, CANARY.encode()) == []
 
 
@@ -87,4 +87,4 @@ async def test_entries_whose_key_is_gone_fail_and_are_not_lost(
                 await asyncio.sleep(0.02)
         assert "key" in (failed[0].error or "")
         await broker.push("orders", 2)
-        assert [message.json() for message in await broker.pop("orders", wait=5)] == [2]
+        assert [message.data for message in await broker.pop("orders", wait=5)] == [2]

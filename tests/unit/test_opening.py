@@ -16,7 +16,7 @@ async def test_a_broker_opens_the_file_it_is_given(tmp_path: Path, monkeypatch: 
         await broker.push("orders", {"total": 42})
     async with Broker.open(tmp_path / "queue.db") as broker:
         [message] = await broker.pop("orders")
-        assert message.json() == {"total": 42}
+        assert message.data == {"total": 42}
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ async def test_a_lane_beneath_the_floor_comes_within_the_bound(broker: Broker, u
     [held] = await broker.pop("q")
     connection = await asyncpg.connect(url)
     await broker.push("q", "above", partition="above")
-    assert [delivery.json() for delivery in await broker.pop("q", auto_ack=True)] == ["above"]
+    assert [delivery.data for delivery in await broker.pop("q", auto_ack=True)] == ["above"]
     # As if a push had taken its time long before it committed.
     await connection.execute(
         "UPDATE fairlane.cursors SET ready_at = clock_timestamp() - interval '1 hour', lease = NULL"
@@ -57,11 +57,11 @@ async def test_a_lane_beneath_the_floor_comes_within_the_bound(broker: Broker, u
     began = time.monotonic()
     assert not await broker.pop("q"), "the floor is in use"
     await broker.push("q", "above", partition="above")
-    assert [delivery.json() for delivery in await broker.pop("q", auto_ack=True)] == ["above"], "at once"
+    assert [delivery.data for delivery in await broker.pop("q", auto_ack=True)] == ["above"], "at once"
     while not (late := await broker.pop("q")):
         assert time.monotonic() - began < BOUND_SECONDS + 5
         await asyncio.sleep(0.05)
-    assert [delivery.json() for delivery in late] == [held.json()]
+    assert [delivery.data for delivery in late] == [held.data]
 
 
 async def test_no_lane_is_missed_while_a_snapshot_is_pinned(broker: Broker, url: str) -> None:
@@ -83,7 +83,7 @@ async def test_no_lane_is_missed_while_a_snapshot_is_pinned(broker: Broker, url:
         while sum(map(len, seen.values())) < total:
             batch = await broker.pop("q", batch=3, wait=0.5)
             for delivery in batch:
-                n, pushed_at = delivery.json()
+                n, pushed_at = delivery.data
                 seen.setdefault(delivery.partition, []).append(n)
                 waits.append(time.monotonic() - pushed_at)
             await broker.ack(batch)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.delivery import Delivery
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
-from fairlane.model.message import PushItem
+from fairlane.model.message import Message, PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.store.postgres.connection import Database
 from tests.conftest import FreshDatabase
@@ -56,7 +55,7 @@ def items(**options: Any) -> list[PushItem]:
     return [PushItem(queue=QUEUES[n % 8], payload=b"%d" % n, partition=f"p{n}", **options) for n in range(PARTITIONS)]
 
 
-async def popped(broker: Broker, **options: Any) -> list[Delivery]:
+async def popped(broker: Broker, **options: Any) -> list[Message[Any]]:
     return [one for queue in QUEUES for one in await broker.pop(queue, batch=100, partitions=100, **options)]
 
 
@@ -96,7 +95,7 @@ async def test_what_one_call_gave_is_delivered_when_the_next_is_away(
     assert 0 < len(first) < PARTITIONS
     await resume()
     rest = await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=auto_ack)
-    assert sorted(one.json() for one in (*first, *rest)) == list(range(PARTITIONS))
+    assert sorted(one.data for one in (*first, *rest)) == list(range(PARTITIONS))
     fails("pop", AWAY)
     with pytest.raises(StoreUnavailable):
         await broker.pop(QUEUE)
@@ -118,7 +117,7 @@ async def test_what_a_pop_leased_is_given_back_when_its_next_call_says_nothing(b
     await until(lambda: not broker._popper._tasks)
     await resume()
     again = await broker.pop(QUEUE, batch=100, partitions=100)
-    assert sorted((one.json(), one.attempts) for one in again) == [(n, 0) for n in range(PARTITIONS)]
+    assert sorted((one.data, one.failed_attempts) for one in again) == [(n, 0) for n in range(PARTITIONS)]
 
 
 @pytest.mark.parametrize("faults", [(AWAY, None), (AWAY, APPLIED, AWAY, AWAY)], ids=["some", "all"])

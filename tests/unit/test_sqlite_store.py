@@ -166,7 +166,7 @@ async def test_what_was_stored_is_there_after_a_reopening(path: Path) -> None:
     assert not path.with_name("queue.db-wal").exists()
     async with await SqliteStore.open(str(path)) as store:
         segments = await store.messages.read(partition.id, 0, 10)
-        assert [bytes(message.data) for message in messages(segments, 0, 10)] == [b"1", b"[2]"]
+        assert [bytes(message.raw) for message in messages(segments, 0, 10)] == [b"1", b"[2]"]
 
 
 async def test_time_goes_on_from_the_last_one_stored(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from fairlane import App, Client, Context, DeadLetter
+from fairlane import App, Client, Context, Dead
 from tests.worker.conftest import Running, until_drained
 from tests.worker.service import Asked, Service
 
@@ -162,10 +162,10 @@ async def test_a_dead_letter_that_is_replayed_does_nothing_again(client: Client,
     charged: list[str] = []
 
     @app.handler(queue)
-    def handle(data: int, ctx: Context) -> DeadLetter | None:
+    def handle(data: int, ctx: Context) -> Dead | None:
         attempts.append(ctx.idempotency_key)
         ctx.once_blocking("charge", lambda: charged.append(ctx.message.id))
-        return DeadLetter("after the charge") if len(attempts) < 3 else None
+        return Dead("after the charge") if len(attempts) < 3 else None
 
     await client.push(queue, 7)
     async with running(app):

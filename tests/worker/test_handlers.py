@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from fairlane import AckItem, App, Client, Context, DeadLetter, Done, InvalidRequest, PushItem, Retry
+from fairlane import AckItem, App, Client, Context, Dead, Done, InvalidRequest, PushItem, Retry
 from fairlane.worker import Worker
 from tests.broker_process import BrokerProcess
 from tests.client.rogue import Answer, Rogue
@@ -166,12 +166,12 @@ async def test_what_a_handler_returns_decides(client: Client, queue: str, runnin
     seen: list[tuple[str, int]] = []
 
     @app.handler(queue)
-    async def handle(what: str, ctx: Context) -> Done | Retry | DeadLetter | None:
+    async def handle(what: str, ctx: Context) -> Done | Retry | Dead | None:
         seen.append((what, ctx.attempt))
         if what == "retry" and seen.count((what, 1)) < 3:
             return Retry(after=0)
         if what == "dead":
-            return DeadLetter("never")
+            return Dead("never")
         if what == "raise":
             raise ValueError("broken")
         return Done() if what == "done" else None
@@ -235,9 +235,9 @@ async def test_a_batch_handler_gets_many_and_answers_for_each(client: Client, qu
     sizes: list[int] = []
 
     @app.batch(queue, size=50)
-    async def handle(orders: list[Order]) -> list[Done | Retry | DeadLetter]:
+    async def handle(orders: list[Order]) -> list[Done | Retry | Dead]:
         sizes.append(len(orders))
-        return [DeadLetter("odd") if order.id % 2 else Done() for order in orders]
+        return [Dead("odd") if order.id % 2 else Done() for order in orders]
 
     items = [PushItem(queue=queue, payload=b'{"id":%d}' % n) for n in range(20)]
     items.insert(3, PushItem(queue=queue, payload=b'{"id":null}'))

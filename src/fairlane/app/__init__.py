@@ -3,7 +3,6 @@
 from fairlane.app.app import App
 from fairlane.app.calls import Calls, Reply
 from fairlane.app.context import Context
-from fairlane.app.results import DeadLetter
-from fairlane.model.verdict import Done, Fail, Retry
+from fairlane.model.verdict import Dead, Done, Fail, Retry
 
-__all__ = ["App", "Calls", "Context", "DeadLetter", "Done", "Fail", "Reply", "Retry"]
+__all__ = ["App", "Calls", "Context", "Dead", "Done", "Fail", "Reply", "Retry"]

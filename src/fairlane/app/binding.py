@@ -9,8 +9,8 @@ from typing import Any
 
 from fairlane.app.app import Handler
 from fairlane.app.context import Context
-from fairlane.client.message import decoder_of
 from fairlane.errors import InvalidRequest
+from fairlane.model.message import decoder_of
 
 _DATA = object()
 _CONTEXT = object()

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from fairlane.app.calls import Calls, Outbound, wait_on
-from fairlane.client.message import Message
 from fairlane.client.pushes import item_of
 from fairlane.model.idempotency import idempotency_key
+from fairlane.model.message import Message
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.runtime.claim import Claim
 from fairlane.wire.push import Item

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from fairlane.errors import InvalidRequest
 from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
 
 _DONE = Done()
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
-    """Hopeless: the message is dead-lettered at once, with this reason."""
-
-    reason: str
-
-
 def verdict_of(returned: object, *, keep: bool) -> Verdict:
     """What to say of a message. A value that is no verdict means that it is done; with `keep` it is the result."""
     if isinstance(returned, Done | Fail | Retry | Dead):
         return returned
-    if isinstance(returned, DeadLetter):
-        return Dead(returned.reason)
     return Done(returned) if keep and returned is not None else _DONE
 
 

@@ -14,20 +14,20 @@ import msgspec
 from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.admission import PATIENT, Kind, Limit
-from fairlane.broker.delivery import Batch, Delivery, Popped, alike
+from fairlane.broker.delivery import Popped, PoppedBatch, alike
 from fairlane.broker.operation_drain import FAILED_SECONDS
 from fairlane.broker.parts import Parts
 from fairlane.broker.patience import PATIENCE_SECONDS
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.transact import AckStep, Outcome, Step
-from fairlane.broker.transaction import Transaction, ack_item, item_of
+from fairlane.broker.transaction import Transaction, item_of
 from fairlane.config import SECRET_NAMES
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
-from fairlane.model.message import PushItem, check_items, check_payload, check_payloads
+from fairlane.model.message import Batch, Message, PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
     AckItem,
@@ -40,6 +40,7 @@ from fairlane.model.outcome import (
     check_acks,
 )
 from fairlane.model.stream import StateChange
+from fairlane.model.verdict import ack_item
 from fairlane.outbound.addresses import Allowed
 from fairlane.runtime.clock import Clock
 from fairlane.store.contract.values import Renewal
@@ -148,6 +149,7 @@ class Broker(Parts):
         self,
         queue: str,
         *,
+        type: Any = Any,
         group: str = QUEUE_MODE,
         batch: int = 1,
         partitions: int = 1,
@@ -156,8 +158,9 @@ class Broker(Parts):
         auto_ack: bool = False,
         lease_seconds: int | None = None,
         subscription: Subscription = _ALL,
-    ) -> Batch:
-        """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first."""
+    ) -> Batch[Any]:
+        """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first. The
+        payloads are decoded as `type`, anything msgspec can decode."""
         request = PopRequest(
             tenant=self.tenant,
             queue=queue,
@@ -170,11 +173,11 @@ class Broker(Parts):
             wait_seconds=wait,
             subscription=subscription,
         )
-        return Batch(await self.pop_request(request.check()))
+        return PoppedBatch(await self.pop_request(request.check()), type)
 
     async def ack(
         self,
-        deliveries: Delivery | Sequence[Delivery],
+        messages: Message[Any] | Sequence[Message[Any]],
         status: AckStatus = "completed",
         *,
         error: str | None = None,
@@ -182,15 +185,16 @@ class Broker(Parts):
         result: Any = msgspec.UNSET,
     ) -> Sequence[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
-        some = _deliveries(deliveries)
-        groups = {lane.group for lane, _ in some.lanes} if isinstance(some, Batch) else {one.lane.group for one in some}
+        some = _messages(messages)
+        lanes = [lane for lane, _ in some.lanes] if isinstance(some, PoppedBatch) else [one.lane for one in some]
+        groups = {lane.group for lane in lanes}
         if len(groups) > 1:
             raise InvalidRequest("one ack is about messages of one group")
         items: Sequence[AckItem]
         if result is msgspec.UNSET:
             items = alike(some, Verdict(status, error, delay_ms).checked())
         else:
-            items = [ack_item(delivery, status, error, delay_ms, result) for delivery in some]
+            items = [ack_item(message, status, error, delay_ms, result) for message in some]
             check_acks(items)
         return await self.ack_request(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
 
@@ -203,11 +207,11 @@ class Broker(Parts):
         return await self.ack_request(AckRequest(self.tenant, group, items))
 
     async def nack(
-        self, deliveries: Delivery | Sequence[Delivery], *, error: str | None = None, delay_ms: int | None = None
+        self, messages: Message[Any] | Sequence[Message[Any]], *, error: str | None = None, delay_ms: int | None = None
     ) -> Sequence[AckOutcome]:
-        return await self.ack(deliveries, "failed", error=error, delay_ms=delay_ms)
+        return await self.ack(messages, "failed", error=error, delay_ms=delay_ms)
 
-    async def renew(self, lease: str | Batch, seconds: int | None = None) -> RenewOutcome:
+    async def renew(self, lease: str | Batch[Any], seconds: int | None = None) -> RenewOutcome:
         """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was
         given it, and otherwise for a minute, unless they are given."""
         if seconds is None:
@@ -220,7 +224,7 @@ class Broker(Parts):
         renewal = self._batchers.renewals.submit(Renewal(parsed, seconds))
         return await self.telemetry.measured(self.telemetry.renew_lease, 1, renewal)
 
-    async def release(self, lease: str | Batch, *, partition: PartitionId | None = None) -> int:
+    async def release(self, lease: str | Batch[Any], *, partition: PartitionId | None = None) -> int:
         """Give a lease back without charge; how many lanes."""
         self._check_running()
         parsed = LeaseId.parse(_lease(lease))
@@ -304,14 +308,14 @@ class Broker(Parts):
         return await self._wide_popper.pop(request, namespace, task)
 
 
-def _deliveries(given: Delivery | Sequence[Delivery]) -> Sequence[Delivery]:
-    if isinstance(given, Batch):
+def _messages(given: Message[Any] | Sequence[Message[Any]]) -> Sequence[Message[Any]]:
+    if isinstance(given, PoppedBatch):
         return given
-    some = [given] if isinstance(given, Delivery) else list(given or ())
-    if given is None or set(map(type, some)) - {Delivery}:
+    some = [given] if isinstance(given, Message) else list(given or ())
+    if given is None or set(map(type, some)) - {Message}:
         raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
     return some
 
 
-def _lease(lease: str | Batch) -> str:
+def _lease(lease: str | Batch[Any]) -> str:
     return lease.lease if isinstance(lease, Batch) else lease

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from heapq import nlargest
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -86,7 +86,7 @@ class Page(msgspec.Struct):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    message: Message
+    message: Message[Any]
     queue: Queue
     partition: str
     partition_id: PartitionId

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from fairlane.broker.delivery import Delivery
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest
-from fairlane.model.message import PushItem, check_payload
+from fairlane.model.message import Message, PushItem, check_payload
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.outcome import AckItem, AckStatus
+from fairlane.model.outcome import AckStatus
+from fairlane.model.verdict import ack_item
 
 
 class Transaction:
@@ -37,14 +37,14 @@ class Transaction:
 
     def ack(
         self,
-        deliveries: Delivery | Sequence[Delivery],
+        messages: Message[Any] | Sequence[Message[Any]],
         status: AckStatus = "completed",
         *,
         error: str | None = None,
         result: Any = msgspec.UNSET,
     ) -> None:
-        for delivery in [deliveries] if isinstance(deliveries, Delivery) else deliveries:
-            self.steps.append(AckStep(ack_item(delivery, status, error, None, result), delivery.group))
+        for message in [messages] if isinstance(messages, Message) else messages:
+            self.steps.append(AckStep(ack_item(message, status, error, None, result), message.group))
 
 
 def item_of(
@@ -77,16 +77,3 @@ def encoded(what: str, value: Any) -> bytes:
         raise InvalidRequest(f"{what} cannot be written as JSON: {error}") from None
     check_payload(encoded)
     return encoded
-
-
-def ack_item(delivery: Delivery, status: AckStatus, error: str | None, delay_ms: int | None, result: Any) -> AckItem:
-    return AckItem(
-        transaction_id=delivery.transaction_id,
-        partition=delivery.partition_id,
-        status=status,
-        lease=delivery.lease or None,
-        error=error,
-        delay_ms=delay_ms,
-        result=None if result is msgspec.UNSET else encoded("the result", result),
-        position=delivery.position,
-    )

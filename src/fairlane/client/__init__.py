@@ -3,10 +3,10 @@
 from fairlane.client.buffer import Buffer
 from fairlane.client.client import DEFAULT_SERVER, Client
 from fairlane.client.consume import Batched
-from fairlane.client.message import Batch, Message
 from fairlane.client.operations import OperationState, QueuedPush
 from fairlane.client.transactions import Transaction
 from fairlane.client.views import BrowsedMessage, DeadLetter, MessageHead, MessagePage
+from fairlane.model.message import Batch, Message
 from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.groups import GroupSummary

@@ -8,11 +8,11 @@ from typing import Any, cast
 import msgspec
 
 from fairlane.client.family import REQUESTS, Family
-from fairlane.client.message import Message
 from fairlane.client.pops import affinity
 from fairlane.client.transport import Transport, path_of
 from fairlane.client.wire import decode
 from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest
+from fairlane.model.message import Message
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, check_acks
 from fairlane.model.verdict import ack_item

@@ -12,11 +12,11 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from fairlane.client.acks import Acks
 from fairlane.client.leases import Leases
-from fairlane.client.message import Batch, Message
 from fairlane.client.pops import Pops
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX
+from fairlane.model.message import Batch, Message
 from fairlane.model.names import QUEUE_MODE, check_count
 from fairlane.model.verdict import Verdict, settled
 from fairlane.runtime.claim import Claim

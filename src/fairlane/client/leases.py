@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.client.family import Family
-from fairlane.client.message import Batch, Message
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
+from fairlane.model.message import Batch, Message
 from fairlane.model.names import check_count, check_name
 from fairlane.model.outcome import RenewOutcome
 from fairlane.wire.leases import ExtendBody, Released, Renewed

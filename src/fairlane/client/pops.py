@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from fairlane.client.family import Family
-from fairlane.client.message import Batch, batch_of, decoder_of
 from fairlane.client.transport import path_of
-from fairlane.client.wire import decode, timestamp
+from fairlane.client.wire import decode, micros, timestamp
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
+from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
+from fairlane.model.message import Batch, Decode, Lane, Message, decoder_of
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.wire.pop import PopAnswer
 
@@ -69,7 +70,36 @@ class Pops(Family):
         body = await self._transport.ask(
             "GET", path_of("pop", *path), key=affinity(queue, group), query=query, wait=wait
         )
-        return batch_of(decode(body, PopAnswer), queue, read) if body else Batch("", [])
+        return _batch(decode(body, PopAnswer), queue, read) if body else Batch("", [])
+
+
+def _batch(answer: PopAnswer, queue: str, decode: Decode) -> Batch[Any]:
+    lanes: dict[str, Lane] = {}
+    messages: list[Message[Any]] = []
+    for popped in answer.messages:
+        lane = lanes.get(popped.partition_id)
+        if lane is None:
+            partition = PartitionId.parse(popped.partition_id)
+            lane = Lane(answer.queue or queue, popped.consumer_group, popped.lease_id, popped.partition, partition)
+            lanes[popped.partition_id] = lane
+        messages.append(
+            Message(
+                id=popped.id,
+                transaction_id=popped.transaction_id,
+                raw=popped.data,
+                trace_id=popped.trace_id,
+                type=popped.type,
+                headers=popped.headers,
+                position=popped.position,
+                created_at=micros(popped.created_at),
+                lane=lane,
+                decode=decode,
+            )
+        )
+    for index, count in answer.failed_attempts.items():
+        if index < len(messages):
+            messages[index].failed_attempts = count
+    return Batch(answer.lease_id or "", messages, ordered=answer.ordered, lease_seconds=answer.lease_seconds)
 
 
 def affinity(queue: str, group: str) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from fairlane.client.family import Family
-from fairlane.client.message import Message
 from fairlane.client.problems import rebuilt
 from fairlane.client.pushes import item_of
 from fairlane.errors import TransactionRefused
 from fairlane.model.ids import PartitionId
+from fairlane.model.message import Message
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
 from fairlane.model.verdict import ack_item

@@ -10,13 +10,12 @@ from typing import Any, Protocol
 import msgspec
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.delivery import Delivery
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import CommandFailed, ExpressionTooCostly, FairlaneError, InvalidRequest, OutcomeUnknown
 from fairlane.model.idempotency import KEY_HEADER, idempotency_key
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NAME_CHARS_MAX
-from fairlane.model.message import PushItem
+from fairlane.model.message import Message, PushItem
 from fairlane.model.names import COMMANDS
 from fairlane.model.outcome import AckItem
 from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict, failure, settled
@@ -32,7 +31,7 @@ TRANSACTION_MESSAGES = 100
 POSTPONED_SECONDS = 1.0
 """How long a message stays where it is while the queue behind it has no room."""
 
-Moved = list[tuple[Delivery, PushItem]]
+Moved = list[tuple[Message[Any], PushItem]]
 
 
 class Executor(Protocol):
@@ -59,9 +58,9 @@ class Commands(Handling):
     def slot_each(self, *, ordered: bool) -> bool:
         return not ordered and not self.whole
 
-    def command(self, message: Delivery) -> tuple[str, Any]:
+    def command(self, message: Message[Any]) -> tuple[str, Any]:
         """The command that a message becomes, and its input."""
-        command = self._compiled.command(decoded(bytes(message.data)))
+        command = self._compiled.command(decoded(bytes(message.raw)))
         assert command is not None  # only queues with a mapping are carried out
         return command.name, command.input
 
@@ -154,7 +153,7 @@ class Chaining(Commands):
         self.log.warning("cannot move messages to queue %r, they are delivered again: %s", self._queue, error)
         return None
 
-    def _item(self, message: Delivery) -> PushItem:
+    def _item(self, message: Message[Any]) -> PushItem:
         name, input = self.command(message)
         payload = msgspec.json.encode(input)
         partition = message.partition
@@ -209,11 +208,11 @@ class Chaining(Commands):
         return refused
 
 
-def key_of(message: Delivery) -> str:
+def key_of(message: Message[Any]) -> str:
     return idempotency_key(message.queue, message.partition, message.transaction_id, message.headers)
 
 
-def _id_of(message: Delivery) -> str:
+def _id_of(message: Message[Any]) -> str:
     """The transactionId of what a message becomes: the same whenever it is moved, so that it is known when that is done
     again."""
     named = f"{message.queue}/{message.partition}/{message.id}"

@@ -218,7 +218,7 @@ def detail_out(detail: Detail) -> MessageDetail:
         namespace=queue.namespace,
         task=queue.task,
         status=detail.status,
-        payload=message.data,
+        payload=message.raw,
         type=message.type,
         headers=message.headers,
         trace_id=message.trace_id,

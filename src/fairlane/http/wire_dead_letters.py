@@ -105,7 +105,7 @@ def letter_out(letter: DeadLetter) -> DeadLetterEntry:
     data, trace_id = NULL, None
     try:
         message = unpack(letter.message, position=letter.position, created_at=letter.message_created_at, locked=True)
-        id, transaction_id, data, trace_id = message.id, message.transaction_id, message.data, message.trace_id
+        id, transaction_id, data, trace_id = message.id, message.transaction_id, message.raw, message.trace_id
     except StoreCorrupt:
         pass  # its bytes rotted; the letter is shown with what is known of it
     return DeadLetterEntry(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.model.ids import is_uuid
+from fairlane.model.ids import PartitionId, is_uuid
 from fairlane.model.limits import (
     BATCH_ITEMS_MAX,
     COUNT_MAX,
@@ -16,12 +17,16 @@ from fairlane.model.limits import (
     HEADERS_MAX,
     JSON_DEPTH_MAX,
     MESSAGE_BYTES_MAX,
+    RENEW_SECONDS,
     REQUEST_BYTES_MAX,
     SECONDS_MAX,
     TYPE_CHARS_MAX,
 )
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name, is_known, is_plain, known_names
 from fairlane.model.queue import PRIORITY_MAX
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class PushItem(msgspec.Struct, kw_only=True):
@@ -223,14 +228,123 @@ def depth_steps(payload: bytes) -> Iterator[int]:
         yield _STEP_BYTES
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored message, unpacked. `data` is the producer's bytes."""
+Decode = Callable[[bytes | msgspec.Raw], Any]
+"""Payload bytes as the type that a pop named."""
+_decode_any: Decode = msgspec.json.Decoder().decode
+
+
+def decoder_of(type: Any) -> Decode:
+    """Payload bytes as `type`, which is anything that msgspec can decode."""
+    if type is Any:
+        return _decode_any
+    try:
+        return msgspec.json.Decoder(type).decode
+    except (TypeError, NotImplementedError) as error:
+        raise InvalidRequest(f"messages cannot be decoded as {type!r:.80}: {error}") from None
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """The lane that messages come from, and the lease under which they do."""
+
+    queue: str
+    group: str
+    lease: str | None
+    """None if nothing needs an ack."""
+    partition: str
+    partition_id: PartitionId
+
+
+NOWHERE = Lane("", "", None, "", PartitionId(0, 0))
+
+
+class Message(msgspec.Struct, Generic[T_co], rename="camel"):
+    """A message, as a pop delivers it: from a client, from a broker in the same process, or to a worker's handler.
+
+    `data` is the payload as the type that the pop named. It is decoded when first asked for, so that a message that
+    does not fit troubles nobody but its own handler.
+    """
 
     id: str
     transaction_id: str
-    data: msgspec.Raw
-    trace_id: str | None
-    type: str | None
-    headers: dict[str, str] | None
-    position: int
-    created_at: int
+    raw: msgspec.Raw = msgspec.field(name="data")
+    """The producer's bytes: JSON."""
+    trace_id: str | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+    position: int = -1
+    """In its partition; -1 if the broker did not say."""
+    created_at: int = 0
+    """Microseconds since 1970."""
+    failed_attempts: int = 0
+    """Before this delivery, as far as the broker counts them."""
+    lane: Lane = NOWHERE
+    decode: Any = _decode_any
+    decoded: Any = msgspec.UNSET
+
+    @property
+    def data(self) -> T_co:
+        """The payload. InvalidRequest says what does not fit."""
+        if self.decoded is msgspec.UNSET:
+            try:
+                self.decoded = self.decode(self.raw)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise InvalidRequest(f"the data of message {self.id} does not fit: {error}") from None
+        data: T_co = self.decoded
+        return data
+
+    @property
+    def queue(self) -> str:
+        return self.lane.queue
+
+    @property
+    def partition(self) -> str:
+        return self.lane.partition
+
+    @property
+    def partition_id(self) -> PartitionId:
+        return self.lane.partition_id
+
+    @property
+    def group(self) -> str:
+        return self.lane.group
+
+    @property
+    def lease(self) -> str:
+        """Empty if the message was finished when it was delivered."""
+        return self.lane.lease or ""
+
+    def __repr__(self) -> str:
+        return f"Message({self.id!r}, queue={self.queue!r}, partition={self.partition!r})"
+
+
+class Batch(Sequence[Message[T]]):
+    """A batch: the messages of one pop, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack.
+    `ordered`: nobody else is given messages of its partitions meanwhile. `lease_seconds`: how long the lease is."""
+
+    def __init__(
+        self, lease: str, messages: list[Message[T]], *, ordered: bool = False, lease_seconds: int = RENEW_SECONDS
+    ) -> None:
+        self.lease = lease
+        self.lease_seconds = lease_seconds
+        self.ordered = ordered
+        self._messages = messages
+
+    @property
+    def messages(self) -> list[Message[T]]:
+        return self._messages
+
+    @overload
+    def __getitem__(self, index: int) -> Message[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message[T]]: ...
+    def __getitem__(self, index: int | slice) -> Message[T] | list[Message[T]]:
+        return self.messages[index]
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        return iter(self.messages)
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} messages, lease={self.lease!r})"

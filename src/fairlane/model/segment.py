@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -77,7 +78,7 @@ def split_data(fragment: bytes) -> tuple[bytes, bytes]:
     return fragment[: -len(data) - len(b',"data":')], data
 
 
-def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = False) -> Message:
+def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = False) -> Message[Any]:
     """The message that `pack` made `fragment` of. With `locked` a sealed one is given without its data."""
     try:
         head = _decode_fragment(fragment + b"}")
@@ -88,7 +89,7 @@ def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = Fa
     return Message(
         id=head.id,
         transaction_id=head.transaction_id,
-        data=head.data,
+        raw=head.data,
         trace_id=head.trace_id,
         type=head.type,
         headers=head.headers,
@@ -173,7 +174,7 @@ class Segment(msgspec.Struct, frozen=True):
         return [body[start:end] for start, end in zip(starts, ends[low:high], strict=True)]
 
 
-def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message]:
+def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message[Any]]:
     """The messages at positions `first` to `upto` - 1 in order."""
     for segment in segments:
         position = max(first, segment.first)

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from fairlane.errors import InvalidRequest
+from fairlane.model.message import Message
 from fairlane.model.outcome import AckItem, AckStatus
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ def failure(error: Exception) -> Fail:
 
 
 def ack_item(
-    message: Any,
+    message: Message[Any],
     status: AckStatus = "completed",
     error: str | None = None,
     delay_ms: int | None = None,
@@ -63,11 +63,18 @@ def ack_item(
         error=error,
         delay_ms=delay_ms,
         result=None if result is msgspec.UNSET else _encode(result),
-        position=getattr(message, "position", None),
+        position=None if message.position < 0 else message.position,
     )
 
 
-def settled(message: Any, verdict: object) -> AckItem:
+def _encode(result: Any) -> bytes:
+    try:
+        return msgspec.json.encode(result)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidRequest(f"the result cannot be written as JSON: {error}") from None
+
+
+def settled(message: Message[Any], verdict: object) -> AckItem:
     """The ack that a verdict becomes, checked; whatever else a handler returned means that it is done."""
     match verdict:
         case Done(result) if result is not msgspec.UNSET:

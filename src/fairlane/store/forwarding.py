@@ -133,11 +133,10 @@ def _item(letter: DeadLetter, codec: Codec) -> PushItem:
     try:
         old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     except StoreCorrupt:  # its bytes rotted, and its error says so
-        nothing = {"trace_id": None, "type": None, "headers": None}
-        old = Message(id="", transaction_id="", data=msgspec.Raw(b"null"), position=0, created_at=0, **nothing)
+        old = Message(id="", transaction_id="", raw=msgspec.Raw(b"null"))
     failures = [*letter.history, Failure(letter.failed_at, letter.error)]
     payload = {
-        "original_message": old.data,
+        "original_message": old.raw,
         "failed_at": _moment(letter.failed_at),
         "error": letter.error,
         "attempts": letter.attempts,

@@ -50,8 +50,8 @@ class Popped(msgspec.Struct, rename="camel"):
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
-    position: int | None = None
-    """In its partition; an ack may name it."""
+    position: int = -1
+    """In its partition; an ack may name it. -1 if the broker does not say."""
 
 
 class PopAnswer(msgspec.Struct, rename="camel"):

@@ -155,7 +155,7 @@ async def _copy(app: App, detail: Detail) -> str:
     item = PushItem(
         queue=detail.queue.name,
         partition=detail.partition,
-        payload=bytes(message.data),
+        payload=bytes(message.raw),
         trace_id=message.trace_id,
         type=message.type,
         headers=replay_headers(message.transaction_id, message.headers),

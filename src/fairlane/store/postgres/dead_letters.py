@@ -236,7 +236,7 @@ def _again(part: Slice, message: bytes, codec: Codec) -> str:
     old = unpack(clear, position=0, created_at=0)
     item = PushItem(
         queue="",
-        payload=old.data,
+        payload=old.raw,
         trace_id=old.trace_id,
         type=old.type,
         headers=replay_headers(old.transaction_id, old.headers),

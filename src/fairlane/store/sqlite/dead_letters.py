@@ -183,7 +183,7 @@ def _add(slice: Slice, letter: DeadLetter, codec: Codec) -> str:
     old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     headers = replay_headers(old.transaction_id, old.headers)
     new_id = uuid7()
-    item = PushItem(queue=letter.queue, payload=old.data, trace_id=old.trace_id, type=old.type, headers=headers)
+    item = PushItem(queue=letter.queue, payload=old.raw, trace_id=old.trace_id, type=old.type, headers=headers)
     fragment = pack(new_id, new_id, item)
     slice.fragments.append(codec.replayed(slice, fragment))
     slice.transaction_ids.append(new_id)
