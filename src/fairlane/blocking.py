@@ -287,9 +287,6 @@ class Client:
     dead_letters = _blocking(asynchronous.Client.dead_letters)
     replay = _blocking(asynchronous.Client.replay)
     purge = _blocking(asynchronous.Client.purge)
-    failed_entries = _blocking(asynchronous.Client.failed_entries)
-    retry_entry = _blocking(asynchronous.Client.retry_entry)
-    discard_entry = _blocking(asynchronous.Client.discard_entry)
     run_retention = _blocking(asynchronous.Client.run_retention)
     retention_history = _blocking(asynchronous.Client.retention_history)
 

@@ -156,7 +156,6 @@ def test_all_dead_letters_must_be_meant(fairlane: Command, queue: str) -> None:
         *(f"group {verb}" for verb in ("list", "seek", "delete")),
         *(f"dlq {verb}" for verb in ("list", "replay", "purge")),
         *(f"retention {verb}" for verb in ("run", "history")),
-        *(f"journal {verb}" for verb in ("list", "retry", "discard")),
         *(f"operation {verb}" for verb in ("list", "show", "retry", "discard")),
     ],
 )
@@ -168,7 +167,7 @@ def test_every_command_explains_itself(fairlane: Command, command: str) -> None:
 
 
 def test_a_command_alone_shows_what_there_is(fairlane: Command) -> None:
-    for arguments in ((), ("queue",), ("group",), ("dlq",), ("journal",), ("operation",)):
+    for arguments in ((), ("queue",), ("group",), ("dlq",), ("operation",)):
         shown = fairlane(*arguments)
         assert "Commands:" in shown.out + shown.err
         assert "Traceback" not in shown.err
@@ -236,40 +235,8 @@ def _maintenance(fairlane: Command, on: bool) -> None:
     urllib.request.urlopen(urllib.request.Request(path, body, {"content-type": "application/json"})).close()
 
 
-def test_failed_entries_of_the_journal_are_listed_tried_again_and_discarded(fairlane: Command, queue: str) -> None:
-    """Accepted for a partition that its queue does not have any more when the journal is drained."""
-    from fairlane.blocking import Client
-
-    with Client(fairlane.url) as client:
-        client.configure(queue)
-        _maintenance(fairlane, True)
-        try:
-            for number in (1, 2):
-                assert client.push(queue, number, partition=f"lane{number}").durability == "journal"
-            client.configure(queue, ordering="fifo")
-        finally:
-            _maintenance(fairlane, False)
-        give_up_at = time.monotonic() + 20
-        while len(entries := client.failed_entries()) < 2 and time.monotonic() < give_up_at:
-            time.sleep(0.1)
-        assert [(one.queue, one.partition, one.messages) for one in entries] == [
-            (queue, "lane1", 1),
-            (queue, "lane2", 1),
-        ]
-        listed = fairlane("journal", "list", "--json").json
-        assert [one["id"] for one in listed] == [one.id for one in entries]
-        assert "fifo" in listed[0]["error"]
-        client.configure(queue, ordering="per_key")
-        assert "waits again" in fairlane("journal", "retry", entries[0].id).err
-        assert "Discarded" in fairlane("journal", "discard", entries[1].id, "--yes").err
-        assert [message.data for message in client.pop(queue, wait=10)] == [1]
-        assert client.failed_entries() == []
-    assert fairlane("journal", "retry", entries[1].id).code == 2
-    assert "look like 0-17" in fairlane("journal", "retry", "nonsense").err
-
-
 def test_operations_are_listed_shown_tried_again_and_discarded(fairlane: Command, queue: str) -> None:
-    """The same, by the operations that their producers were told."""
+    """Accepted for a partition that its queue does not have any more when the journal is drained."""
     from fairlane.blocking import Client
 
     with Client(fairlane.url) as client:

@@ -14,12 +14,12 @@ from typing import Any
 from uuid import UUID
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.deferral.entries import push_backlog, push_entry
 from fairlane.broker.flags import PUSH_MAINTENANCE
-from fairlane.broker.journal_codec import push_backlog, push_entry
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
-from fairlane.store.sqlite.journal import SqliteJournal
-from fairlane.store.sqlite.journal_files import Leftover
+from fairlane.store.journal.files import Leftover
+from fairlane.store.journal.journal import JournalFile
 
 QUEUE = "orders"
 COUNT = 4
@@ -68,9 +68,9 @@ async def push(broker: Broker, point: str) -> None:
         tell(number, outcome.operation_id)
 
 
-async def adopt(journal: SqliteJournal, directory: str) -> None:
+async def adopt(journal: JournalFile, directory: str) -> None:
     """What another process left, in order."""
-    other = await SqliteJournal.open(directory, bytes_max=10**9)
+    other = await JournalFile.open(directory, bytes_max=10**9, store="another")
     for number in range(COUNT):
         item = PushItem(queue=QUEUE, partition="adopted", payload=str(number).encode())
         backlog = push_backlog("default", item)
@@ -104,8 +104,6 @@ async def main(url: str, directory: str, point: str) -> None:
         else:
             journal.remove = dying(journal.remove, before=False)
         await broker.flags.turn(PUSH_MAINTENANCE, False)
-        assert broker.journal_route is not None
-        broker.journal_route.backlogs.added.set()
         await asyncio.Event().wait()
 
 

@@ -10,8 +10,8 @@ import asyncpg
 import msgspec
 
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
-import fairlane.store.postgres.store
-import fairlane.store.sqlite.journal  # noqa: F401
+import fairlane.store.journal.journal
+import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError, OutcomeUnknown
 
@@ -78,7 +78,8 @@ async def stored(url: str) -> dict[str, list[int]]:
 
 async def drained(broker: Broker, *, seconds: float = 30.0) -> None:
     """Wait until the store has all that was accepted, out of the journal and out of the operation queue."""
-    assert broker.journal_route is not None
+    journal = broker.journal
+    assert journal is not None
     async with asyncio.timeout(seconds):
-        while broker.journal_route.backlogs or not broker.journal_route.watch.up or broker.operation_drain.depth:  # noqa: ASYNC110
+        while journal.state().entries or not broker.route.watch.up or broker.operation_drain.depth:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

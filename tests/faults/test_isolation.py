@@ -10,6 +10,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import aiohttp
 import asyncpg
@@ -17,8 +18,8 @@ import pytest
 from msgspec import Raw
 
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
-import fairlane.store.postgres.store
-import fairlane.store.sqlite.journal  # noqa: F401
+import fairlane.store.journal.journal
+import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.errors import BrokerFailed, LaneLocked
@@ -90,8 +91,7 @@ async def serves(broker: Broker, number: int) -> None:
 
 
 def outages(broker: Broker) -> int:
-    assert broker.journal_route is not None
-    return broker.journal_route.watch.outages
+    return broker.route.watch.outages
 
 
 async def test_a_broker_that_is_frozen_inside_a_transaction_stops_no_other(url: str, broker: Broker) -> None:
@@ -287,7 +287,8 @@ async def test_an_entry_that_is_refused_for_good_fails_alone_and_its_lane_goes_o
     await drained(broker)
     assert await stored(url) == {"a": [0, 1, 2], "b": [1, 2], "c": [3]}
     assert broker.journal is not None
-    assert [entry.backlog.partition for entry in await broker.journal.failed(limit=10)] == ["a", "b"]
+    failed = await broker.journal.page(UUID(int=0), failed=True, limit=10)
+    assert [entry.backlog.partition for entry in failed] == ["a", "b"]
     assert outages(broker) == 0
 
 
@@ -350,8 +351,7 @@ async def test_a_flush_that_takes_too_long_holds_its_own_lanes_and_is_stored_onc
         await connection.close()
         slow = await broker.push(QUEUE, "slow", partition="a")
         assert (slow.status, slow.durability, slow.reason) == ("buffered", "journal", "system_busy")
-        assert broker.journal_route is not None
-        assert [lane.partition for lane in broker.journal_route.unsettled()] == ["a"]
+        assert [lane.partition for lane in broker.route.patience.unsettled()] == ["a"]
         for number in range(1, 6):
             await serves(broker, number)
             assert (await broker.push(QUEUE, number, partition="b")).status == "queued"

@@ -84,14 +84,14 @@ async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
         with frozen(server):
             first = await broker.push(QUEUE, 1)
             assert (first.status, first.reason, first.durability) == ("buffered", "store_unavailable", "journal")
-            assert broker.journal_route is not None
             # Whoever waits for the store from now on does so for ever.
-            broker.journal_route.patience.seconds = 3600
+            broker.route.patience.seconds = 3600
             for number in range(2, 22):
                 assert (await broker.push(QUEUE, number)).status == "buffered"
             with pytest.raises(StoreUnavailable):
                 await broker.pop(QUEUE)
-            assert broker.journal_route.journal.state().messages == 21
+            assert broker.journal is not None
+            assert broker.journal.state().messages == 21
         await drained(broker)
         batch = await broker.pop(QUEUE, batch=100)
         assert [int(bytes(message.raw)) for message in batch] == list(range(22))
@@ -219,19 +219,19 @@ async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
             for number in range(1, 4):
                 await broker.push(QUEUE, number, partition="x")
                 await broker.push("picky", number, partition="x")
-            assert broker.journal_route is not None
-            broker.flags._on = {"push_maintenance"}  # the drain must not begin before the queues changed
-            broker.flags._look_at = time.monotonic() + 60
+            broker.flags.on = {"push_maintenance"}  # the drain must not begin before the queues changed
+            broker.flags.look_at = time.monotonic() + 60
         await other.queues.delete(QUEUE)
         await other.queues.configure("picky", ordering="fifo")
         broker.catalogue._queues.clear()  # as if the seconds had passed for which it is trusted
-        broker.flags._on = set()
+        broker.flags.on = set()
         await drained(broker)
         assert (await stored(url)) == {"x": [1, 2, 3]}
-        failed = await broker.journal_route.journal.failed(limit=10)
+        assert broker.journal is not None
+        failed = await broker.journal.page(UUID(int=0), failed=True, limit=10)
         assert [entry.backlog.name for entry in failed] == ["picky"] * 3
         assert "fifo" in (failed[0].error or "")
-        assert broker.journal_route.journal.state().failed == 3
+        assert broker.journal.state().failed == 3
 
 
 async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
@@ -244,8 +244,7 @@ async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
             items = [PushItem(queue=QUEUE, payload=str(number).encode()) for number in (1, 2, 3)]
             assert {outcome.status for outcome in await broker.push_many(items)} == {"buffered"}
             assert (await broker.push(QUEUE, 4)).status == "buffered"
-        assert broker.journal_route is not None
-        assert await broker.journal_route.watch.wait_back(20)
+        assert await broker.route.watch.wait_back(20)
         await asyncio.sleep(0.5)
         assert await stored(url) == {"Default": [0]}, "three do not fit behind the one, and the fourth may not overtake"
         got: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.broker.capacity import Capacity
-from fairlane.broker.operation_drain import CLAIM_BACKLOGS_MAX, CLAIM_BYTES_MAX, CLAIM_OPERATIONS_MAX, room_beside
+from fairlane.broker.deferral.drain import CLAIM_BACKLOGS_MAX, CLAIM_BYTES_MAX, CLAIM_OPERATIONS_MAX, room_beside
 from fairlane.runtime.rate import MEMORY_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN, Rate
 from fairlane.store.contract.operations import BACKLOGS_MAX
 from fairlane.store.contract.values import Full

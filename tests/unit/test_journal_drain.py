@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.deferral.journal_drain import Turns
 from fairlane.broker.flags import PUSH_MAINTENANCE
-from fairlane.broker.journal_backlogs import JournalBacklogs
 from fairlane.model.message import PushItem
 from fairlane.store.contract.journal import Backlog
 from fairlane.store.contract.values import PushResult, Slice
-from fairlane.store.sqlite.journal import SqliteJournal
 from tests.faults.producers import drained
 
 MANY = 1_200
@@ -54,21 +52,22 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
     assert len(calls) > 2, "it was not all at once anyway"
 
 
-async def test_lanes_take_turns_and_queues_do(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(str(tmp_path), bytes_max=10**6)
-    backlogs = JournalBacklogs(journal)
-    backlogs.hold({backlog("a", number): 1 for number in range(5)} | {backlog("b", 0): 9, backlog("c", 0): 1})
-    backlogs.hold({Backlog("ack", "t", "g", "0-1"): 1})
+def test_lanes_take_turns_and_queues_do() -> None:
+    turns = Turns()
+    counts = {backlog("a", number): 1 for number in range(5)} | {backlog("b", 0): 9, backlog("c", 0): 1}
+    counts[Backlog("ack", "t", "g", "0-1")] = 1
+    turns.load(counts)
     resting = {backlog("a", 1)}
 
     def turn(most: int) -> list[str]:
-        return [f"{one.name}{one.partition}" for one in backlogs.turn("push", most, lambda one: one in resting)]
+        return [f"{one.name}{one.partition}" for one in turns.turn("push", most, lambda one: one in resting)]
 
     assert turn(4) == ["a0", "b0", "c0", "a2"]
     assert turn(2) == ["b0", "c0"], "the queue that came last has its turn last"
     assert turn(9) == ["a3", "b0", "c0", "a4", "a0", "a2"], "none twice, and none that rests"
     resting.clear()
-    backlogs.let_go([backlog("b", 0)] * 9)
+    turns.take([backlog("b", 0)] * 9)
     assert set(turn(9)) == {"a0", "a1", "a2", "a3", "a4", "c0"}
-    await journal.close()
-    await asyncio.sleep(0)
+    del counts[backlog("a", 2)], counts[backlog("b", 0)]
+    turns.load(counts | {backlog("d", 0): 1})
+    assert turn(9) == ["c0", "a3", "d0", "a4", "a0", "a1"], "who was there keeps its turn, who came is last"

@@ -22,7 +22,8 @@ QUEUE = "orders"
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """Whose drain is at rest: what is in its journal stays there."""
     async with Broker.open("sqlite:///:memory:", journal=str(tmp_path)) as broker:
-        await broker._stop_draining()
+        assert broker.journal_drain is not None
+        await broker.journal_drain.stop()
         yield broker
 
 
@@ -44,9 +45,7 @@ async def test_producers_of_one_id_in_one_flush_are_all_in_the_journal_when_the_
 ) -> None:
     await broker.queues.configure(QUEUE)
     fails(broker.store.messages, "push", *[fault] * 4)
-    route = broker.journal_route
-    assert route is not None
-    answers = await route.push(requests(3), broker._pusher.run)
+    answers = await broker.route.push(requests(3))
     assert [[one.status for one in answer] for answer in answers if isinstance(answer, list)] == [["buffered"]] * 3
     assert kept(broker) == 3
 
@@ -69,8 +68,7 @@ async def test_a_nack_that_no_lease_fences_never_goes_to_the_journal_for_it_coul
         status="failed",
         lease=one.lease if lease else None,
     )
-    route = broker.journal_route
-    assert route is not None
+    route = broker.route
     fails(broker.store, "answer", *[AWAY] * 1000)
     route.watch.lost("the disk is full")
     if lease:

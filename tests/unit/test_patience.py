@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from fairlane.broker.patience import Patience
-from fairlane.broker.store_watch import StoreWatch
+from fairlane.broker.deferral.patience import Patience
+from fairlane.broker.deferral.store_watch import StoreWatch
 from fairlane.errors import StoreUnavailable
 from fairlane.store.contract.journal import Backlog
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from fairlane.broker.batchers import Batchers
-from fairlane.broker.operation_drain import OperationDrain
+from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.errors import Overloaded
 from fairlane.runtime.batcher import Batcher
 from fairlane.runtime.rate import retry_after

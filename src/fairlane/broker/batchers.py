@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from fairlane.broker.ack import AckRequest
-from fairlane.broker.flushes import Flushes
+from fairlane.broker.deferral.route import Route
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.scheduled import ScheduledMessages
 from fairlane.errors import LaneLocked
@@ -22,14 +22,14 @@ Acks = Batcher[AckRequest, Sequence[AckOutcome]]
 class Batchers:
     """The batchers of the broker: `push_operations` and `ack_operations` make operations, to be applied later."""
 
-    def __init__(self, store: Store, flushes: Flushes, scheduled: ScheduledMessages) -> None:
+    def __init__(self, store: Store, route: Route, scheduled: ScheduledMessages) -> None:
         wide = BatchPolicy(flushes=store.flushes())
-        self.pushes: Pushes = Batcher(flushes.push, wide, weigh=_weigh_push)
+        self.pushes: Pushes = Batcher(route.push, wide, weigh=_weigh_push)
         self.scheduled: Pushes = Batcher(scheduled.flush, wide, weigh=_weigh_push)
-        self.acks: Acks = Batcher(flushes.ack, wide, weigh=_weigh_ack)
+        self.acks: Acks = Batcher(route.ack, wide, weigh=_weigh_ack)
         self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(_renewing(store), BatchPolicy())
-        self.push_operations: Pushes = Batcher(flushes.enqueue, BatchPolicy(), weigh=_weigh_push)
-        self.ack_operations: Acks = Batcher(flushes.enqueue_acks, BatchPolicy(), weigh=_weigh_ack)
+        self.push_operations: Pushes = Batcher(route.enqueue, BatchPolicy(), weigh=_weigh_push)
+        self.ack_operations: Acks = Batcher(route.enqueue_acks, BatchPolicy(), weigh=_weigh_ack)
 
     @property
     def pending(self) -> int:

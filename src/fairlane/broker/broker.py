@@ -14,10 +14,10 @@ import msgspec
 from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.admission import PATIENT, Kind, Limit
+from fairlane.broker.deferral.drain import FAILED_SECONDS
+from fairlane.broker.deferral.patience import PATIENCE_SECONDS
 from fairlane.broker.delivery import Popped, PoppedBatch, alike
-from fairlane.broker.operation_drain import FAILED_SECONDS
 from fairlane.broker.parts import Parts
-from fairlane.broker.patience import PATIENCE_SECONDS
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.broker.transaction import Transaction, item_of
@@ -267,7 +267,7 @@ class Broker(Parts):
         await self.know_specs()
         steps = self.compiled_specs.admit_steps(self.tenant, steps)
         steps = await self.priorities.apply(self.tenant, steps, away=self._intake.away)
-        self._check_backlogs(self.tenant, steps)
+        self.route.check(self.tenant, steps)
         commit = None if change is None else partial(self.store.streams.cycle, change)
         transaction = self._transactor.transact(self.tenant, steps, commit=commit, release=release)
         size = len(steps) + (len(change.ops) if change else 0)

@@ -6,7 +6,7 @@ from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.operation_drain import OperationDrain
+from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.names import check_count, check_name

@@ -22,34 +22,39 @@ class Flags:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.on: set[str] | None = None
+        self.on: set[str] = set()
+        """Those that were on at the last look."""
+        self._looked = False
         self.look_at = 0.0
+        """Until then they are trusted."""
         self._looking: asyncio.Task[None] | None = None
 
     async def is_on(self, name: str) -> bool:
         """As of the last look, which is a second or two old at most; the first look is waited for."""
-        if self.on is None:
-            self.on = await self._store.flags.on()
-            self.look_at = time.monotonic() + _LOOK_SECONDS
-        elif time.monotonic() >= self.look_at:
-            self.look_at = time.monotonic() + _LOOK_SECONDS
-            self._looking = asyncio.create_task(self._look(), name="fairlane flags")
+        if not self._looked:
+            await self.look()
+        else:
+            self.look_soon()
         return name in self.on
 
-    def seen(self, name: str) -> bool:
-        """As of the last look, without waiting for one."""
+    def look_soon(self) -> None:
+        """Look again if the last look is a second old, without waiting for it."""
         if time.monotonic() >= self.look_at and (self._looking is None or self._looking.done()):
             self.look_at = time.monotonic() + _LOOK_SECONDS
-            self._looking = asyncio.create_task(self._look(), name="fairlane flags")
-        return self.on is not None and name in self.on
+            self._looking = asyncio.create_task(self._look_again(), name="fairlane flags")
 
     async def turn(self, name: str, on: bool) -> None:
         await self._store.flags.turn(name, on)
-        self.on = await self._store.flags.on()
+        await self.look()
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        self.on = await self._store.flags.on()
+        self._looked = True
+        self.look_at = time.monotonic() + _LOOK_SECONDS
+
+    async def _look_again(self) -> None:
         try:
-            self.on = await self._store.flags.on()
+            await self.look()
         except FairlaneError as error:
             log.warning("cannot read the flags now, they stay as they were: %s", error)
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from fairlane.broker.admission import Admission
 from fairlane.broker.batchers import Batchers
 from fairlane.broker.compiled_specs import CompiledSpecs
-from fairlane.broker.journal_route import JournalRoute
+from fairlane.broker.deferral.route import Route
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push_batch import MetOperations, PushRequest
 from fairlane.broker.scheduled import ScheduledMessages
@@ -28,7 +28,7 @@ class Intake:
         scheduled: ScheduledMessages,
         batchers: Batchers,
         admission: Admission,
-        route: JournalRoute | None,
+        route: Route,
         telemetry: Telemetry,
     ) -> None:
         self._compiled_specs = compiled_specs
@@ -43,7 +43,7 @@ class Intake:
     @property
     def away(self) -> bool:
         """Whether the store is known not to answer."""
-        return self._route is not None and not self._route.watch.up
+        return not self._route.watch.up
 
     async def push(self, request: PushRequest) -> list[PushOutcome]:
         if not self._compiled_specs.idle:
@@ -113,10 +113,10 @@ class Intake:
             # Whoever waited for it may have given up before it failed.
             self._loading.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            async with asyncio.timeout(self._route.patience.seconds if self._route else None):
+            async with asyncio.timeout(self._route.patience.seconds if self._route.journal else None):
                 await asyncio.shield(self._loading)
         except (Unavailable, TimeoutError):
-            if self._route is None:
+            if self._route.journal is None:
                 raise
 
     async def stop(self) -> None:

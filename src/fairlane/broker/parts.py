@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from fairlane import server_extra as _extra  # noqa: F401
-from fairlane.broker.ack import Acker, AckRequest
+from fairlane.broker.ack import Acker
 from fairlane.broker.admission import PATIENT, Admission, Kind, Limit
 from fairlane.broker.announcer import Announcer
 from fairlane.broker.answer_room import AnswerRoom
@@ -18,25 +18,20 @@ from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.dead_letters import DeadLetters
+from fairlane.broker.deferral.drain import OperationDrain
+from fairlane.broker.deferral.enqueue import Enqueuer
+from fairlane.broker.deferral.failed import Operations
+from fairlane.broker.deferral.journal_drain import JournalDrain
+from fairlane.broker.deferral.patience import PATIENCE_SECONDS
+from fairlane.broker.deferral.route import Route
 from fairlane.broker.due import DueService
 from fairlane.broker.effects import Effects
-from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
-from fairlane.broker.flushes import Flushes
+from fairlane.broker.flags import Flags
 from fairlane.broker.forwarder import Forwarder
 from fairlane.broker.groups import Groups
 from fairlane.broker.inbox import Inbox
 from fairlane.broker.intake import Intake
-from fairlane.broker.journal_acks import AckAnswers
-from fairlane.broker.journal_codec import push_backlog
-from fairlane.broker.journal_drain import JournalDrain
-from fairlane.broker.journal_operations import JournalOperations
-from fairlane.broker.journal_route import JournalRoute
 from fairlane.broker.leases import Leases
-from fairlane.broker.operation_drain import OperationDrain
-from fairlane.broker.operation_enqueue import Enqueuer, enqueue_acks
-from fairlane.broker.operation_work import AckWork, PushWork, Work
-from fairlane.broker.operations import Operations
-from fairlane.broker.patience import PATIENCE_SECONDS
 from fairlane.broker.pauses import Pauses
 from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
@@ -50,24 +45,18 @@ from fairlane.broker.schedules import Schedules
 from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.statistics import Statistics
-from fairlane.broker.store_watch import StoreWatch
 from fairlane.broker.transact import Step, Transactor
 from fairlane.broker.waiters import Waiters
 from fairlane.broker.wide_pop import WidePopper
 from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES, named_variables
-from fairlane.errors import LaneWaiting, ShuttingDown, Unavailable
+from fairlane.errors import ShuttingDown, Unavailable
 from fairlane.model.limits import POLLS_MAX
-from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.model.outcome import (
-    OperationReason,
-    PushOutcome,
-)
+from fairlane.model.outcome import PushOutcome
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.memory import Budget
 from fairlane.store.contract.journal import Journal
-from fairlane.store.contract.operations import ClaimedBacklog
 from fairlane.store.contract.store import Store
 from fairlane.telemetry import Telemetry
 
@@ -104,16 +93,10 @@ class Parts:
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
         self.pauses = Pauses(store, tenant, self.catalogue, self.announce)
         leases = Leases(store)
-        self.operation_drain = OperationDrain(store, self._begin)
-        self.operations = Operations(store, self.catalogue, self.operation_drain)
+        self.operation_drain = OperationDrain(store, self.catalogue, announcer)
+        self.operations = Operations(store, self.catalogue, self.operation_drain, journal)
         capacity = Capacity()
-        enqueuer = Enqueuer(
-            store,
-            self.operation_drain.enqueued,
-            self.operation_drain.estimate,
-            capacity,
-            refusal=lambda: self.admission.refusal("push"),
-        )
+        enqueuer = Enqueuer(store, self.catalogue, self.operation_drain, capacity)
         self._pusher = Pusher(store, self.catalogue, announcer.stored, enqueuer.push, capacity)
         self.due = DueService(store, announcer.appended)
         self.priorities = Priorities(store, self.catalogue)
@@ -127,11 +110,8 @@ class Parts:
             flags=self.flags,
             room=AnswerRoom(self.budget),
         )
-
-        async def defer_acks(requests: list[AckRequest], reason: OperationReason = "system_busy") -> AckAnswers:
-            return await enqueue_acks(requests, self.catalogue, enqueuer, reason)
-
-        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, defer_acks)
+        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, enqueuer.acks)
+        self.operation_drain.acker = self._acker
         self.forwarder = Forwarder(store, announcer.appended)
         self._acker.dead_lettered = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
@@ -143,23 +123,43 @@ class Parts:
             store, self._transactor, self.compiled_specs.admit_steps, self._check_transaction, announcer.flushed
         )
         self.inbox = Inbox(store, self.catalogue, tenant, self.push_request)
-        self.journal_route: JournalRoute | None = None
+        self.route = Route(
+            store,
+            self.catalogue,
+            self.flags,
+            self._pusher,
+            self._acker,
+            enqueuer,
+            announcer,
+            journal,
+            patience_seconds,
+        )
         self.journal_drain: JournalDrain | None = None
-        self._draining: asyncio.Task[None] | None = None
         if journal is not None:
-            self._use_journal(journal, tenant, patience_seconds)
-        self._popper.route = self.journal_route
+            self.journal_drain = JournalDrain(
+                journal,
+                self.route,
+                store,
+                self.catalogue,
+                self._pusher,
+                self._acker,
+                announcer,
+                self.flags,
+                self.compiled_specs,
+                tenant=tenant,
+            )
+        self._popper.route = self.route if journal is not None else None
         self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
-        flushes = Flushes(self._pusher, self._acker, defer_acks, announcer.flushed, self.journal_route)
-        self._batchers = batchers = Batchers(store, flushes, self.scheduled)
+        self._batchers = batchers = Batchers(store, self.route, self.scheduled)
         self.admission = Admission(limits, batchers, self.operation_drain, self.telemetry)
+        enqueuer.admission = self.admission
         self._intake = Intake(
             self.compiled_specs,
             self.priorities,
             self.scheduled,
             batchers,
             self.admission,
-            self.journal_route,
+            self.route,
             self.telemetry,
         )
         self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics)
@@ -190,43 +190,21 @@ class Parts:
         if self.journal_drain is not None:
             self.journal_drain.save_soon()
 
-    def _use_journal(self, journal: Journal, tenant: str, patience_seconds: float) -> None:
-        self.journal_route = JournalRoute(
-            journal,
-            StoreWatch(lambda: self.store.answer()),
-            self.catalogue,
-            maintenance=lambda: self.flags.seen(PUSH_MAINTENANCE),
-            clock_ms=self.store.id_time,
-            patience_seconds=patience_seconds,
-        )
-        operations = JournalOperations(self.journal_route.failed, self.store, self.catalogue)
-        self.operations.journal = operations
-        self.journal_drain = JournalDrain(
-            self.journal_route,
-            self.store,
-            self._pusher,
-            self._acker.flush,
-            tenant=tenant,
-            applied=self._announcer.flushed,
-            compiled_specs=self.compiled_specs,
-            operations=operations,
-        )
-
     async def start(self) -> None:
         """Take up what an earlier process left in the journal; needed only with one."""
-        if self.journal_route is not None and self.journal_drain is not None:
-            self.journal_route.backlogs.hold(await self.journal_route.journal.backlogs())
-            for queue in await self.journal_route.journal.catalogue():
-                self.catalogue.recollect(queue)
-            if specs := await self.journal_route.journal.specs():
-                await self.compiled_specs.load(specs)
-            try:
-                async with asyncio.timeout(self.journal_route.patience.seconds):
-                    await self.store.flags.on()
-                    await self.compiled_specs.reload()
-            except (Unavailable, TimeoutError) as error:
-                await self.journal_route.is_there(str(error) or "it does not answer")
-            self._draining = asyncio.create_task(self.journal_drain.run(), name="fairlane drain")
+        if self.journal is None or self.journal_drain is None:
+            return
+        for queue in await self.journal.queues():
+            self.catalogue.recollect(queue)
+        if specs := await self.journal.specs():
+            await self.compiled_specs.load(specs)
+        try:
+            async with asyncio.timeout(self.route.patience.seconds):
+                await self.flags.look()
+                await self.compiled_specs.reload()
+        except (Unavailable, TimeoutError) as error:
+            await self.route.is_there(str(error) or "it does not answer")
+        self.journal_drain.start()
 
     def _check_running(self) -> None:
         if self._stopped:
@@ -252,29 +230,13 @@ class Parts:
         if not self._intake.away:
             self.admission.check(kind)
 
-    def _begin(self, lane: ClaimedBacklog) -> Work:
-        if lane.claim.group_id:
-            return AckWork(lane, self._acker)
-        return PushWork(lane, self.catalogue, self._announcer.appended)
-
     def announce(self, queue_id: int, lanes: int) -> None:
         """Lanes of a queue became ready by other ways than a push."""
         self._announcer.announce(queue_id, lanes)
 
     def _check_transaction(self, tenant: str, steps: Sequence[Step]) -> None:
         self._check_running()
-        self._check_backlogs(tenant, steps)
-
-    def _check_backlogs(self, tenant: str, steps: Sequence[Step]) -> None:
-        """A transaction never becomes an operation, so it cannot follow those in the journal."""
-        if self.journal_route is None or not self.journal_route.backlogs:
-            return
-        for step in steps:
-            if isinstance(step, PushItem) and push_backlog(tenant, step) in self.journal_route.backlogs:
-                raise LaneWaiting(
-                    f"earlier messages for partition {step.partition!r} of queue {step.queue!r} wait in the journal; "
-                    "try again soon"
-                )
+        self.route.check(tenant, steps)
 
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
@@ -287,25 +249,11 @@ class Parts:
         await self.operation_drain.stop()
         await self._reseed.stop()
         await self._watch.stop()
-        await self._stop_draining()
+        if self.journal_drain is not None:
+            await self.journal_drain.stop()
+        await self.route.stop()
         await self.flags.stop()
         await self.retention.stop()
-
-    async def _stop_draining(self) -> None:
-        """The journal stays as it is. Flushes that nobody waits for have a moment more."""
-        if self._draining is not None:
-            self._draining.cancel()
-            await asyncio.wait([self._draining])
-        if self.journal_route is None:
-            return
-        await self.journal_route.watch.stop()
-        abandoned = self.journal_route.patience.abandoned
-        if abandoned:
-            await asyncio.wait(abandoned, timeout=1.0)
-            for task in list(abandoned):
-                task.cancel()
-            if abandoned:
-                await asyncio.wait(abandoned)
 
     @property
     def pending(self) -> int:

@@ -12,9 +12,9 @@ from zlib import crc32
 
 from fairlane.broker.answer_room import AnswerRoom
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.deferral.route import Route
 from fairlane.broker.delivery import Popped, Taken
 from fairlane.broker.flags import POP_MAINTENANCE, Flags
-from fairlane.broker.journal_route import JournalRoute
 from fairlane.broker.leases import Leases
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
@@ -78,7 +78,7 @@ class Popper:
         self._telemetry = telemetry
         self._flags = flags
         self._room = room
-        self.route: JournalRoute | None = None
+        self.route: Route | None = None
         """Where there is a journal."""
         self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
         self._due: dict[int, int | None] = {}
@@ -122,7 +122,7 @@ class Popper:
         """What is ready in the queue that is named, waiting for it until `give_up_at` if the request waits at all."""
         flags = self._flags
         while not self.stopping:
-            unsure = flags.on is None or monotonic() >= flags.look_at or POP_MAINTENANCE in flags.on
+            unsure = monotonic() >= flags.look_at or POP_MAINTENANCE in flags.on
             if unsure and await flags.is_on(POP_MAINTENANCE):
                 break
             target = self._known_target(request) or await self._target(request)

@@ -39,7 +39,6 @@ NOUNS = {
     "worker": "Run the handlers of an app: `fairlane worker module:app`. List the workers that are alive.",
     "source": "List and forget sources, which `fairlane poll` reads.",
     "operation": "Pushes and acks that were accepted and wait, and those of them that failed.",
-    "journal": "Failed entries of the broker's journal, which the store refused.",
 }
 
 

@@ -12,7 +12,6 @@ from fairlane.client.consume import Consumers
 from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.effects import Effects
 from fairlane.client.groups import Groups
-from fairlane.client.journal import Journal
 from fairlane.client.operations import QueuedOperation
 from fairlane.client.pauses import Pausing
 from fairlane.client.pushes import Pushes
@@ -62,7 +61,6 @@ class Client(
     Sources,
     Effects,
     Specs,
-    Journal,
 ):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.
 

@@ -83,19 +83,6 @@ class BrowsedMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
         return msgspec.json.decode(self.raw)
 
 
-class FailedEntry(_View, frozen=True, kw_only=True, rename="camel"):
-    """A failed entry of a journal: messages, or acks. `queue` is of messages, `consumer_group` of acks."""
-
-    id: str
-    kind: str
-    queue: str | None = None
-    consumer_group: str | None = None
-    partition: str
-    messages: int = 0
-    error: str = ""
-    accepted_at: Moment
-
-
 class SourceView(_View, frozen=True, kw_only=True, rename="camel"):
     """A source: how far its records were read, and who reads them."""
 

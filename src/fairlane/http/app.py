@@ -130,7 +130,7 @@ class App:
 
     async def healthy(self) -> bool:
         """Whether the store answers in reasonable time."""
-        if self.broker.journal_route is not None and not self.broker.journal_route.watch.up:
+        if not self.broker.route.watch.up:
             return False
         try:
             await asyncio.wait_for(self.broker.store.flags.on(), _HEALTH_SECONDS)

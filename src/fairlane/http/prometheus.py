@@ -117,18 +117,16 @@ def _load(out: Families, app: App) -> None:
     out.one("operation_queue_drain_rate", "gauge", "Operations a second applied here lately.", drain.rate.a_second)
     out.one("operation_queue_applied_total", "counter", "Operations applied here.", drain.completed)
     out.one("operation_queue_failed_total", "counter", "Operations given up on here.", drain.failed)
-    if app.broker.journal_route is not None:
-        out.one(
-            "store_outages_total", "counter", "How often the store went away.", app.broker.journal_route.watch.outages
-        )
+    if app.broker.journal is not None:
+        out.one("store_outages_total", "counter", "How often the store went away.", app.broker.route.watch.outages)
 
 
 def _journal(out: Families, app: App) -> None:
     """Processes that hand theirs over know its state only as it was when they did."""
     journal = journal_status(app)
-    if journal is None or app.broker.journal_route is None:
+    if journal is None or app.broker.journal is None:
         return
-    if app.siblings is not None and not app.broker.journal_route.journal.owned:
+    if app.siblings is not None and not app.broker.journal.drains():
         return
     out.one("journal_messages", "gauge", "Messages and acks that wait in the journal.", journal.messages)
     out.one("journal_lanes", "gauge", "Partitions they belong to.", journal.lanes)

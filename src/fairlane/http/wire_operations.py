@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from fairlane.broker.admission import Admission
-from fairlane.broker.operations import Settled
+from fairlane.broker.deferral.failed import Settled
 from fairlane.http.problems import public_text
 from fairlane.http.wire_queues import Wire
 from fairlane.model.moment import timestamp, timestamp_or_none

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fairlane.http.wire_dead_letters import Pagination
-from fairlane.http.wire_journal import FailedEntry
 from fairlane.http.wire_operations import AdmissionStatus
 from fairlane.http.wire_queues import Counts, QueueSummary, Wire
 from fairlane.wire.base import Limit, Offset
@@ -208,6 +207,20 @@ class JournalStatus(Wire, rename="camel", kw_only=True):
     """Messages that left it a second, lately."""
     acks_lost: int
     """Acks whose lease had ended when the store was back."""
+
+
+class FailedEntry(Wire, rename="camel", kw_only=True):
+    """Messages, or acks, that the store refused when they came from the journal; its id is that of the operation."""
+
+    id: str
+    kind: str
+    queue: str | None
+    consumer_group: str | None
+    """Of acks."""
+    partition: str
+    messages: int
+    error: str
+    accepted_at: str
 
 
 class JournalReport(Wire, rename="camel", kw_only=True):

@@ -29,11 +29,11 @@ def store_url(store: str | PathLike[str]) -> str:
 
 async def open_journal(directory: str, bytes_max: int, url: str, encryption_key: str = "") -> Journal:
     """For what is to go to the store of this URL; sealed if there is a key."""
+    from fairlane.store.journal.journal import JournalFile
     from fairlane.store.keyring import Keyring
-    from fairlane.store.sqlite.journal_directory import DirectoryJournal
 
     keyring = Keyring.parse(encryption_key) if encryption_key else None
-    return await DirectoryJournal.open(directory, bytes_max=bytes_max, store=str(url), keyring=keyring)
+    return await JournalFile.open(directory, bytes_max=bytes_max, store=str(url), keyring=keyring)
 
 
 async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], journal: Journal | None) -> Store:

@@ -120,8 +120,7 @@ def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
 
 async def partition_names(app: App, partitions: Iterable[PartitionId]) -> dict[PartitionId, Names]:
     """The names of each partition's queue and of the partition itself."""
-    catalogue, route = app.broker.catalogue, app.broker.journal_route
-    away = route is not None and not route.watch.up
+    catalogue, away = app.broker.catalogue, not app.broker.route.watch.up
     return {
         partition: catalogue.known_names(partition) if away else await catalogue.names(partition)
         for partition in dict.fromkeys(partitions)

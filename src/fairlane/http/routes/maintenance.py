@@ -46,13 +46,13 @@ async def _maintenance(app: App, message: str | None = None) -> Maintenance:
 async def set_maintenance(app: App, request: Request) -> Response:
     """Every broker of the store sees it within two seconds, this one at once."""
     body = decode(request.body, MaintenanceBody)
-    route = app.broker.journal_route
-    if route is None:
+    route = app.broker.route
+    if route.journal is None:
         if body.enabled:
             return error_response(409, "not_available", "pushes cannot wait: this broker has no journal for them")
         return json_response(await _maintenance(app, "Maintenance mode is off"))
     await app.broker.flags.turn(PUSH_MAINTENANCE, body.enabled)
-    route.backlogs.added.set()
+    route.news.set()
     sentence = "Pushes are kept in the journal" if body.enabled else "Pushes are stored; what was kept is being drained"
     return json_response(await _maintenance(app, sentence))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from fairlane.broker.operations import Verb
+from fairlane.broker.deferral.failed import Verb
 from fairlane.errors import InvalidRequest
 from fairlane.http.decode import decode, read
 from fairlane.http.query import name_or_none

@@ -10,7 +10,6 @@ from fairlane.http.query import moment
 from fairlane.http.router import Route
 from fairlane.http.series import Bucket, Span, buckets, mean_lag_ms
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire_journal import failed_out
 from fairlane.http.wire_operations import admission_out
 from fairlane.http.wire_queues import Counts, counts_out, summed
 from fairlane.http.wire_status import (
@@ -21,6 +20,7 @@ from fairlane.http.wire_status import (
     DeadCounts,
     EngineStatus,
     ErrorCounts,
+    FailedEntry,
     JournalReport,
     JournalStatus,
     LeaseCounts,
@@ -39,6 +39,8 @@ from fairlane.model.moment import timestamp
 from fairlane.model.queue import Queue
 from fairlane.model.stats import QueueStats
 from fairlane.runtime.clock import wall_clock
+from fairlane.store.contract.journal import Entry
+from fairlane.store.contract.operations import FIRST
 from fairlane.telemetry import VerbStats
 
 if TYPE_CHECKING:
@@ -49,8 +51,8 @@ _HOUR = 3_600_000_000
 
 def journal_status(app: App) -> JournalStatus | None:
     """None if this broker has no journal."""
-    route, drain = app.broker.journal_route, app.broker.journal_drain
-    if route is None or drain is None:
+    route, drain = app.broker.route, app.broker.journal_drain
+    if route.journal is None or drain is None:
         return None
     state, watch = route.journal.state(), route.watch
     return JournalStatus(
@@ -59,12 +61,12 @@ def journal_status(app: App) -> JournalStatus | None:
         away_seconds=0.0 if watch.up else round(watch.away_seconds(), 3),
         entries=state.entries,
         messages=state.messages,
-        lanes=len(route.backlogs),
+        lanes=state.backlogs,
         bytes=state.bytes,
         bytes_max=state.bytes_max,
         failed=state.failed,
         oldest_seconds=None if state.oldest_at is None else max(0.0, (wall_clock() - state.oldest_at) / 1e6),
-        drain_rate=round(route.backlogs.rate(), 1),
+        drain_rate=round(route.rate.a_second, 1),
         acks_lost=drain.acks_lost,
     )
 
@@ -209,14 +211,28 @@ async def analytics(app: App, request: Request) -> Response:
     return json_response(answer)
 
 
+def _failed_out(entry: Entry) -> FailedEntry:
+    kind, _, name, partition = entry.backlog
+    return FailedEntry(
+        id=str(entry.id),
+        kind=kind,
+        queue=name if kind == "push" else None,
+        consumer_group=name if kind == "ack" else None,
+        partition=partition,
+        messages=entry.messages,
+        error=entry.error or "",
+        accepted_at=timestamp(entry.created_at),
+    )
+
+
 async def journal_report(app: App, request: Request) -> Response:
     """The journal of this process."""
     answer = JournalReport(pending=0, failed=0, db_healthy=await app.healthy(), worker=app.worker_id)
-    journal = answer.journal = journal_status(app)
-    if journal is not None and app.broker.journal_route is not None:
-        answer.pending, answer.failed = journal.messages, journal.failed
-        failed = app.broker.journal_route.failed
-        answer.failed_entries = [failed_out(failed, entry) for entry in await failed.list(limit=100)]
+    status = answer.journal = journal_status(app)
+    journal = app.broker.journal
+    if status is not None and journal is not None:
+        answer.pending, answer.failed = status.messages, status.failed
+        answer.failed_entries = [_failed_out(one) for one in await journal.page(FIRST, failed=True, limit=100)]
     return json_response(answer)
 
 

@@ -1,11 +1,11 @@
 """The journal: operations that a broker accepted while its store could not take them, in the order they came.
 
-It is not a store: it is read only to be emptied. Of the processes that share one, one reads it.
+It is not a store: it is read only to be emptied. All processes of a broker append to one file; one of them drains it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
@@ -14,7 +14,7 @@ import msgspec
 from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 
-ROW_BYTES = 100  # what an entry takes beside its body, about
+ROW_BYTES = 100  # what an entry takes beside its body, about; the triggers of the file count the same
 
 
 class Backlog(NamedTuple):
@@ -32,8 +32,8 @@ class NewEntry(NamedTuple):
     backlog: Backlog
     messages: int
     body: bytes
-    id: UUID | None = None
-    """The operation that its caller was told; entries of earlier versions have none."""
+    id: UUID
+    """The operation that its caller is told."""
 
     @property
     def size(self) -> int:
@@ -48,9 +48,9 @@ class Entry(msgspec.Struct, frozen=True):
     messages: int
     body: bytes
     created_at: int
-    error: str | None = None
+    error: str | None
     """Why it failed; such an entry stays until somebody decides."""
-    id: UUID | None = None
+    id: UUID
 
 
 class JournalState(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,66 +63,57 @@ class JournalState(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     oldest_at: int | None
     """When the oldest pending entry was accepted."""
-
-
-class Backlogs(Protocol):
-    """The backlogs of the journal, as one process knows them."""
-
-    def names(self) -> list[Backlog]: ...
-
-    def hold(self, backlogs: dict[Backlog, int]) -> None:
-        """So many entries more are in each."""
-        ...
-
-    def let_go(self, backlogs: Iterable[Backlog]) -> None:
-        """One entry less is in each."""
-        ...
+    backlogs: int
 
 
 class Journal(Protocol):
-    @property
-    def number(self) -> int:
-        """Of this journal among those of its directory."""
+    """The journal of a broker, as one of its processes has it. What is not async answers at once, for all processes: an
+    entry that anybody was told of is seen."""
+
+    sealed: bool
+    """Whether its entries cannot be read in its file."""
+
+    def version(self) -> int:
+        """A number that is another whenever the journal was changed, by whichever process."""
         ...
 
-    @property
-    def owned(self) -> bool:
-        """Whether this process owns the file: its `state` is that of this moment."""
+    def state(self) -> JournalState: ...
+
+    def room(self) -> int:
+        """Bytes that `append` would still take."""
         ...
 
-    @property
-    def sealed(self) -> bool:
-        """Whether its entries cannot be read in its file."""
+    def holds(self, backlogs: Iterable[Backlog]) -> set[Backlog]:
+        """Those that have pending entries."""
+        ...
+
+    def drains(self) -> bool:
+        """Whether this is the process that drains the journal. It is, from now on, if no other does."""
+        ...
+
+    def unsettled(self) -> set[Backlog]:
+        """The backlogs in which other processes have work under way that may yet be applied: from before an entry of
+        theirs is read until they said that it ended, or are gone."""
         ...
 
     def opened(self, entry: Entry) -> bytes:
         """The body of an entry that was read, in clear. SealError if it was sealed by a key that is not here."""
         ...
 
-    def attach(self, backlogs: Backlogs, abandoned: Callable[[], set[Backlog]]) -> None:
-        """Called once, before all else: the backlogs that have entries, as known here, and those in which this process
-        has abandoned work that may yet be applied. Backlogs that get entries by other processes are added before those
-        are answered."""
-        ...
-
-    def released(self, backlogs: Sequence[Backlog]) -> None:
-        """The last entries of these backlogs are gone."""
-        ...
-
-    def unsettled(self) -> set[Backlog]:
-        """The backlogs in which other processes have work under way that may yet be applied: from before an entry of
-        theirs is read until they said that it ended."""
-        ...
-
-    async def tell(self) -> None:
-        """Tell who reads the journal what this process has under way."""
-        ...
-
-    async def append(self, entries: Sequence[NewEntry]) -> None:
-        """Append the entries, all or none; durable when it returns, and in the order of the calls.
+    async def append(self, entries: Sequence[NewEntry], abandoned: Collection[Backlog] = ()) -> dict[Backlog, int]:
+        """Append the entries, all or none; durable when it returns, and in the order of the calls. How many are now in
+        each of their backlogs. `abandoned`: see `tell`.
 
         JournalFull if they do not fit, on the disk or below the limit; StoreUnavailable if the file cannot be
         written."""
+        ...
+
+    async def tell(self, abandoned: Collection[Backlog]) -> None:
+        """Tell who drains in which backlogs this process has abandoned work that may yet be applied."""
+        ...
+
+    async def backlogs(self) -> dict[Backlog, int]:
+        """How many pending entries each backlog has."""
         ...
 
     async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
@@ -138,14 +129,6 @@ class Journal(Protocol):
         """Mark one as failed, with the reason."""
         ...
 
-    async def failed(self, *, limit: int) -> list[Entry]:
-        """The failed ones, oldest first."""
-        ...
-
-    async def failed_entry(self, seq: int) -> Entry | None:
-        """A failed one; None if it is not there."""
-        ...
-
     async def find(self, id: UUID) -> Entry | None:
         """The entry of an operation, pending or failed; None if it is not there (any more)."""
         ...
@@ -155,37 +138,27 @@ class Journal(Protocol):
         those that are pending, or both."""
         ...
 
-    async def retry(self, entry: Entry) -> bool:
-        """Let a failed entry wait again, at the end of its backlog; False if it is not there."""
+    async def retry(self, id: UUID) -> bool:
+        """Let a failed operation wait again, at the end of its backlog; False if there is none."""
         ...
 
-    def room(self) -> int:
-        """Bytes that `append` would still take."""
+    async def discard(self, id: UUID) -> bool:
+        """Give up a failed operation for good; False if there is none."""
         ...
 
-    async def adopt(self) -> dict[Backlog, int]:
-        """Take in what processes that are gone left in journals of their own, after the entries here; how many entries
-        of each backlog came. What cannot be had now is left for the next time."""
+    async def adopt(self) -> None:
+        """Take in what brokers that are gone left in other files of the directory, after the entries here. What cannot
+        be had now is left for the next time."""
         ...
 
-    async def backlogs(self) -> dict[Backlog, int]:
-        """How many pending entries each backlog has."""
+    async def save(self, *, queues: Sequence[Queue] | None = None, specs: Sequence[SpecVersion] | None = None) -> None:
+        """Save what is known of queues and the specs in force, for a start without the store."""
         ...
 
-    def state(self) -> JournalState:
-        """As of the last call, known without asking."""
-        ...
-
-    async def save_catalogue(self, queues: Sequence[Queue]) -> None:
-        """Save what is known of queues, for a start without the store."""
-        ...
-
-    async def catalogue(self) -> list[Queue]: ...
-
-    async def save_specs(self, specs: Sequence[SpecVersion]) -> None:
-        """Save the specs in force, for the same."""
-        ...
+    async def queues(self) -> list[Queue]: ...
 
     async def specs(self) -> list[SpecVersion]: ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Idempotent."""
+        ...

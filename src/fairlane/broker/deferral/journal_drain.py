@@ -4,25 +4,28 @@ that cannot be had rests, and the others go on."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, cast
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Final, Literal, cast
 
-from fairlane.broker.ack import AckRequest
+from fairlane.broker.ack import Acker
+from fairlane.broker.announcer import Announcer
+from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.compiled_specs import CompiledSpecs
-from fairlane.broker.journal_acks import AckAnswers
-from fairlane.broker.journal_codec import ack_request, push_request
-from fairlane.broker.journal_operations import JournalOperations
-from fairlane.broker.journal_route import JournalRoute
+from fairlane.broker.deferral.drain import Drain
+from fairlane.broker.deferral.entries import ack_request, applied_operation, push_request
+from fairlane.broker.deferral.route import Route
+from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import Flush
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
-from fairlane.store.contract.journal import Backlog, Entry
+from fairlane.store.contract.journal import Backlog, Entry, Journal
+from fairlane.store.contract.operations import AppliedOperation
 from fairlane.store.contract.store import Store
 
 _BACKLOGS_MAX = 500
@@ -31,49 +34,116 @@ _BYTES_MAX = 4 * 1024 * 1024
 _PAUSE_SECONDS = (0.1, 1.0)
 """Of a backlog that failed, or of all when the journal did: after the first failed try, and at most."""
 _FLOOR_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+"""How often who drains looks for entries of other processes."""
+_LOAD_SECONDS = 0.25
+"""How often their backlogs are added while there is much to drain."""
 _SNAPSHOT_SECONDS = 30.0
 _ADOPT_SECONDS = 5.0
-"""How often what processes of this directory left that are gone is looked for."""
+"""How often what brokers of this directory left that are gone is looked for."""
 _STRIKES_MAX = 5
 """An entry that the store refuses so often, while it takes others, is failed."""
 _SLACK_SECONDS = 60
+_UNRECORDED_MAX: Final = 10_000
 
+Kind = Literal["push", "ack"]
 Outcomes = Sequence[PushOutcome] | Sequence[AckOutcome]
 
 log = logging.getLogger(__name__)
 
 
-class JournalDrain:
+class Turns:
+    """The turns of backlogs: those of each queue (of acks: of each group) one after the other, and queues too."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Backlog, int] = {}
+        self._turns: OrderedDict[tuple[str, str, str], OrderedDict[Backlog, None]] = OrderedDict()
+
+    def __contains__(self, backlog: Backlog) -> bool:
+        return backlog in self._counts
+
+    def load(self, counts: Mapping[Backlog, int]) -> None:
+        """So many entries are in each, and in no others. Those that were there keep their turn."""
+        for backlog in self._counts.keys() - counts.keys():
+            self._end(backlog)
+        for backlog in counts:
+            self._turns.setdefault(backlog[:3], OrderedDict()).setdefault(backlog)
+        self._counts = dict(counts)
+
+    def take(self, backlogs: Iterable[Backlog]) -> None:
+        """One entry less is in each."""
+        for backlog in backlogs:
+            if backlog in self._counts:  # more may be read than there were at the last load
+                self._counts[backlog] -= 1
+                if not self._counts[backlog]:
+                    del self._counts[backlog]
+                    self._end(backlog)
+
+    def _end(self, backlog: Backlog) -> None:
+        backlogs = self._turns[backlog[:3]]
+        del backlogs[backlog]
+        if not backlogs:
+            del self._turns[backlog[:3]]
+
+    def turn(self, kind: str, most: int, resting: Callable[[Backlog], bool]) -> list[Backlog]:
+        """The backlogs whose turn it is, of each queue one after the other; none twice, and none that rests. It is not
+        their turn again before all others had theirs."""
+        found: list[Backlog] = []
+        queues = deque((key, len(backlogs)) for key, backlogs in self._turns.items() if key[0] == kind)
+        while queues and len(found) < most:
+            key, left = queues.popleft()
+            backlogs = self._turns[key]
+            while left:
+                left -= 1
+                backlog = next(iter(backlogs))
+                backlogs.move_to_end(backlog)
+                if not resting(backlog):
+                    found.append(backlog)
+                    self._turns.move_to_end(key)
+                    queues.append((key, left))
+                    break
+        return found
+
+
+class JournalDrain(Drain):
     def __init__(
         self,
-        route: JournalRoute,
+        journal: Journal,
+        route: Route,
         store: Store,
+        catalogue: Catalogue,
         pusher: Pusher,
-        acks: Callable[[list[AckRequest]], Awaitable[AckAnswers]],
+        acker: Acker,
+        announcer: Announcer,
+        flags: Flags,
+        compiled_specs: CompiledSpecs,
         *,
         tenant: str,
-        applied: Callable[[], None],
-        compiled_specs: CompiledSpecs,
-        operations: JournalOperations,
     ) -> None:
-        """`applied` is called after messages went into the store."""
+        super().__init__("journal")
+        self._news = route.news
+        self._journal = journal
         self._route = route
-        self._journal = route.journal
         self._store = store
+        self._catalogue = catalogue
         self._pusher = pusher
-        self._acks = acks
-        self._tenant = tenant
-        self._applied = applied
+        self._acker = acker
+        self._announcer = announcer
+        self._flags = flags
         self._compiled_specs = compiled_specs
-        self._operations = operations
+        self._tenant = tenant
+        self._turns = Turns()
+        self._load_at = 0.0
         self._resting: dict[Backlog, tuple[int, float]] = {}
         """Backlogs that failed: how often, and until when they rest."""
         self._strikes: dict[int, tuple[int, int]] = {}
         """Entries that the store refused: how often, and how many others it had taken by then."""
         self._single = 0
         """So many backlogs go one by one: after a failure, so that an entry which can never be applied fails alone."""
+        self._unrecorded: deque[AppliedOperation] = deque(maxlen=_UNRECORDED_MAX)
+        """Applied, but the store fell silent before they could be recorded."""
         self._snapshot_at = 0.0
-        self._adopt_at = time.monotonic() + _ADOPT_SECONDS
+        self._adopt_at = monotonic() + _ADOPT_SECONDS
         self.drained = 0
         self.acks_lost = 0
         """Acks whose lease had ended; their messages are delivered again."""
@@ -81,82 +151,82 @@ class JournalDrain:
     def save_soon(self) -> None:
         """What is known of queues and specs has changed."""
         self._snapshot_at = 0.0
-        self._route.backlogs.added.set()
+        self.wake()
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        failures = 0
-        watch, added = self._route.watch, self._route.backlogs.added
-        while True:
-            added.clear()
-            try:
-                await self._look()
-                failures = 0
-            except ShuttingDown:
-                return
-            except FairlaneError as error:
-                failures += 1
-                if await self._route.is_there(str(error)):
-                    log.warning("cannot drain the journal, retrying: %s", error)
-                await asyncio.sleep(backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
-                continue
-            if not watch.up:
-                await watch.wait_back(_FLOOR_SECONDS)
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause()):
-                    await added.wait()
+    async def stop(self) -> None:
+        """At once: what was not removed from the journal is applied by whoever comes next."""
+        self._stopping = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
-    def _pause(self) -> float:
-        """Until the next look: sooner if a backlog has rested by then."""
-        soonest = min((until for _, until in self._resting.values()), default=float("inf"))
-        return min(_FLOOR_SECONDS, max(_PAUSE_SECONDS[0] / 2, soonest - time.monotonic()))
-
-    async def _look(self) -> None:
+    async def _look(self) -> float:
         """Drain what can be drained. Raises what the journal says when it fails, or the store beside it."""
-        route = self._route
-        if time.monotonic() >= self._adopt_at:
-            self._adopt_at = time.monotonic() + _ADOPT_SECONDS
-            route.backlogs.hold(await self._journal.adopt())
-        await self._journal.tell()
-        if route.backlogs:
+        route, now = self._route, monotonic()
+        if route.watch.up:
+            self._flags.look_soon()
+        await self._journal.tell(route.patience.unsettled())
+        if not self._journal.drains():
+            return _FLOOR_SECONDS
+        if now >= self._adopt_at:
+            self._adopt_at = now + _ADOPT_SECONDS
+            await self._journal.adopt()
+        if self._journal.state().entries:
+            self._load_at = 0.0
+            route.rate.resume(now)
             await self._drain("ack")
-            if route.journal_reason() != "maintenance":
+            if not self._is_maintained():
                 await self._drain("push")
-        self._resting = {backlog: rest for backlog, rest in self._resting.items() if backlog in route.backlogs}
-        if route.watch.up and time.monotonic() >= self._snapshot_at:
-            await self._journal.save_catalogue(await self._store.queues.list(self._tenant))
-            if self._compiled_specs.loaded:
-                await self._journal.save_specs(self._compiled_specs.versions)
-            self._snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
+        self._resting = {backlog: rest for backlog, rest in self._resting.items() if backlog in self._turns}
+        if not route.watch.up:
+            await route.watch.wait_back(_FLOOR_SECONDS)
+            return 0.0
+        if monotonic() >= self._snapshot_at:
+            specs = self._compiled_specs.versions if self._compiled_specs.loaded else None
+            await self._journal.save(queues=await self._store.queues.list(self._tenant), specs=specs)
+            self._snapshot_at = monotonic() + _SNAPSHOT_SECONDS
+        soonest = min((until for _, until in self._resting.values()), default=float("inf"))
+        return min(_POLL_SECONDS, max(_PAUSE_SECONDS[0] / 2, soonest - monotonic()))
 
-    async def _drain(self, kind: Literal["push", "ack"]) -> None:
+    async def _away(self, error: FairlaneError, times: int) -> float:
+        if await self._route.is_there(str(error)):
+            log.warning("cannot drain the journal, retrying: %s", error)
+        await asyncio.sleep(backoff(times, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
+        return 0.0
+
+    def _is_maintained(self) -> bool:
+        return PUSH_MAINTENANCE in self._flags.on
+
+    async def _drain(self, kind: Kind) -> None:
         """Until no backlog has anything that can be applied now."""
         route = self._route
         put_off: set[Backlog] = set()
 
         def rests(backlog: Backlog) -> bool:
-            return backlog in put_off or self._resting.get(backlog, (0, 0.0))[1] > time.monotonic()
+            return backlog in put_off or self._resting.get(backlog, (0, 0.0))[1] > monotonic()
 
         while route.watch.up:
+            if monotonic() >= self._load_at:
+                self._turns.load(await self._journal.backlogs())
+                self._load_at = monotonic() + _LOAD_SECONDS
             alone = self._single > 0
             self._single -= alone
-            backlogs = route.backlogs.turn(kind, 1 if alone else _BACKLOGS_MAX, rests)
+            backlogs = self._turns.turn(kind, 1 if alone else _BACKLOGS_MAX, rests)
             if not backlogs:
                 return
             entries = await self._journal.read(backlogs, entries_max=1 if alone else _ENTRIES_MAX, bytes_max=_BYTES_MAX)
             # Replayed before abandoned work has ended, its messages could be stored twice.
-            unsettled = route.unsettled()
+            unsettled = route.patience.unsettled() | self._journal.unsettled()
             todo = [entry for entry in entries if entry.backlog not in unsettled]
             put_off.update(unsettled.intersection(backlogs))
             if not entries:
-                put_off.update(backlogs)  # they are about to get their entries
+                put_off.update(backlogs)
             if todo:
                 await self._apply(kind, todo)
-            if kind == "push" and route.journal_reason() == "maintenance":
+            if kind == "push" and self._is_maintained():
                 return
 
-    async def _apply(self, kind: Literal["push", "ack"], entries: list[Entry]) -> None:
+    async def _apply(self, kind: Kind, entries: list[Entry]) -> None:
         """Into the store together. Each entry is removed or failed, or its backlog rests."""
         entries, bodies = await self._opened(entries)
         outcomes: Sequence[Outcomes | FairlaneError]
@@ -207,7 +277,7 @@ class JournalDrain:
             return
         failures = self._resting.get(entry.backlog, (0, 0.0))[0] + 1
         pause = backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1])
-        self._resting[entry.backlog] = (failures, time.monotonic() + pause)
+        self._resting[entry.backlog] = (failures, monotonic() + pause)
 
     async def _push(self, entries: list[Entry], bodies: list[bytes]) -> list[Outcomes | FairlaneError]:
         """What became of each."""
@@ -215,7 +285,7 @@ class JournalDrain:
         requests = [push_request(entry, body) for entry, body in zip(entries, bodies, strict=True)]
         flush = Flush(requests, in_order=True, dedup_least=age_seconds)
         outcomes = await self._pusher.run(flush)
-        self._applied()
+        self._announcer.flushed()
         return [
             outcome if isinstance(outcome, FairlaneError) else _refusal(outcome) or cast(list[PushOutcome], outcome)
             for outcome in outcomes
@@ -224,13 +294,11 @@ class JournalDrain:
     async def _ack(self, entries: list[Entry], bodies: list[bytes]) -> list[Outcomes | FairlaneError]:
         found: list[Outcomes | FairlaneError] = []
         requests = [ack_request(entry, body) for entry, body in zip(entries, bodies, strict=True)]
-        for entry, outcome in zip(entries, await self._acks(requests), strict=True):
-            if isinstance(outcome, FairlaneError):
-                found.append(outcome)
-                continue
-            if isinstance(outcome, Exception):
+        for entry, outcome in zip(entries, await self._acker.flush(requests), strict=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, FairlaneError):
                 raise outcome
-            self._count_lost(entry, outcome)
+            if not isinstance(outcome, FairlaneError):
+                self._count_lost(entry, outcome)
             found.append(outcome)
         return found
 
@@ -250,16 +318,35 @@ class JournalDrain:
         """Entries that are applied can be looked up in the store before they are gone from the journal."""
         if not done:
             return
-        await self._operations.record(done)
+        await self._record(done)
         entries = [entry for entry, _ in done]
         await self._journal.remove(entries)
-        self._route.backlogs.let_go(entry.backlog for entry in entries)
+        self._turns.take(entry.backlog for entry in entries)
         for entry in entries:
             self._resting.pop(entry.backlog, None)
             self._strikes.pop(entry.seq, None)
         count = sum(entry.messages for entry in entries)
         self.drained += count
-        self._route.backlogs.left(count)
+        self._route.rate.did(count, monotonic())
+
+    async def _record(self, done: Sequence[tuple[Entry, Outcomes]]) -> None:
+        """Let the store know what became of entries. Called before they leave the journal, so that a broker that dies
+        in between records them again, and their id is found throughout. What became an operation of the store is known
+        there under the same id."""
+        self._unrecorded += [
+            applied_operation(entry, outcomes, self._catalogue)
+            for entry, outcomes in done
+            if str(entry.id) not in [one.operation_id for one in outcomes]
+        ]
+        if not self._unrecorded:
+            return
+        try:
+            await self._store.operations.record(list(self._unrecorded))
+        except FairlaneError as error:
+            # They are stored all the same; whoever asks for them is told that there is no such operation, for now.
+            log.warning("cannot record %d applied operations of the journal: %s", len(self._unrecorded), error)
+            return
+        self._unrecorded.clear()
 
     async def _fail(self, entry: Entry, error: FairlaneError) -> None:
         log.error(
@@ -270,7 +357,7 @@ class JournalDrain:
             error,
         )
         await self._journal.fail(entry, str(error))
-        self._route.backlogs.let_go([entry.backlog])
+        self._turns.take([entry.backlog])
         self._strikes.pop(entry.seq, None)
 
 

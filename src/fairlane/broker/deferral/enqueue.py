@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
@@ -13,9 +14,10 @@ from fairlane.broker.ack import AckRequest
 from fairlane.broker.ack_plan import LOCKED, LOST, UNRESOLVABLE, lanes_of
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.broker.push_batch import Draft, Flush
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
-from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown, Overloaded
+from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload
 from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes, PushOutcome
@@ -24,29 +26,25 @@ from fairlane.store.contract.operations import Enqueued, EnqueueResult, NewOpera
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Full, Locked
 
+if TYPE_CHECKING:
+    from fairlane.broker.admission import Admission
+
 
 class Enqueuer:
-    def __init__(
-        self,
-        store: Store,
-        enqueued: Callable[[int], None],
-        estimate: Callable[[int], float],
-        capacity: Capacity,
-        refusal: Callable[[], Overloaded | None] = lambda: None,
-    ) -> None:
-        """`enqueued(count)` is called when operations are durable; `estimate(position)` says how long one waits, and
-        `refusal()` why no more pushes are enqueued after others now, if so."""
+    def __init__(self, store: Store, catalogue: Catalogue, drain: OperationDrain, capacity: Capacity) -> None:
         self._store = store
-        self._enqueued = enqueued
-        self.estimate = estimate
+        self._catalogue = catalogue
+        self._drain = drain
         self._capacity = capacity
-        self._refusal = refusal
+        self.admission: Admission | None = None
+        """Says why no more pushes are enqueued after others now, if so."""
         self._ids = Uuid7(store.id_time)
 
     async def push(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> list[Draft]:
         """Enqueue what these drafts hold and answer it; those drafts that are not what they were are given back."""
         # What the journal brings, in order, was accepted long ago.
-        refusal = self._refusal() if reason == "maintaining_order" and not flush.in_order else None
+        follows = reason == "maintaining_order" and not flush.in_order
+        refusal = self.admission.refusal("push") if follows and self.admission is not None else None
         if refusal is not None:
             for draft in drafts:
                 for index in reversed(range(len(draft.owners))):
@@ -54,7 +52,7 @@ class Enqueuer:
                     flush.settle(draft, draft.drop(index), outcome)
             return []
         parts = [(draft, start, end) for draft in drafts for start, end in _requests(draft)]
-        results = await self.enqueue([self._operation(flush, *part) for part in parts])
+        results = await self._enqueue([self._operation(flush, *part) for part in parts])
         moved: dict[int, Draft] = {}
         # From the end, so that dropping some leaves the others of their draft in their places.
         for (draft, start, end), (new, result) in reversed(list(zip(parts, results, strict=True))):
@@ -86,10 +84,11 @@ class Enqueuer:
             payload=push_payload(part.fragments[start:end], doubt=doubt),
         )
 
-    async def ack_operation(
-        self, request: AckRequest, partition: PartitionId, indexes: Sequence[int], catalogue: Catalogue
+    async def _ack_operation(
+        self, request: AckRequest, partition: PartitionId, indexes: Sequence[int]
     ) -> NewOperation | None:
         """What these items say of one lane; None if there is no such lane."""
+        catalogue = self._catalogue
         found = await catalogue.partition(partition)
         group_id = await catalogue.group_id(found.queue_id, request.group) if found else None
         if found is None or group_id is None:
@@ -110,20 +109,17 @@ class Enqueuer:
             payload=ack_payload(request.group, [request.items[index] for index in indexes]),
         )
 
-    async def enqueue(self, operations: list[NewOperation]) -> list[tuple[NewOperation, EnqueueResult]]:
+    async def _enqueue(self, operations: list[NewOperation]) -> list[tuple[NewOperation, EnqueueResult]]:
         """Each with what became of it. A commit whose fate is not known is repeated, under the same ids."""
         if not operations:
             return []
-        results = await self._repeated(operations)
-        self._enqueued(sum(isinstance(result, Enqueued) for result in results))
-        return list(zip(operations, results, strict=True))
-
-    async def _repeated(self, operations: list[NewOperation]) -> list[EnqueueResult]:
         pauses = iter(UNKNOWN_PAUSES)
         unknown = False
         while True:
             try:
-                return await self._store.operations.enqueue(operations)
+                results = await self._store.operations.enqueue(operations)
+                self._drain.enqueued(sum(isinstance(result, Enqueued) for result in results))
+                return list(zip(operations, results, strict=True))
             except OutcomeUnknown:
                 unknown = True
                 if (pause := next(pauses, None)) is None:
@@ -149,7 +145,7 @@ class Enqueuer:
                 self._capacity.saw(new.queue_id, result.depth, new.messages)
             outcome.partition, outcome.operation_id, outcome.durability = new.partition, str(new.id), "store"
             outcome.queue_position, outcome.reason = result.position, reason
-            outcome.estimated_wait = self.estimate(result.position)
+            outcome.estimated_wait = self._drain.estimate(result.position)
         else:
             outcome.status, outcome.error = "refused", self._capacity.refusal(new.queue_id, result, new.messages)
         for index in reversed(where):
@@ -157,36 +153,35 @@ class Enqueuer:
             answer = msgspec.structs.replace(outcome, transaction_id=transaction_id)
             flush.settle(draft, draft.drop(index), answer)
 
-
-async def enqueue_acks(
-    requests: Sequence[AckRequest], catalogue: Catalogue, enqueuer: Enqueuer, reason: OperationReason = "system_busy"
-) -> list[Sequence[AckOutcome] | Exception]:
-    """Make acks operations, one for what a request says of a lane under one lease. What names no lane is answered
-    at once."""
-    outcomes = [Outcomes(request.items) for request in requests]
-    operations: list[NewOperation] = []
-    owners: list[tuple[int, Sequence[int]]] = []
-    for number, request in enumerate(requests):
-        for (partition, lease), indexes in lanes_of(request.items).items():
-            new = await enqueuer.ack_operation(request, partition, indexes, catalogue)
-            if new is None:
-                outcomes[number].add(indexes, UNRESOLVABLE if lease is None else LOST)
-            else:
-                operations.append(new)
-                owners.append((number, indexes))
-    locked: set[int] = set()
-    for (number, indexes), (new, result) in zip(owners, await enqueuer.enqueue(operations), strict=True):
-        if isinstance(result, Locked):
-            locked.add(number)
-            continue
-        if not isinstance(result, Enqueued):
-            outcomes[number].add(indexes, UNRESOLVABLE)
-            continue
-        outcome = AckOutcome(True, "", operation_id=str(new.id), durability="store")
-        outcome.queue_position, outcome.reason = result.position, reason
-        outcome.estimated_wait = enqueuer.estimate(result.position)
-        outcomes[number].add(indexes, outcome)
-    return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
+    async def acks(
+        self, requests: Sequence[AckRequest], reason: OperationReason = "system_busy"
+    ) -> list[Sequence[AckOutcome] | Exception]:
+        """Make acks operations, one for what a request says of a lane under one lease. What names no lane is answered
+        at once."""
+        outcomes = [Outcomes(request.items) for request in requests]
+        operations: list[NewOperation] = []
+        owners: list[tuple[int, Sequence[int]]] = []
+        for number, request in enumerate(requests):
+            for (partition, lease), indexes in lanes_of(request.items).items():
+                new = await self._ack_operation(request, partition, indexes)
+                if new is None:
+                    outcomes[number].add(indexes, UNRESOLVABLE if lease is None else LOST)
+                else:
+                    operations.append(new)
+                    owners.append((number, indexes))
+        locked: set[int] = set()
+        for (number, indexes), (new, result) in zip(owners, await self._enqueue(operations), strict=True):
+            if isinstance(result, Locked):
+                locked.add(number)
+                continue
+            if not isinstance(result, Enqueued):
+                outcomes[number].add(indexes, UNRESOLVABLE)
+                continue
+            outcome = AckOutcome(True, "", operation_id=str(new.id), durability="store")
+            outcome.queue_position, outcome.reason = result.position, reason
+            outcome.estimated_wait = self._drain.estimate(result.position)
+            outcomes[number].add(indexes, outcome)
+        return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
 
 
 def _requests(draft: Draft) -> list[tuple[int, int]]:

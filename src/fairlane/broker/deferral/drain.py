@@ -11,13 +11,17 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from uuid import UUID, uuid4
 
-from fairlane.broker.operation_work import Work
+from fairlane.broker.ack import Acker
+from fairlane.broker.announcer import Announcer
+from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.deferral.work import AckWork, PushWork, Work
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
+from fairlane.runtime.backoff import backoff
 from fairlane.runtime.rate import Rate
 from fairlane.runtime.service import Service
 from fairlane.store.contract.operations import (
@@ -41,8 +45,8 @@ UNKNOWN_SECONDS = 1.0
 FULL_DELAY_MS = 200
 RETRY_DELAY_MS = 200
 BROKEN_OFF_DELAY_MS = 1_000
-AWAY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
-"""Pauses while the store does not answer; the last one for as long as it takes."""
+AWAY_SECONDS = (0.1, 3.0)
+"""Pauses while the store does not answer: the first, and at most."""
 CLEAN_SECONDS = 600.0
 COMPLETED_SECONDS = 3600
 """How long completed operations can be looked up."""
@@ -69,13 +73,41 @@ def room_beside(backlogs: int, operations: int, size: int) -> int:
     return max(0, min(CLAIM_BACKLOGS_MAX, by_count, by_size) - backlogs)
 
 
-class OperationDrain(Service):
-    """The operation processor of a broker. `begin` makes the work of a claimed backlog."""
+class Drain(Service):
+    """A drain: looks for operations that can be applied, applies them, and rests."""
 
-    def __init__(self, store: Store, begin: Callable[[ClaimedBacklog], Work]) -> None:
+    async def _look(self) -> float:
+        """Apply what can be; how long to rest then."""
+        raise NotImplementedError
+
+    async def _away(self, error: FairlaneError, times: int) -> float:
+        """A look failed, so many times in a row; how long to rest then."""
+        raise NotImplementedError
+
+    async def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                pause = await self._look()
+                failures = 0
+            except ShuttingDown:
+                return
+            except FairlaneError as error:
+                failures += 1
+                pause = await self._away(error, failures)
+            if pause:
+                await self._rest(pause)
+
+
+class OperationDrain(Drain):
+    """The drain of operations in the store."""
+
+    def __init__(self, store: Store, catalogue: Catalogue, announcer: Announcer) -> None:
         super().__init__("operations")
         self._store = store
-        self._begin = begin
+        self._catalogue = catalogue
+        self._announcer = announcer
+        self.acker: Acker
         self._worker = f"{socket.gethostname()}/{os.getpid()}/{uuid7()[-12:]}"
         self.rate = Rate()
         self._looked_at = 0.0
@@ -97,25 +129,18 @@ class OperationDrain(Service):
         seconds = self.rate.seconds_for(max(position, self.depth))
         return UNKNOWN_SECONDS if seconds is None else round(max(0.01, seconds), 2)
 
-    async def _run(self) -> None:
-        away = 0
-        while not self._stopping:
-            try:
-                worked = await self._turn()
-                if monotonic() >= self._clean_at:
-                    await self.clean()
-                away = 0
-            except ShuttingDown:
-                return
-            except FairlaneError as error:
-                pause = AWAY_SECONDS[min(away, len(AWAY_SECONDS) - 1)]
-                if away == 0:
-                    log.warning("operations are not applied, for the store does not answer: %s", error)
-                away += 1
-                await self._rest(pause)
-                continue
-            if not worked:
-                await self._rest(FLOOR_SECONDS if self.depth else IDLE_SECONDS)
+    async def _look(self) -> float:
+        worked = await self._turn()
+        if monotonic() >= self._clean_at:
+            await self.clean()
+        if worked:
+            return 0.0
+        return FLOOR_SECONDS if self.depth else IDLE_SECONDS
+
+    async def _away(self, error: FairlaneError, times: int) -> float:
+        if times == 1:
+            log.warning("operations are not applied, for the store does not answer: %s", error)
+        return backoff(times, base=AWAY_SECONDS[0], most=AWAY_SECONDS[1])
 
     async def clean(self) -> int:
         """Remove operations that ended an hour ago, and those that failed long ago; how many."""
@@ -138,9 +163,14 @@ class OperationDrain(Service):
         self._token = uuid4()
         claimed = await self._claim(self._token)
         if claimed:
-            await self._apply([self._begin(backlog) for backlog in claimed])
+            await self._apply([self._work(backlog) for backlog in claimed])
         self._token = None
         return bool(claimed)
+
+    def _work(self, backlog: ClaimedBacklog) -> Work:
+        if backlog.claim.group_id:
+            return AckWork(backlog, self.acker)
+        return PushWork(backlog, self._catalogue, self._announcer.appended)
 
     async def _claim(self, token: UUID) -> list[ClaimedBacklog]:
         claimed = await self._store.operations.claim(self._worker, token=token)

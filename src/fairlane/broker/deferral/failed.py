@@ -10,11 +10,12 @@ import msgspec
 
 from fairlane.broker.capacity import full
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.journal_operations import JournalOperations
-from fairlane.broker.operation_drain import OperationDrain
+from fairlane.broker.deferral.drain import OperationDrain
+from fairlane.broker.deferral.entries import operation
 from fairlane.errors import Conflict, FairlaneError, NotFound, QueueFull, Unavailable
 from fairlane.model.operation import Operation, OperationStatus
 from fairlane.model.queue import Partition, Queue
+from fairlane.store.contract.journal import Journal
 from fairlane.store.contract.operations import Enqueued, NewOperation
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Full
@@ -38,17 +39,18 @@ class Settled(NamedTuple):
 
 
 class Operations:
-    def __init__(self, store: Store, catalogue: Catalogue, drain: OperationDrain) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, drain: OperationDrain, journal: Journal | None) -> None:
         self._store = store
         self._catalogue = catalogue
         self._drain = drain
-        self.journal: JournalOperations | None = None
-        """Where operations of this broker wait while the store cannot take them."""
+        self._journal = journal
 
     async def get(self, tenant: str, id: UUID) -> Operation:
         """In the journal first: what is not there any more is in the store."""
-        found = await self.journal.find(tenant, id) if self.journal is not None else None
-        found = found or await self._store.operations.get(tenant, id)
+        entry = await self._journal.find(id) if self._journal is not None else None
+        if entry is not None and entry.backlog.tenant == tenant:
+            return operation(entry, self._catalogue)
+        found = await self._store.operations.get(tenant, id)
         if found is None:
             raise NotFound(
                 f"there is no operation {id} here: completed ones are removed after an hour, and one that waits in the "
@@ -69,13 +71,14 @@ class Operations:
             operations += stored
             ends += [stored[-1].id] if len(stored) == limit else []
         except Unavailable:
-            if self.journal is None:
+            if self._journal is None:
                 raise
             complete = False
-        if self.journal is not None and status in (None, "pending", "failed"):
+        if self._journal is not None and status in (None, "pending", "failed"):
             failed = None if status is None else status == "failed"
-            found = await self.journal.page(after, failed=failed, limit=limit)
-            operations += [one for one in found if one.tenant == tenant and queue in (None, one.queue)]
+            found = await self._journal.page(after, failed=failed, limit=limit)
+            mine = [operation(entry, self._catalogue) for entry in found if entry.backlog.tenant == tenant]
+            operations += [one for one in mine if queue in (None, one.queue)]
             ends += [found[-1].id] if len(found) == limit else []
         # After the end of a page that was full there may be more of its kind, so that the other waits there.
         end = min(ends, default=None)
@@ -118,10 +121,9 @@ class Operations:
     async def retry(self, tenant: str, id: UUID) -> Operation:
         """Let a failed operation wait again, at the end of its backlog; if its queue was made anew, in that one."""
         found = await self.get(tenant, id)
-        if found.durability == "journal" and self.journal is not None:
-            if found.status != "failed":
+        if found.durability == "journal" and self._journal is not None:
+            if not await self._journal.retry(id):
                 raise Conflict(f"only a failed operation can be retried; this one is {found.status}")
-            await self.journal.retry(id)
             return await self.get(tenant, id)
         queue = await self._catalogue.queue(tenant, found.queue, make=False)
         if queue is None:
@@ -162,10 +164,9 @@ class Operations:
 
     async def discard(self, tenant: str, id: UUID) -> Operation:
         found = await self.get(tenant, id)
-        if found.durability == "journal" and self.journal is not None:
-            if found.status != "failed":
+        if found.durability == "journal" and self._journal is not None:
+            if not await self._journal.discard(id):
                 raise Conflict("this operation waits in the journal, where only a failed one can be discarded")
-            await self.journal.discard(id)
             return msgspec.structs.replace(found, status="discarded")
         if not await self._store.operations.discard(tenant, id):
             found = await self.get(tenant, id)

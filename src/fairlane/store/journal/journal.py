@@ -1,0 +1,303 @@
+"""The journal of a broker on an SQLite file of its own: one fsync for all that is to be written, like the store.
+
+Each process appends to the file by itself, so that what is accepted anywhere is durable, in one order, and seen by all
+before its caller is answered. One process drains it; when it goes away, the next that looks takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import apsw
+import msgspec
+
+from fairlane.errors import FairlaneError, JournalFull, SealError, StoreFull, StoreUnavailable
+from fairlane.model.queue import Queue
+from fairlane.model.spec_version import SpecVersion
+from fairlane.runtime.clock import SteadyClock
+from fairlane.runtime.lock_file import LockFile
+from fairlane.store.contract.journal import Backlog, Entry, JournalState, NewEntry
+from fairlane.store.journal.files import SQL, Leftover, Use, choose, connect, join, member_lock
+from fairlane.store.keyring import Keyring
+from fairlane.store.sqlite.checkpoints import Checkpointer
+from fairlane.store.sqlite.connection import CHECKPOINT_PAGES, is_safe, open_reader
+from fairlane.store.sqlite.faults import translate
+from fairlane.store.sqlite.rows import first, rows, value, write_rows
+from fairlane.store.sqlite.writer import Writer
+
+RETRY_SECONDS: Final = 5.0
+_LOG_PAGES_MAX: Final = 100_000  # 400 MB
+_SEALED: Final = b"\xc1sealed"
+"""What begins so is no MessagePack, as bodies in clear are."""
+_log = logging.getLogger(__name__)
+
+
+class JournalFile:
+    def __init__(
+        self, db: apsw.Connection, use: Use, member: tuple[int, LockFile], bytes_max: int, keyring: Keyring | None
+    ) -> None:
+        self._path = use.path
+        self._use = use
+        self._number, self._alive = member
+        self._reader = open_reader(str(use.path))
+        self.version: Callable[[], int] = partial(self._reader.pragma, "data_version")
+        self._checkpoints: Checkpointer | None = None
+        if is_safe():
+            self._checkpoints = Checkpointer(db, pages=CHECKPOINT_PAGES, pages_max=_LOG_PAGES_MAX)
+        self._writer = Writer(db, SteadyClock())
+        self._keyring = keyring
+        self.sealed = keyring is not None
+        self._draining: LockFile | None = None
+        self._unsettled: Collection[Backlog] | None = set()
+        """The backlogs that were told as abandoned; None when that is not known."""
+        self._bytes_max = bytes_max
+        self._closed = False
+
+    @classmethod
+    async def open(cls, directory: str, *, bytes_max: int, store: str, keyring: Keyring | None = None) -> JournalFile:
+        """For what is to go to `store`; sealed with a `keyring`, so that which queues are encrypted need not be known.
+        StoreUnavailable if no file there can be had, StoreUnsafe if it would not be durable."""
+        use = await asyncio.to_thread(choose, Path(directory), store)
+        try:
+            member = await asyncio.to_thread(join, Path(directory))
+            db = await asyncio.to_thread(connect, use.path)
+        except (apsw.Error, OSError) as error:
+            use.end()
+            raise translate(error) if isinstance(error, apsw.Error) else StoreUnavailable(str(error)) from error
+        except BaseException:
+            use.end()
+            raise
+        journal = cls(db, use, member, bytes_max, keyring)
+        # Who had the number before is gone.
+        await journal._writer.run(lambda db, _: rows(db, SQL["settle"], journal._number))
+        if journal.drains():
+            await journal.adopt()
+        return journal
+
+    def state(self) -> JournalState:
+        entries, messages, size, failed, oldest_at, backlogs = first(self._reader, SQL["totals"])
+        return JournalState(
+            entries=entries,
+            messages=messages,
+            bytes=size,
+            bytes_max=self._bytes_max,
+            failed=failed,
+            oldest_at=oldest_at,
+            backlogs=backlogs,
+        )
+
+    def room(self) -> int:
+        return self._bytes_max - int(value(self._reader, SQL["bytes"]))
+
+    def holds(self, backlogs: Iterable[Backlog]) -> set[Backlog]:
+        return set(_counts(self._reader, list(backlogs)))
+
+    def drains(self) -> bool:
+        if self._draining is None:
+            try:
+                self._draining = LockFile(f"{self._path}.drain.lock")
+            except OSError:
+                return False
+        return True
+
+    def unsettled(self) -> set[Backlog]:
+        found: dict[int, set[Backlog]] = {}
+        for member, *backlog in rows(self._reader, SQL["abandoned"], self._number):
+            found.setdefault(member, set()).add(Backlog(*backlog))
+        return set().union(*[backlogs for member, backlogs in found.items() if self._lives(member)])
+
+    def _lives(self, member: int) -> bool:
+        try:
+            member_lock(self._path.parent, member).release()
+        except BlockingIOError:
+            return True
+        return False
+
+    def opened(self, entry: Entry) -> bytes:
+        if not entry.body.startswith(_SEALED):
+            return entry.body
+        if self._keyring is None:
+            raise SealError("a journal entry is sealed, and this broker has no key: set the one that sealed it")
+        return self._keyring.open_locally(entry.body.removeprefix(_SEALED), _context(entry.backlog))
+
+    def _body(self, entry: NewEntry) -> bytes:
+        if self._keyring is None:
+            return entry.body
+        return _SEALED + self._keyring.seal_locally(entry.body, _context(entry.backlog))
+
+    async def append(self, entries: Sequence[NewEntry], abandoned: Collection[Backlog] = ()) -> dict[Backlog, int]:
+        values = [(*entry.backlog, entry.messages, self._body(entry), entry.id.bytes) for entry in entries]
+        before, self._unsettled = self._unsettled, abandoned
+        try:
+            return await self._writer.run(lambda db, now: self._append(db, now, values, before != abandoned, abandoned))
+        except BaseException as error:
+            self._unsettled = None
+            if isinstance(error, StoreFull):
+                raise JournalFull(f"the journal cannot grow: {error}", retry_after=RETRY_SECONDS) from None
+            raise
+
+    def _append(
+        self,
+        db: apsw.Connection,
+        now: int,
+        values: Sequence[tuple[Any, ...]],
+        tell: bool,
+        abandoned: Collection[Backlog],
+    ) -> dict[Backlog, int]:
+        write_rows(db, SQL["append"], [(*some, now, None, id) for *some, id in values])
+        taken = value(db, SQL["bytes"])
+        if taken > self._bytes_max:
+            raise JournalFull(
+                f"the journal is full: of {self._bytes_max} bytes these would take {taken}; it empties when the store "
+                "is back",
+                retry_after=RETRY_SECONDS,
+            )
+        if tell:
+            self._tell(db, abandoned)
+        return _counts(db, list({Backlog(*some[:4]) for some in values}))
+
+    def _tell(self, db: apsw.Connection, abandoned: Collection[Backlog]) -> None:
+        rows(db, SQL["settle"], self._number)
+        write_rows(db, SQL["abandon"], [(self._number, *backlog) for backlog in abandoned])
+
+    async def tell(self, abandoned: Collection[Backlog]) -> None:
+        if abandoned == self._unsettled:
+            return
+        self._unsettled = abandoned
+        try:
+            await self._writer.run(lambda db, _: self._tell(db, abandoned))
+        except BaseException:
+            self._unsettled = None
+            raise
+
+    async def backlogs(self) -> dict[Backlog, int]:
+        found = await self._writer.run(lambda db, _: rows(db, SQL["backlogs"]))
+        return {Backlog(*backlog): count for *backlog, count in found}
+
+    async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
+        return await self._writer.run(lambda db, _: _read(db, backlogs, entries_max, bytes_max))
+
+    async def remove(self, entries: Sequence[Entry]) -> None:
+        await self._writer.run(lambda db, _: rows(db, SQL["remove"], _json([entry.seq for entry in entries])))
+
+    async def fail(self, entry: Entry, error: str) -> None:
+        def fail(db: apsw.Connection, now: int) -> None:
+            for *some, _, id in rows(db, SQL["take"], entry.seq):
+                rows(db, SQL["put_back"], *some, error, id)
+
+        await self._writer.run(fail)
+
+    async def find(self, id: UUID) -> Entry | None:
+        found = await self._writer.run(lambda db, _: rows(db, SQL["find"], id.bytes))
+        return _entry(found[0]) if found else None
+
+    async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
+        found = await self._writer.run(lambda db, _: rows(db, SQL["page"], after.bytes, failed, limit))
+        return [_entry(row) for row in found]
+
+    async def retry(self, id: UUID) -> bool:
+        def retry(db: apsw.Connection, now: int) -> bool:
+            found = rows(db, SQL["take_failed"], id.bytes)
+            write_rows(db, SQL["append"], [(*some, None, id) for _, *some, _, id in found])
+            return bool(found)
+
+        return await self._writer.run(retry)
+
+    async def discard(self, id: UUID) -> bool:
+        return bool(await self._writer.run(lambda db, _: rows(db, SQL["take_failed"], id.bytes)))
+
+    async def adopt(self) -> None:
+        for path in sorted(self._path.parent.glob("journal-*.db")):
+            if path == self._path:
+                continue
+            try:
+                left = await asyncio.to_thread(Leftover.open, path)
+                if left is not None:
+                    await self._take_in(left, path)
+            except (FairlaneError, OSError, apsw.Error) as error:
+                reason = translate(error) if isinstance(error, apsw.Error) else error
+                _log.error("cannot adopt the journal file %s: %s", path, reason)
+
+    async def _take_in(self, left: Leftover, path: Path) -> None:
+        count = 0
+        try:
+            while found := await asyncio.to_thread(left.read):
+                entries = [row[1:] for row in found]
+                await self._writer.run(partial(_adopt, entries=entries))
+                await asyncio.to_thread(left.drop, found)
+                count += len(found)
+        finally:
+            await asyncio.to_thread(left.close)
+        if count:
+            _log.info("adopted %d journal entries from %s", count, path)
+
+    async def save(self, *, queues: Sequence[Queue] | None = None, specs: Sequence[SpecVersion] | None = None) -> None:
+        known = [("queues", queues), ("specs", specs)]
+        texts = [(key, msgspec.json.encode(some)) for key, some in known if some is not None]
+        await self._writer.run(lambda db, _: [rows(db, SQL["save"], *text) for text in texts])
+
+    async def queues(self) -> list[Queue]:
+        text = await self._writer.run(lambda db, _: value(db, SQL["saved"], "queues"))
+        return msgspec.json.decode(text, type=list[Queue]) if text else []
+
+    async def specs(self) -> list[SpecVersion]:
+        text = await self._writer.run(lambda db, _: value(db, SQL["saved"], "specs"))
+        return msgspec.json.decode(text, type=list[SpecVersion]) if text else []
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._checkpoints is not None:
+            await asyncio.to_thread(self._checkpoints.close)
+        self._reader.close()
+        await self._writer.close()
+        if self._draining is not None:
+            self._draining.release()
+        self._alive.release()
+        self._use.end()
+
+
+def _adopt(db: apsw.Connection, now: int, *, entries: Sequence[tuple[Any, ...]]) -> None:
+    write_rows(db, SQL["append"], entries)
+
+
+def _counts(db: apsw.Connection, backlogs: list[Backlog]) -> dict[Backlog, int]:
+    return {Backlog(*backlog): count for *backlog, count in rows(db, SQL["counts"], _json(backlogs))}
+
+
+def _read(db: apsw.Connection, backlogs: Sequence[Backlog], entries_max: int, bytes_max: int) -> list[Entry]:
+    each = max(1, entries_max // max(1, len(backlogs)))
+    found: Counter[int] = Counter()
+    sizes = []
+    for backlog, seq, length in rows(db, SQL["sizes"], _json(backlogs), each):
+        sizes.append((found[backlog], seq, length))
+        found[backlog] += 1
+    taken: list[int] = []
+    size = 0
+    for _, seq, length in sorted(sizes)[:entries_max]:  # each backlog's first, then each backlog's second
+        size += length
+        if taken and size > bytes_max:
+            break
+        taken.append(seq)
+    return [_entry(row) for row in rows(db, SQL["read"], _json(taken))]
+
+
+def _json(values: Sequence[Any]) -> str:
+    return msgspec.json.encode(values).decode()
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    seq, kind, tenant, name, partition, messages, body, created_at, error, id = row
+    return Entry(seq, Backlog(kind, tenant, name, partition), messages, body, created_at, error, UUID(bytes=id))
+
+
+def _context(backlog: Backlog) -> bytes:
+    """Sealed for one backlog: an entry that was moved to another cannot be opened."""
+    return msgspec.msgpack.encode(["journal", *backlog])
