@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from fairlane.errors import BrokerFailed
 from fairlane.http.server.connection import Connection
 from fairlane.http.server.limits import Limits, too_large
 from fairlane.http.server.listen import BACKLOG, open_sockets
@@ -49,7 +50,7 @@ class OpenDoor:
         return too_large(bytes_max)
 
     def failed(self, error: Exception) -> Response:
-        return error_response(500, "failed", repr(error))
+        return error_response(500, BrokerFailed.code, "the handler failed")
 
 
 class Server:
