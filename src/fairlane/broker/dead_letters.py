@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
+from collections import deque
 from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.deferral.drain import OperationDrain
-from fairlane.errors import InvalidRequest
-from fairlane.model.limits import COUNT_MAX
-from fairlane.model.names import check_count, check_name
-from fairlane.model.outcome import DeadLetter
+from fairlane.errors import InvalidRequest, StoreCorrupt
+from fairlane.model.limits import COUNT_MAX, POP_BYTES_MAX
+from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.names import check_count, check_name, name_or_none
+from fairlane.model.outcome import DeadLetter, Failure
 from fairlane.model.queue import Queue
+from fairlane.model.segment import unpack
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import DeadFilter
+from fairlane.wire import dead_letters as wire
+from fairlane.wire.base import NULL, Pagination
+from fairlane.wire.dead_letters import DeadLetterChoice, DeadLetterList, DlqQuery, FailedAttempt
 
+Where = DeadFilter | DeadLetterChoice
 _ANY = DeadFilter()
+_AT_ONCE = 20
 
 
 class DeadLetters:
@@ -33,32 +41,136 @@ class DeadLetters:
         self._announce = announce
         self._operation_drain = operation_drain
 
-    async def list(
-        self,
-        queue: str,
-        where: DeadFilter = _ANY,
-        *,
-        limit: int = 100,
-    ) -> List[DeadLetter]:
+    async def list(self, queue: str, where: Where = _ANY, *, limit: int = 100) -> List[DeadLetter]:
         check_count("limit", limit, least=1, most=COUNT_MAX)
-        return await self._store.dead_letters.list((await self._queue(queue)).id, _filter(where), limit=limit)
-
-    async def replay(self, queue: str, where: DeadFilter = _ANY) -> List[tuple[str, str]]:
-        """Push dead letters again; (dead letter, new message) ids. A dead letter is replayed once."""
         found = await self._queue(queue)
-        replayed = await self._store.dead_letters.replay(found.id, _filter(where))
-        self._announce(found.id, len(replayed))
-        self._operation_drain.enqueued(0)  # some may be operations
+        chosen = await self._filter(found, where)
+        return [] if chosen is None else await self._store.dead_letters.list(found.id, chosen, limit=limit)
+
+    async def page(self, query: DlqQuery) -> DeadLetterList:
+        """Of a queue, or of all: those that are there are merged by the time of failure, latest first. To a reader, the
+        dead letters of no queue are none."""
+        queues = await self._store.queues.list(self._tenant)
+        name = name_or_none("queue", query.queue)
+        lists, total = [], 0
+        for queue in queues:
+            if name not in (None, queue.name) or (where := await self._filter(queue, query)) is None:
+                continue
+            if count := await self._store.dead_letters.count(queue.id, where):
+                total += count
+                lists.append(_Letters(self._store, queue, where))
+        letters = await _merged(lists, query.offset, query.limit)
+        pagination = Pagination(limit=query.limit, offset=query.offset)
+        return DeadLetterList(messages=[shown(one) for one in letters], total=total, pagination=pagination)
+
+    async def replay(self, queue: str, where: Where = _ANY) -> List[tuple[str, str]]:
+        """Push dead letters again; (dead letter, new message) ids. A dead letter is replayed once. Of many each step is
+        a transaction, so that they do not hold the store up."""
+        found = await self._queue(queue)
+        chosen, replayed = await self._filter(found, where), List[tuple[str, str]]()
+        while chosen is not None and (some := await self._store.dead_letters.replay(found.id, chosen)):
+            replayed += some
+            self._announce(found.id, len(some))
+            self._operation_drain.enqueued(0)  # some may be operations
         return replayed
 
-    async def purge(self, queue: str, where: DeadFilter = _ANY) -> int:
-        return await self._store.dead_letters.purge((await self._queue(queue)).id, _filter(where))
+    async def purge(self, queue: str, where: Where = _ANY) -> int:
+        found = await self._queue(queue)
+        chosen, purged = await self._filter(found, where), 0
+        while chosen is not None and (some := await self._store.dead_letters.purge(found.id, chosen)):
+            purged += some
+        return purged
 
     async def _queue(self, name: str) -> Queue:
         return await self._catalogue.existing(self._tenant, check_name("queue", name))
 
+    async def _filter(self, queue: Queue, where: Where) -> DeadFilter | None:
+        """The choice as the store takes it; None if the queue has no such partition."""
+        if isinstance(where, DeadFilter):
+            return where.check()
+        if not isinstance(where, DeadLetterChoice):
+            raise InvalidRequest("choose dead letters with a DeadFilter")
+        partition, ids = None, getattr(where, "ids", None)
+        if where.partition is not None:
+            named = await self._store.queues.named(queue.id, check_name("partition", where.partition))
+            if named is None:
+                return None
+            partition = named.id
+        return DeadFilter(
+            group=name_or_none("consumerGroup", where.consumer_group),
+            partition=partition,
+            ids=ids.split(",") if isinstance(ids, str) else ids,
+            failed_from=where.since,
+            failed_until=None if where.until is None else where.until + 1,
+            error=where.error or None,
+        ).check()
 
-def _filter(where: DeadFilter) -> DeadFilter:
-    if not isinstance(where, DeadFilter):
-        raise InvalidRequest("choose dead letters with a DeadFilter")
-    return where.check()
+
+class _Letters:
+    """The dead letters of one queue, latest failure first, read a few at a time: each holds a whole message."""
+
+    def __init__(self, store: Store, queue: Queue, where: DeadFilter) -> None:
+        self._letters = store.dead_letters
+        self._queue = queue
+        self._where = where
+        self._page: deque[DeadLetter] = deque()
+        self._before: tuple[int, str] | None = None
+
+    async def first(self) -> DeadLetter | None:
+        if not self._page:
+            page = await self._letters.list(self._queue.id, self._where, limit=_AT_ONCE, before=self._before)
+            self._page.extend(page)
+            if page:
+                self._before = (page[-1].failed_at, page[-1].id)
+        return self._page[0] if self._page else None
+
+    def drop(self) -> None:
+        self._page.popleft()
+
+
+async def _merged(lists: List[_Letters], offset: int, limit: int) -> List[DeadLetter]:
+    """A page ends early when its messages become too large for one answer."""
+    found: List[DeadLetter] = []
+    size = 0
+    while len(found) < limit and size <= POP_BYTES_MAX:
+        firsts = [(letter.failed_at, letter.id, each, letter) for each in lists if (letter := await each.first())]
+        if not firsts:
+            break
+        _, _, source, letter = max(firsts, key=lambda entry: entry[:2])
+        source.drop()
+        if offset > 0:
+            offset -= 1
+        else:
+            found.append(letter)
+            size += len(letter.message)
+    return found
+
+
+def shown(letter: DeadLetter) -> wire.DeadLetter:
+    id = transaction_id = ""
+    data, trace_id = NULL, None
+    try:
+        message = unpack(letter.message, position=letter.position, created_at=letter.message_created_at, locked=True)
+        id, transaction_id, data, trace_id = message.id, message.transaction_id, message.raw, message.trace_id
+    except StoreCorrupt:
+        pass  # its bytes rotted; the letter is shown with what is known of it
+    attempts = [*letter.history, Failure(letter.failed_at, letter.error)]
+    return wire.DeadLetter(
+        id=letter.id,
+        message_id=id,
+        transaction_id=transaction_id,
+        partition_id=str(letter.partition),
+        queue=letter.queue,
+        partition=letter.partition_name,
+        group=letter.group,
+        error=letter.error,
+        attempts=letter.attempts,
+        raw=data,
+        trace_id=trace_id,
+        created_at=Moment(letter.message_created_at),
+        first_failed_at=Moment(letter.first_failed_at),
+        failed_at=Moment(letter.failed_at),
+        errors=[FailedAttempt(at=Moment(one.at), error=one.error) for one in attempts],
+        replayed_at=moment_or_none(letter.replayed_at),
+        replayed_as=letter.replayed_as,
+    )

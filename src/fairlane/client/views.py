@@ -13,40 +13,6 @@ class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Fields that this version does not know are ignored."""
 
 
-class FailedAttempt(_View, frozen=True, kw_only=True, rename="camel"):
-    at: Moment
-    error: str
-
-
-class DeadLetter(_View, frozen=True, kw_only=True, rename="camel"):
-    """A message that a group gave up on."""
-
-    id: str
-    """Of the dead letter, as replay and purge take it."""
-    message_id: str = ""
-    transaction_id: str
-    partition_id: str
-    queue: str
-    partition: str
-    group: str = msgspec.field(name="consumerGroup")
-    error: str | None = msgspec.field(name="errorMessage", default=None)
-    attempts: int = msgspec.field(name="retryCount", default=0)
-    raw: msgspec.Raw = msgspec.field(name="data")
-    """The producer's bytes: JSON."""
-    created_at: Moment | None = None
-    first_failed_at: Moment | None = None
-    failed_at: Moment | None = None
-    errors: list[FailedAttempt] = []
-    """Of the last ten failed attempts, oldest first."""
-    replayed_at: Moment | None = None
-    replayed_as: str | None = None
-    """The id of the message that it was pushed as."""
-
-    @property
-    def data(self) -> Any:
-        return msgspec.json.decode(self.raw)
-
-
 class MessageHead(_View, frozen=True, kw_only=True, rename="camel"):
     """A stored message without its payload."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlane.broker.dead_letters import shown
 from fairlane.errors import InvalidRequest
-from fairlane.http.wire_dead_letters import letter_out
 from fairlane.model.outcome import DeadLetter
 from fairlane.wire.base import Limit
 
@@ -107,7 +107,7 @@ class AdminPurged(msgspec.Struct, kw_only=True):
 
 
 def admin_letter(letter: DeadLetter) -> AdminLetter:
-    text = bytes(letter_out(letter).data).decode("utf-8", "replace")
+    text = bytes(shown(letter).raw).decode("utf-8", "replace")
     return AdminLetter(
         id=letter.id,
         failed_at=letter.failed_at / 1e6,
@@ -118,7 +118,7 @@ def admin_letter(letter: DeadLetter) -> AdminLetter:
 
 
 def admin_letter_detail(letter: DeadLetter) -> AdminLetterDetail:
-    known = letter_out(letter)
+    known = shown(letter)
     return AdminLetterDetail(
         id=letter.id,
         failed_at=letter.failed_at / 1e6,
@@ -129,7 +129,7 @@ def admin_letter_detail(letter: DeadLetter) -> AdminLetterDetail:
         consumer_group=letter.group,
         message_id=known.message_id,
         transaction_id=known.transaction_id,
-        data=known.data,
+        data=known.raw,
         created_at=letter.message_created_at / 1e6,
         replayed_at=None if letter.replayed_at is None else letter.replayed_at / 1e6,
         new_message_id=letter.replayed_as,

@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_operations import AdmissionStatus
 from fairlane.http.wire_queues import Counts, QueueSummary, Wire
-from fairlane.wire.base import Limit, Offset
+from fairlane.wire.base import Limit, Offset, Pagination
 
 
 class SpanQuery(Wire, rename="camel", kw_only=True):

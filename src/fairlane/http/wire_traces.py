@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_queues import Wire
 from fairlane.model.moment import timestamp
 from fairlane.model.trace import Trace, TraceName
-from fairlane.wire.base import NULL, Limit, Offset
+from fairlane.wire.base import NULL, Limit, Offset, Pagination
 
 
 class TraceBody(Wire, rename="camel", kw_only=True):

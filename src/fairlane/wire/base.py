@@ -32,6 +32,11 @@ class Answer(msgspec.Struct, metaclass=_ByName, frozen=True, rename="camel"):
     """A shape that a broker sends. A client passes over fields that it does not know: the broker may be newer."""
 
 
+class Pagination(Answer):
+    limit: int
+    offset: int
+
+
 def _write(value: Any) -> Any:
     if isinstance(value, Moment):
         return value.isoformat()

@@ -49,7 +49,7 @@ ROUTES: list[Route] = [
     *sources.ROUTES,
     *effects.routes,
     *browse.ROUTES,
-    *dead_letters.ROUTES,
+    *dead_letters.routes,
     *admin.ROUTES,
     *groups.routes,
     *pauses.routes,

@@ -13,7 +13,6 @@ from fairlane.http.routes.browse import page_of
 from fairlane.http.routes.queues import existing
 from fairlane.http.routes.status import chosen
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_queues import Counts, counts_out, next_page, partition_out, queue_out
 from fairlane.http.wire_status import (
     Consumed,
@@ -29,6 +28,7 @@ from fairlane.http.wire_status import (
 )
 from fairlane.model.moment import timestamp
 from fairlane.model.stats import PartitionStats
+from fairlane.wire.base import Pagination
 from fairlane.wire.queues import options_out
 
 if TYPE_CHECKING:

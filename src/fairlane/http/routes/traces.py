@@ -11,7 +11,6 @@ from fairlane.http.decode import decode, read
 from fairlane.http.router import Route
 from fairlane.http.routes.browse import message_of
 from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire_dead_letters import Pagination
 from fairlane.http.wire_traces import (
     NamedTraceEntry,
     NamedTraceList,
@@ -31,6 +30,7 @@ from fairlane.model.message import check_depth
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.segment import messages
 from fairlane.model.trace import Trace
+from fairlane.wire.base import Pagination
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
