@@ -18,8 +18,6 @@ from fairlane.model.outcome import DeadLetter, RenewOutcome
 from fairlane.model.segment import Segment
 from fairlane.store.contract.operations import Operations
 from fairlane.store.contract.scheduled import ScheduledMessages
-from fairlane.store.contract.streams import Streams
-from fairlane.store.contract.upkeep import Retention
 from fairlane.store.contract.values import (
     AckResult,
     Appended,
@@ -40,10 +38,12 @@ from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.pauses import Pauses
 from fairlane.store.families.queues import Queues
+from fairlane.store.families.retention import Retention
 from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
 from fairlane.store.families.statistics import Statistics
+from fairlane.store.families.streams import Streams
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 
@@ -183,9 +183,7 @@ class Store(Protocol):
     statistics: Statistics
     traces: Traces
 
-    @property
-    def streams(self) -> Streams: ...
-
+    streams: Streams
     flags: Flags
 
     @property
@@ -198,9 +196,7 @@ class Store(Protocol):
 
     leadership: Leadership
 
-    @property
-    def retention(self) -> Retention: ...
-
+    retention: Retention
     keys: Keys
     schedules: Schedules
     workers: Workers

@@ -11,10 +11,12 @@ from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.pauses import Pauses
 from fairlane.store.families.port import Port
 from fairlane.store.families.queues import Queues
+from fairlane.store.families.retention import Retention
 from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
 from fairlane.store.families.statistics import Statistics
+from fairlane.store.families.streams import Streams
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 
@@ -24,7 +26,9 @@ class Families:
         self.queues = Queues(port)
         self.groups = Groups(port)
         self.browse = Browse(port, messages)
+        self.retention = Retention(port, self.browse)
         self.statistics = Statistics(port)
+        self.streams = Streams(port)
         self.traces = Traces(port)
         self.flags = Flags(port)
         self.pauses = Pauses(port)

@@ -22,7 +22,7 @@ from fairlane.store.families.queues import gone, recount
 DeadLettered = Literal["dead", "finished", "gone"]
 _TRIM: Final = 1_000
 """Rows deleted in one step: others wait for it some milliseconds."""
-_YEAR_9999: Final = 253_402_300_799_000_000
+YEAR_9999: Final = 253_402_300_799_000_000
 _log = logging.getLogger(__name__)
 
 
@@ -62,7 +62,7 @@ class Browse(Family):
             some = [where[index] for index in indexes]
             bounds: dict[str, Value] = {
                 "ids": [upto.partition.id for upto in some],
-                "until": [min(upto.until, _YEAR_9999) for upto in some],
+                "until": [min(upto.until, YEAR_9999) for upto in some],
                 "below": [min(upto.position, 2**62) for upto in some],
             }
             for item, position, at, head in await self._port.read(

@@ -136,6 +136,6 @@ left join cursors c on c.partition_id = p.id and (
             and f.attempts > q.options ->> '$.retry_limit' and q.options ->> '$.on_exhausted' <> 'dead_letter'))
 
 -- name: rouse
+-- Each:
 update cursors set ready_at = :now
-from json_each(:ids) i join json_each(:groups) g on g.key = i.key
-where partition_id = i.value and group_id = g.value and (ready_at is null or ready_at = :never)
+where partition_id = :ids and group_id = :groups and (ready_at is null or ready_at = :never)

@@ -1,6 +1,7 @@
 """The port: all that a family asks of a database, and where its statements are.
 
 A statement is asked for as `family.name`. Its values go by name; a list is an array on PostgreSQL and JSON on SQLite.
+On SQLite one that begins with `-- Each:` is run for each element of its lists.
 What PostgreSQL does in a function that a statement calls, SQLite may do in one of Python's: `sqlite.port` has them by
 the statement's name. `:now` is always there: a test's clock, or on PostgreSQL NULL for the database's own.
 """
@@ -16,6 +17,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.statements import load
@@ -39,6 +41,12 @@ class Transaction(Protocol):
         ...
 
 
+Work = Callable[[Transaction], Coroutine[Any, Any, T]]
+
+
+async def nothing(transaction: Transaction) -> None: ...
+
+
 class Port(Protocol):
     shards: Sequence[int]
     """All there are: the one 0 on SQLite, which has nothing of any other."""
@@ -52,11 +60,11 @@ class Port(Protocol):
         """Run one statement as a transaction of its own."""
         ...
 
-    async def view(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+    async def view(self, work: Work[T]) -> T:
         """Several reads that belong together: on SQLite of one snapshot."""
         ...
 
-    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+    async def transact(self, work: Work[T]) -> T:
         """All that `work` does, or nothing if it raises. It may be run again from its start."""
         ...
 
@@ -65,10 +73,14 @@ class Port(Protocol):
         acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         *,
-        begin: Callable[[Transaction], Coroutine[Any, Any, None]],
+        begin: Work[None],
+        check: Work[None] = nothing,
+        also: Work[None] = nothing,
+        locked: Sequence[PartitionId] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
-        """`Messages.transact` with `begin` before it, in one transaction. `begin` may refuse it by raising, and is
-        undone where nothing is applied."""
+        """`Messages.transact` and more in one transaction: `begin` before every lock, `check` when partitions are
+        locked and nothing was done yet, `also` after all of it was applied; `locked` are further partitions to lock.
+        Each may refuse it by raising, and is undone where nothing is applied."""
         ...
 
 

@@ -169,7 +169,5 @@ join groups g on g.id = c.group_id
 order by c.partition_id, g.name
 
 -- name: dead_among
-select distinct 0, d.partition_id, d.position
-from json_each(:ids) i
-join json_each(:positions) p on p.key = i.key
-cross join dead_letters d on d.partition_id = i.value and d.position = p.value
+-- Each:
+select distinct 0, d.partition_id, d.position from dead_letters d where d.partition_id = :ids and d.position = :positions

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
 
+from fairlane.model.ids import PartitionId
 from fairlane.store.codec import Codec
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.port import Row, Value, statements
+from fairlane.store.families.port import Row, Value, Work, nothing, statements
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages
 
@@ -55,10 +56,10 @@ class Port:
     async def write(self, statement: str, /, **values: Value) -> list[Row]:
         return await self._database.write(*_call(statement, values, self._database.time()))
 
-    async def view(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+    async def view(self, work: Work[T]) -> T:
         return await work(Transaction(self._database.read, self._database.time()))
 
-    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+    async def transact(self, work: Work[T]) -> T:
         return await self._database.transact(lambda connection: work(self._transaction(connection)))
 
     async def transact_messages(
@@ -66,10 +67,18 @@ class Port:
         acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         *,
-        begin: Callable[[Transaction], Coroutine[Any, Any, None]],
+        begin: Work[None],
+        check: Work[None] = nothing,
+        also: Work[None] = nothing,
+        locked: Sequence[PartitionId] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         return await self._messages.transact(
-            acks, slices, begin=lambda connection: begin(self._transaction(connection))
+            acks,
+            slices,
+            begin=lambda connection: begin(self._transaction(connection)),
+            check=lambda connection: check(self._transaction(connection)),
+            also=lambda connection: also(self._transaction(connection)),
+            locked=locked,
         )
 
     def _transaction(self, connection: asyncpg.Connection[Any]) -> Transaction:

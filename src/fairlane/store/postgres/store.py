@@ -21,10 +21,8 @@ from fairlane.store.postgres.migrate import migrate
 from fairlane.store.postgres.operations import Operations
 from fairlane.store.postgres.port import Port
 from fairlane.store.postgres.question import Question
-from fairlane.store.postgres.retention import Retention
 from fairlane.store.postgres.scheduled import ScheduledMessages
 from fairlane.store.postgres.shards import SHARDS_MAX
-from fairlane.store.postgres.streams import Streams
 from fairlane.store.statements import load
 
 REPORT = load("fairlane.store.postgres", "report.sql")
@@ -50,9 +48,7 @@ class PostgresStore(Families):
         self.messages = Messages(database, shards, self._ahead.saw)
         super().__init__(Port(database, shards, self.messages), self.messages)
         self.dead_letters = DeadLetters(database, shards, self.messages, self.queues)
-        self.streams = Streams(database, shards, self.messages)
         self.operations = Operations(database, shards, self.messages)
-        self.retention = Retention(database, shards, self.browse)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database, shards, self.messages)
 

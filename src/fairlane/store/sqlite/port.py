@@ -8,11 +8,12 @@ from uuid import UUID
 
 import apsw
 
+from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.store.codec import Codec
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.port import Row, Value, as_json, statements
-from fairlane.store.sqlite import browse, groups, queues
+from fairlane.store.families.port import Row, Value, Work, as_json, nothing, statements
+from fairlane.store.sqlite import browse, groups, queues, retention
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
 
@@ -31,6 +32,7 @@ STEPS: Final[dict[str, Callable[..., Any]]] = {
     "queues.born": queues.born,
     "queues.purge": queues.purge,
     "queues.unfinished": groups.unfinished,
+    "retention.expire": retention.expire,
 }
 """By statement: what PostgreSQL does in a function. Each answers with rows, or with one value."""
 
@@ -63,10 +65,10 @@ class Port:
     async def write(self, statement: str, /, **values: Value) -> list[Row]:
         return await self._database.write(lambda db, now: _run(db, now, statement, values))
 
-    async def view(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+    async def view(self, work: Work[T]) -> T:
         return await self._database.read(lambda db, now: _finish(work(Transaction(db, now))))
 
-    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+    async def transact(self, work: Work[T]) -> T:
         return await self._database.write(lambda db, now: _finish(work(Transaction(db, now))))
 
     async def transact_messages(
@@ -74,12 +76,22 @@ class Port:
         acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         *,
-        begin: Callable[[Transaction], Coroutine[Any, Any, None]],
+        begin: Work[None],
+        check: Work[None] = nothing,
+        also: Work[None] = nothing,
+        locked: Sequence[PartitionId] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
+        def work(db: apsw.Connection, now: int) -> tuple[list[AckResult], list[PushResult]]:
+            transaction = Transaction(db, now)
+
+            def prepare() -> None:
+                _finish(begin(transaction))
+                _finish(check(transaction))
+
+            return transact(db, now, acks, slices, begin=prepare, also=lambda: _finish(also(transaction)))
+
         acks, slices = await self.codec.seal_all(acks, slices)
-        return await self._database.write(
-            lambda db, now: transact(db, now, acks, slices, begin=lambda: _finish(begin(Transaction(db, now))))
-        )
+        return await self._database.write(work)
 
 
 def _run(db: apsw.Connection, now: int, statement: str, values: dict[str, Value]) -> list[Row]:
@@ -88,8 +100,14 @@ def _run(db: apsw.Connection, now: int, statement: str, values: dict[str, Value]
     if (step := STEPS.get(statement)) is not None:
         found = step(db, now, **values)
         return found if isinstance(found, list) else [(found,)]
-    bound = {name: _bound(value) for name, value in values.items()}
-    return db.execute(SQL[statement], {**bound, "now": now, "never": NEVER_AT}).fetchall()
+    text = SQL[statement]
+    bound = {"now": now, "never": NEVER_AT}
+    if text.startswith("-- Each:"):
+        columns = {name: value for name, value in values.items() if isinstance(value, list)}
+        bound |= {name: _bound(value) for name, value in values.items() if name not in columns}
+        each = [bound | dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return db.executemany(text, each).fetchall()
+    return db.execute(text, bound | {name: _bound(value) for name, value in values.items()}).fetchall()
 
 
 def _bound(value: Value) -> Any:

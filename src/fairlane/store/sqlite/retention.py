@@ -1,38 +1,30 @@
-"""Retention: deletes what a rule covers."""
+"""Retention on SQLite: moves the start of partitions past what a rule covers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import apsw
 import msgspec
 
-from fairlane.errors import LeaseLost
 from fairlane.model.queue import QueueOptions
 from fairlane.model.retention import (
-    HISTORY_SECONDS,
     IDLE_SECONDS,
     LOOK_SECONDS_MAX,
     LOOK_SECONDS_MIN,
     LOOK_SHARE,
-    PARTITION_HISTORY_SECONDS,
     Expired,
-    Retained,
     Rule,
-    Step,
 )
 from fairlane.store import statements
-from fairlane.store.families.browse import Browse
-from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import first_at_or_after, segment_time_at
 from fairlane.store.sqlite.queues import drop_partition
-from fairlane.store.sqlite.rows import first, rows, value
+from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.unordered import open_of
-from fairlane.store.sqlite.writer import Work
 
 SQL = statements.load("fairlane.store.sqlite", "retention.sql")
+RECORD = statements.load("fairlane.store.families", "retention.sqlite.sql")["record"]
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
@@ -42,67 +34,8 @@ _TRIMS: Final = 10
 """Turns of the writer that delete rows of the log in one step; others have theirs in between."""
 
 
-class Retention:
-    def __init__(self, database: Database, browse: Browse) -> None:
-        self._database = database
-        self._browse = browse
-        self._surveyed = 0
-
-    async def due(self) -> bool:
-        return await self._database.read(lambda db, now: bool(value(db, SQL["due"])))
-
-    async def step(self, token: int, *, limit: int = 50) -> Step:
-        if token != self._surveyed:
-            await self._fenced(token, _survey)
-            self._surveyed = token
-        covering = await self._fenced(token, _cover)
-        expired, looked = await self._fenced(token, lambda db, now: _expire(db, now, limit))
-        letters = await self._fenced(token, _expire_letters)
-        more = covering or looked == limit or any(one.messages == _LETTERS for one in letters)
-        return Step(expired + letters, await self._browse.trim_some(_TRIMS) or more)
-
-    async def _fenced(self, token: int, work: Work[Any]) -> Any:
-        """Do work as the leader."""
-
-        def fenced(db: apsw.Connection, now: int) -> Any:
-            return work(db, now) if value(db, SQL["fence"], token, now) else LeaseLost
-
-        answer = await self._database.write(fenced)
-        if answer is LeaseLost:
-            raise LeaseLost("another task leads retention now, or may")
-        return answer
-
-    async def history(self, queue_ids: Sequence[int], *, since: int, until: int) -> list[Retained]:
-        ids = msgspec.json.encode(list(queue_ids)).decode()
-
-        def work(db: apsw.Connection, now: int) -> list[Retained]:
-            return [Retained(*row) for row in rows(db, SQL["history"], ids, since // _MINUTE * _MINUTE, until)]
-
-        return await self._database.read(work)
-
-
-def _survey(db: apsw.Connection, now: int) -> None:
-    """Find queues whose rules changed."""
-    db.execute(SQL["rules_gone"])
-    db.execute(SQL["rules_changed"])
-    db.execute(SQL["forget_minutes"], (now - HISTORY_SECONDS * _SECOND,))
-    db.execute(SQL["forget_hours"], (now - PARTITION_HISTORY_SECONDS * _SECOND,))
-
-
-def _cover(db: apsw.Connection, now: int) -> bool:
-    """Let partitions of a queue whose rules changed be looked at, some of them; whether more may be left."""
-    row = first(db, SQL["next_cover"])
-    if row is None:
-        return False
-    queue_id, since = row
-    ids = [id for (id,) in rows(db, SQL["to_cover"], queue_id, since, _COVER)]
-    db.executemany(SQL["cover"], [(id, now) for id in ids])
-    db.execute(SQL["covered"], (ids[-1] + 1 if len(ids) == _COVER else None, queue_id))
-    return True
-
-
-def _expire(db: apsw.Connection, now: int, limit: int) -> tuple[list[Expired], int]:
-    """What went, and how many partitions were due."""
+def expire(db: apsw.Connection, now: int, *, limit: int, **_: Any) -> list[tuple[int, str, int, int]]:
+    """What went, and last how many partitions were due."""
     due = rows(db, SQL["next_due"], now, limit)
     expired: list[Expired] = []
     for id, queue_id, name, start, head, used_at, text in due:
@@ -122,7 +55,7 @@ def _expire(db: apsw.Connection, now: int, limit: int) -> tuple[list[Expired], i
             expired.append(gone)
         else:
             db.execute(SQL["looked_at"], (next_at, id))
-    return expired, len(due)
+    return [*((one.queue_id, one.rule, one.messages, one.unread) for one in expired), (0, "looked", len(due), 0)]
 
 
 def _rules(options: QueueOptions | None) -> tuple[int, int]:
@@ -214,20 +147,5 @@ class _Partition:
         return None
 
 
-def _expire_letters(db: apsw.Connection, now: int) -> list[Expired]:
-    expired = []
-    for queue_id, seconds in rows(db, SQL["letters_ruled"]):
-        gone = rows(db, SQL["expire_letters"], queue_id, now - seconds * _SECOND, _LETTERS)
-        if gone:
-            unread = sum(replayed_at is None for _, replayed_at in gone)
-            expired.append(Expired(queue_id, "dead_letters", len(gone), unread))
-            for name in {name for name, _ in gone}:
-                letters = [replayed_at for of, replayed_at in gone if of == name]
-                _record(db, now, name, Expired(queue_id, "dead_letters", len(letters), letters.count(None)))
-    return expired
-
-
 def _record(db: apsw.Connection, now: int, partition: str, gone: Expired) -> None:
-    what = (gone.rule, gone.messages, gone.unread)
-    db.execute(SQL["record"], (gone.queue_id, now // _MINUTE * _MINUTE, *what))
-    db.execute(SQL["record_partition"], (gone.queue_id, partition, now // _HOUR * _HOUR, *what))
+    db.execute(RECORD, {"now": now, "partition": partition, **msgspec.structs.asdict(gone)})

@@ -14,10 +14,8 @@ from fairlane.store.sqlite.dead_letters import DeadLetters
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.port import Port
-from fairlane.store.sqlite.retention import Retention
 from fairlane.store.sqlite.rows import rows
 from fairlane.store.sqlite.scheduled import ScheduledMessages
-from fairlane.store.sqlite.streams import Streams
 from fairlane.store.sqlite.writer import SAVE_CLOCK
 
 
@@ -32,9 +30,7 @@ class SqliteStore(Families):
         super().__init__(Port(database), self.messages)
         self._purging = asyncio.create_task(self._tidy(), name="fairlane-purge")
         self.dead_letters = DeadLetters(database, self.queues)
-        self.streams = Streams(database)
         self.operations = Operations(database)
-        self.retention = Retention(database, self.browse)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database)
 

@@ -1,0 +1,97 @@
+"""Streams: queries over queues, and the state they keep for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from fairlane.errors import NotFound, TransactionRefused
+from fairlane.model.ids import PartitionId
+from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateRow, StreamQuery
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
+from fairlane.store.families.port import Family, Transaction, Value, struct
+
+
+class Streams(Family):
+    async def register(self, tenant: str, query: StreamQuery, *, reset: bool) -> Registered:
+        """The query of this name, made with the given id if it is new.
+
+        With the same hash its queues are renewed and its state stays. With another hash and `reset` its state is
+        dropped and the hash renewed; without `reset` nothing changes, and the hash returned is the old one."""
+        values: dict[str, Value] = {"tenant": tenant, **msgspec.structs.asdict(query)}
+
+        async def work(transaction: Transaction) -> Registered:
+            if await transaction.run("streams.insert", **values):
+                return Registered(query, fresh=True)
+            found = await transaction.run("streams.lock", **values)
+            if not found:
+                raise NotFound(f"there is no tenant {tenant!r}")
+            known = struct(StreamQuery, found[0])
+            other = known.config_hash != query.config_hash
+            if other and not reset:
+                return Registered(known)
+            for shard in self._port.shards if other else ():
+                await transaction.run("streams.drop_state", shard=shard, query_id=known.id)
+            await transaction.run("streams.renew", **values | {"id": known.id})
+            return Registered(msgspec.structs.replace(query, id=known.id), reset=other)
+
+        return await self._port.transact(work)
+
+    async def get(self, tenant: str, id: UUID) -> StreamQuery | None:
+        found = await self._port.read("streams.get", tenant=tenant, id=id)
+        return struct(StreamQuery, found[0]) if found else None
+
+    async def state(
+        self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
+    ) -> list[StateRow]:
+        """The first that match, by key in the order of its UTF-8 bytes."""
+        lane: dict[str, Value] = {"shard": partition.shard, "partition_id": partition.id, "group": where.idle_group}
+        wanted: dict[str, Value] = {"query_id": query_id, "limit": limit, **msgspec.structs.asdict(where)}
+
+        async def look(view: Transaction) -> list[StateRow]:
+            if where.idle_group and await view.run("streams.leased", **lane):
+                return []
+            return [struct(StateRow, row) for row in await view.run("streams.state", **lane, **wanted)]
+
+        return await self._port.codec.open_states(query_id, partition, await self._port.view(look))
+
+    async def cycle(
+        self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
+        """`Messages.transact` with the change of state in the same transaction: all of it, or nothing.
+
+        Cycles of one query and partition come one after another. NotFound if the query or the partition is gone,
+        TransactionRefused if the change is for an idle group and that is not idle, or was not."""
+        change = await self._port.codec.seal_change(change)
+        where: dict[str, Value] = {"shard": change.partition.shard, "partition_id": change.partition.id}
+        where |= {"query_id": change.query_id, "group": change.idle_group}
+
+        async def begin(transaction: Transaction) -> None:
+            if not await transaction.run("streams.share", **where):
+                raise NotFound("the stream's query is not there (any more)")
+
+        async def check(transaction: Transaction) -> None:
+            if not await transaction.run("streams.partition_there", **where):
+                raise NotFound("the stream's partition is not there (any more)")
+            if not change.idle_group:
+                return
+            await transaction.lock("streams.lock_lane", **where)
+            if await transaction.run("streams.leased", **where):
+                raise TransactionRefused(NOT_IDLE, index=0)
+            if len(await transaction.run("streams.keys_there", keys=change.deleted, **where)) < len(change.deleted):
+                raise TransactionRefused(NOT_THERE, index=0)
+
+        async def also(transaction: Transaction) -> None:
+            if change.deleted:
+                await transaction.run("streams.delete_state", keys=change.deleted, **where)
+            changed = [op for op in {op.key: op for op in change.ops}.values() if op.value is not None]
+            if changed:
+                columns: dict[str, Value] = {"keys": [op.key for op in changed], "values": [op.value for op in changed]}
+                ends = [op.window_end for op in changed]
+                await transaction.run("streams.put_state", window_ends=ends, **columns, **where)
+
+        return await self._port.transact_messages(
+            acks, slices, begin=begin, check=check, also=also, locked=[change.partition]
+        )
