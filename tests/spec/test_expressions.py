@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fairlane.errors import ExpressionFailed, ExpressionTooCostly
 from fairlane.spec import ir
 from fairlane.spec.check import check
-from fairlane.spec.expression.evaluate import compile_expression, compile_mapping
-from fairlane.spec.expression.infer import infer
+from fairlane.spec.expression.evaluate import compile_expression, compile_mapping, infer
 from fairlane.spec.text.parser import parse_expression
 from fairlane.spec.text.source import Source
 from tests.spec.samples import INCIDENTS, compiled

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fairlane.errors import SpecError
 from fairlane.spec import ir
-from fairlane.spec.expression.infer import infer
+from fairlane.spec.expression.evaluate import infer
 from fairlane.spec.reader import Path
 from fairlane.spec.text import tree
 from fairlane.spec.text.parser import EXPRESSION_CHARS_MAX, parse_expression

@@ -1,37 +1,26 @@
-"""Expressions made into functions once, and called for each message.
+"""Expressions, each part of them with its type and made into a function once, which is called for each message.
 
-Nothing is interpreted per message: each node is a closure over those of its parts, and a path like
-`payload.incident.id` is one loop over keys. No text is ever given to Python to evaluate.
+The type is known without a message in sight, and with it everything that is wrong. What a `json` holds is not known
+before a message comes, so nothing that is done with one is an error here. Nothing is interpreted per message: each node
+is a closure over those of its parts, and a path like `payload.incident.id` is one loop over keys. No text is ever given
+to Python to evaluate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from fairlane.errors import ExpressionFailed, ExpressionTooCostly
 from fairlane.spec import ir
-from fairlane.spec.expression.operators import (
-    BINARY,
-    FUNCTIONS,
-    ITEM,
-    METHODS,
-    Mismatch,
-    TooCostly,
-    begin,
-    check_size,
-    element,
-    kind,
-    negative,
-    size_of,
-    spend,
-    truth,
-)
+from fairlane.spec.expression import operators
+from fairlane.spec.expression.operators import BINARY, FUNCTIONS, ITEM, METHODS, Mismatch, TooCostly, kind, truth
 from fairlane.spec.text import tree
 from fairlane.spec.text.parser import parse_expression
-from fairlane.spec.text.source import Source
+from fairlane.spec.text.source import Source, suggestion
+from fairlane.spec.types import BOOL, FLOAT, INT, JSON, STRING, common, family, misfit, named
 
 Message: TypeAlias = dict[str, Any]
 Evaluate: TypeAlias = Callable[[Message], Any]
@@ -46,10 +35,10 @@ def compile_expression(text: str) -> Evaluate:
     It raises ExpressionFailed, with the expression's text, where a message has not what is needed, and
     ExpressionTooCostly where it would take too much.
     """
-    evaluate = _compile(parse_expression(Source("expression", text)))
+    evaluate = _compile(text)
 
     def expression(message: Message) -> Any:
-        begin()
+        operators.begin()
         try:
             return evaluate(message)
         except _WRONG as error:
@@ -62,16 +51,16 @@ def compile_expression(text: str) -> Evaluate:
 
 def compile_mapping(mapping: ir.Mapping) -> Callable[[Message], dict[str, Any]]:
     """A function from a message to the input of its command; raises ExpressionFailed as an expression does."""
-    parts = [(name, _compile(parse_expression(Source(name, text)))) for name, text in mapping.fields.items()]
+    parts = [(name, _compile(text)) for name, text in mapping.fields.items()]
 
     def mapped(message: Message) -> dict[str, Any]:
         built = {}
         name = ""
-        begin()
+        operators.begin()
         try:
             for name, evaluate in parts:
                 built[name] = evaluate(message)
-            check_size(built)
+            operators.check_size(built)
         except TooCostly as error:
             raise ExpressionTooCostly(f"{name}: `{mapping.fields[name]}`: {error}") from None
         except _WRONG as error:
@@ -79,6 +68,10 @@ def compile_mapping(mapping: ir.Mapping) -> Callable[[Message], dict[str, Any]]:
         return built
 
     return mapped
+
+
+def _compile(text: str) -> Evaluate:
+    return _Compiler(None).compile(parse_expression(Source("expression", text))).evaluate
 
 
 def _reason(error: Exception) -> str:
@@ -89,72 +82,258 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, Mismatch) else "the number is too large"
 
 
-def _compile(node: tree.Expression) -> Evaluate:
-    match node:
-        case tree.Literal(value=value):
-            return lambda message: value
-        case tree.Name() | tree.Member():
-            return _path(node)
-        case tree.Index(of=of, key=key):
-            container, index = _compile(of), _compile(key)
-            return lambda message: element(container(message), index(message))
-        case tree.Function():
-            return _function(node)
-        case tree.Unary(operator=symbol, of=of):
-            operand = _compile(of)
-            if symbol == "!":
-                return lambda message: not truth(operand(message))
-            return lambda message: negative(operand(message))
-        case tree.Binary(operator="&&" | "||"):
-            return _logic(node)
-        case tree.Binary():
-            return _binary(node)
-        case tree.Conditional(test=test, then=then, otherwise=otherwise):
-            return _conditional(_compile(test), _compile(then), _compile(otherwise))
-        case tree.ListOf(items=items):
-            made = [_compile(item) for item in items]
-            return lambda message: [item(message) for item in made]
-        case tree.MapOf(pairs=pairs):
-            both = [(_compile(key), _compile(value)) for key, value in pairs]
-            return lambda message: {_key(key(message)): value(message) for key, value in both}
+class Fault(NamedTuple):
+    node: tree.Node
+    message: str
+    hint: str | None = None
 
 
-def _path(node: tree.Name | tree.Member) -> Evaluate:
-    """`a.b.c`: the way down a message, key by key."""
-    keys: list[str] = []
-    of: tree.Expression = node
-    while isinstance(of, tree.Member):
-        keys.insert(0, of.name.text)
-        of = of.of
-    if isinstance(of, tree.Name):
-        return _steps([of.name, *keys])
-    container, steps = _compile(of), _steps(keys)
-    return lambda message: steps(container(message))
+def infer(node: tree.Expression, scope: ir.RecordType | None) -> tuple[ir.Type, list[Fault]]:
+    """The type of an expression over a message of type `scope`; of one without a type, any name may be there."""
+    compiler = _Compiler(scope)
+    return compiler.compile(node).type, compiler.faults
 
 
-def _steps(keys: list[str]) -> Evaluate:
-    def walk(value: Any) -> Any:
-        for key in keys:
-            if type(value) is not dict:
-                raise Mismatch(f"{kind(value)} has no `{key}`")
-            value = value[key]
-        return value
-
-    return walk
+class _Typed(NamedTuple):
+    type: ir.Type
+    evaluate: Evaluate
 
 
-def _binary(node: tree.Binary) -> Evaluate:
-    act, left, right = BINARY[node.operator], _compile(node.left), _compile(node.right)
-    if node.operator == "==" and isinstance(node.right, tree.Literal) and isinstance(node.right.value, str):
-        # By far the most frequent comparison; nothing but the same text equals a text.
-        wanted = node.right.value
-        return lambda message: left(message) == wanted
-    return lambda message: act(left(message), right(message))
+class _Compiler:
+    def __init__(self, scope: ir.RecordType | None) -> None:
+        self._scope = scope
+        self._items: dict[str, ir.Type] = {}
+        """What macros name, inside them."""
+        self.faults: list[Fault] = []
+
+    def _fault(self, node: tree.Node, message: str, hint: str | None = None) -> ir.Type:
+        """Noted once; `json` stands for what is wrong, about which nothing more is said."""
+        self.faults.append(Fault(node, message, hint or None))
+        return JSON
+
+    def compile(self, node: tree.Expression) -> _Typed:
+        match node:
+            case tree.Literal(value=value):
+                return _Typed(self._literal(node), lambda message: value)
+            case tree.Name(name=name):
+                return _Typed(self._name(node, name), operators.walk([name]))
+            case tree.Member(of=of, name=word):
+                container = self.compile(of)
+                type_ = self._member(container.type, word)
+                if keys := _keys(node):
+                    return _Typed(type_, operators.walk(keys))
+                step = operators.walk([word.text])
+                return _Typed(type_, lambda message: step(container.evaluate(message)))
+            case tree.Index(of=of, key=key):
+                return self._index(node, self.compile(of), self.compile(key))
+            case tree.Function(name=word, target=None) if word.text == "has":
+                return self._has(node)
+            case tree.Function(target=target) if target is not None and is_macro(node):
+                return self._macro(node, self._must_be(target, "list", "map"))
+            case tree.Function():
+                return self._function(node)
+            case tree.Unary(operator="!", of=of):
+                operand = self._must_be(of, "bool").evaluate
+                return _Typed(BOOL, lambda message: not truth(operand(message)))
+            case tree.Unary(of=of):
+                type_, operand = self._must_be(of, "int", "float")
+                return _Typed(type_, lambda message: operators.negative(operand(message)))
+            case tree.Binary(operator="&&" | "||"):
+                return _Typed(
+                    BOOL, _logic(node, *(self._must_be(of, "bool").evaluate for of in (node.left, node.right)))
+                )
+            case tree.Binary():
+                return self._binary(node)
+            case tree.Conditional(test=test, then=then, otherwise=otherwise):
+                asked, yes, no = self._must_be(test, "bool"), self.compile(then), self.compile(otherwise)
+                return _Typed(common(yes.type, no.type), _choice(asked.evaluate, yes.evaluate, no.evaluate))
+            case tree.ListOf(items=items):
+                made = [self.compile(item) for item in items]
+                alike = len({named(item.type) for item in made}) == 1
+                evaluates = [item.evaluate for item in made]
+                return _Typed(
+                    ir.ListType(items=made[0].type if alike else JSON),
+                    lambda message: [evaluate(message) for evaluate in evaluates],
+                )
+            case tree.MapOf(pairs=pairs):
+                return self._map(pairs)
+
+    def _literal(self, node: tree.Literal) -> ir.Type:
+        value = node.value
+        if node.unit:
+            return self._fault(node, "a duration is for settings; in an expression write the number")
+        if value is None:
+            return JSON
+        if isinstance(value, str):
+            return ir.EnumType(choices=(value,))
+        return BOOL if isinstance(value, bool) else INT if isinstance(value, int) else FLOAT
+
+    def _name(self, node: tree.Node, name: str) -> ir.Type:
+        if name in self._items:
+            return self._items[name]
+        if self._scope is None:
+            return JSON
+        if name in self._scope.fields:
+            return self._scope.fields[name]
+        return self._fault(node, f"the message has no `{name}`", suggestion(name, self._scope.fields))
+
+    def _member(self, of: ir.Type, word: tree.Word) -> ir.Type:
+        match of:
+            case ir.RecordType(fields=fields):
+                if word.text in fields:
+                    return fields[word.text]
+                return self._fault(word, f"there is no `{word.text}`", suggestion(word.text, fields))
+            case ir.MapType(values=values):
+                return values
+        if family(of) == "json":
+            return JSON
+        return self._fault(word, f"{named(of)} has no `{word.text}`")
+
+    def _index(self, node: tree.Index, container: _Typed, index: _Typed) -> _Typed:
+        of, key = container.type, index.type
+        type_: ir.Type = JSON
+        wanted = {"list": "int", "map": "string"}.get(family(of))
+        if wanted is None and family(of) != "json":
+            self._fault(node.of, f"{named(of)} has no parts")
+        elif wanted and family(key) not in (wanted, "json"):
+            self._fault(node.key, f"a part of {named(of)} is named by {wanted}, not {named(key)}")
+        elif isinstance(of, ir.RecordType) and isinstance(key, ir.EnumType) and len(key.choices) == 1:
+            type_ = self._member(of, tree.Word(text=key.choices[0], start=node.key.start, end=node.key.end))
+        elif isinstance(of, ir.ListType | ir.MapType):
+            type_ = of.items if isinstance(of, ir.ListType) else of.values
+        return _Typed(type_, lambda message: operators.element(container.evaluate(message), index.evaluate(message)))
+
+    def _map(self, pairs: tuple[tuple[tree.Expression, tree.Expression], ...]) -> _Typed:
+        fields: dict[str, ir.Type] = {}
+        made: list[tuple[Evaluate, Evaluate]] = []
+        for key, value in pairs:
+            of = self.compile(value)
+            fields[str(key.value) if isinstance(key, tree.Literal) and isinstance(key.value, str) else ""] = of.type
+            made.append((self._must_be(key, "string").evaluate, of.evaluate))
+        # A key that is not known before a message comes stands as the empty one.
+        type_ = ir.MapType(values=JSON) if "" in fields else ir.RecordType(fields=fields)
+        return _Typed(type_, lambda message: {operators.map_key(key(message)): value(message) for key, value in made})
+
+    def _must_be(self, node: tree.Expression, *families: str) -> _Typed:
+        found = self.compile(node)
+        if family(found.type) in (*families, "json"):
+            return found
+        return _Typed(
+            self._fault(node, f"this must be {' or '.join(families)}, not {named(found.type)}"), found.evaluate
+        )
+
+    def _function(self, node: tree.Function) -> _Typed:
+        name, known = node.name.text, FUNCTIONS if node.target is None else METHODS
+        if name not in known:
+            what, others = ("function", [*known, "has"]) if node.target is None else ("method", [*known, *MACROS])
+            return _Typed(self._fault(node.name, f"there is no {what} `{name}`", suggestion(name, others)), _never)
+        call, takes, gives = known[name]
+        operands = (node.target, *node.arguments) if node.target else node.arguments
+        if len(operands) != len(takes):
+            counted = len(takes) - (node.target is not None)
+            message = f"`{name}` has {len(node.arguments)} arguments; it takes {counted}"
+            return _Typed(self._fault(node.name, message), _never)
+        parts = [self._must_be(one, *families).evaluate for one, families in zip(operands, takes, strict=True)]
+        if len(parts) == 1:
+            [only] = parts
+            return _Typed(gives, lambda message: call(only(message)))
+        return _Typed(gives, lambda message: call(*[part(message) for part in parts]))
+
+    def _has(self, node: tree.Function) -> _Typed:
+        """Whether the last part of a path is there; the parts before it must be."""
+        if len(node.arguments) != 1 or not isinstance(member := node.arguments[0], tree.Member):
+            self._fault(node, "`has` asks for a part of something: `has(payload.title)`")
+            return _Typed(BOOL, _never)
+        container, name = self.compile(member.of), member.name.text
+        self._member(container.type, member.name)
+
+        def has(message: Message) -> bool:
+            found = container.evaluate(message)
+            if type(found) is not dict:
+                raise Mismatch(f"{kind(found)} has no `{name}`")
+            return name in found
+
+        return _Typed(BOOL, has)
+
+    def _macro(self, node: tree.Function, over: _Typed) -> _Typed:
+        name = node.name.text
+        if len(node.arguments) != 2 or not isinstance(variable := node.arguments[0], tree.Name):
+            message = f"`{name}` names each item and says what of it: `tags.{name}(tag, ...)`"
+            return _Typed(self._fault(node.name, message), _never)
+        of = over.type
+        item = of.items if isinstance(of, ir.ListType) else STRING if family(of) == "map" else JSON
+        outside, self._items = self._items, {**self._items, variable.name: item}
+        part = self.compile(node.arguments[1]) if name == "map" else self._must_be(node.arguments[1], "bool")
+        self._items = outside
+        type_ = ir.ListType(items=part.type if name == "map" else item) if name in ("map", "filter") else BOOL
+        return _Typed(type_, _each(node, variable.name, over.evaluate, part.evaluate))
+
+    def _binary(self, node: tree.Binary) -> _Typed:
+        act, takes = BINARY[node.operator]
+        if node.operator in ("==", "!="):
+            left, right = self.compile(node.left), self.compile(node.right)
+            self._check_equality(node, left.type, right.type)
+            type_: ir.Type = BOOL
+        elif node.operator == "in":
+            left, right, type_ = self.compile(node.left), self._must_be(node.right, *takes), BOOL
+        else:
+            left, right = self._must_be(node.left, *takes), self._must_be(node.right, *takes)
+            type_ = self._alike(node, left.type, right.type)
+        one, other = left.evaluate, right.evaluate
+        if node.operator == "==" and isinstance(node.right, tree.Literal) and isinstance(node.right.value, str):
+            # By far the most frequent comparison; nothing but the same text equals a text.
+            wanted = node.right.value
+            return _Typed(type_, lambda message: one(message) == wanted)
+        return _Typed(type_, lambda message: act(one(message), other(message)))
+
+    def _check_equality(self, node: tree.Binary, left: ir.Type, right: ir.Type) -> None:
+        if isinstance(left, ir.EnumType) and isinstance(right, ir.EnumType):
+            if not set(left.choices) & set(right.choices):
+                hint = suggestion(right.choices[0], left.choices)
+                self._fault(node.right, f'"{right.choices[0]}" is none of {named(left)}', hint)
+        elif misfit(left, right) and misfit(right, left):
+            self._fault(node, f"{named(left)} and {named(right)} are never equal")
+
+    def _alike(self, node: tree.Binary, left: ir.Type, right: ir.Type) -> ir.Type:
+        """The type of a comparison by order, or of arithmetic: of two numbers, two strings, two lists."""
+        kinds = {family(left), family(right)}
+        if len(kinds - {"json"}) == 2 and kinds != {"int", "float"}:
+            self._fault(node, f"`{node.operator}` is not for {named(left)} and {named(right)}")
+            kinds = {"json"}
+        if node.operator in ("<", "<=", ">", ">="):
+            return BOOL
+        return STRING if kinds == {"string"} else JSON if "json" in kinds else common(left, right)
 
 
-def _logic(node: tree.Binary) -> Evaluate:
+def is_macro(node: tree.Function) -> bool:
+    return node.target is not None and node.name.text in MACROS
+
+
+def _never(message: Message) -> Any:
+    raise Mismatch("this cannot be evaluated")
+
+
+def _keys(node: tree.Expression) -> list[str]:
+    """`a.b.c`: the way down a message, key by key; nothing if it is another expression."""
+    if isinstance(node, tree.Name):
+        return [node.name]
+    before = _keys(node.of) if isinstance(node, tree.Member) else []
+    return [*before, node.name.text] if before and isinstance(node, tree.Member) else []
+
+
+def _choice(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluate:
+    def choose(message: Message) -> Any:
+        decided = test(message)
+        if decided is True:
+            return then(message)
+        return otherwise(message) if decided is False else truth(decided)
+
+    return choose
+
+
+def _logic(node: tree.Binary, left: Evaluate, right: Evaluate) -> Evaluate:
     """In CEL the side that decides, decides: an error on the other one does not matter, whichever comes first."""
-    left, right, deciding = _compile(node.left), _compile(node.right), node.operator == "||"
+    deciding = node.operator == "||"
 
     def decide(message: Message) -> bool:
         try:
@@ -169,50 +348,20 @@ def _logic(node: tree.Binary) -> Evaluate:
     return decide
 
 
-def _conditional(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluate:
-    def choose(message: Message) -> Any:
-        decided = test(message)
-        if decided is True:
-            return then(message)
-        if decided is False:
-            return otherwise(message)
-        return truth(decided)
-
-    return choose
-
-
-def _function(node: tree.Function) -> Evaluate:
-    if node.name.text == "has" and node.target is None:
-        return _has(node)
-    if node.target is not None and is_macro(node):
-        return _macro(node, _compile(node.target), _compile(node.arguments[1]))
-    known = (FUNCTIONS if node.target is None else METHODS)[node.name.text].call
-    operands = [_compile(each) for each in ((node.target, *node.arguments) if node.target else node.arguments)]
-    if len(operands) == 1:
-        [only] = operands
-        return lambda message: known(only(message))
-    return lambda message: known(*(operand(message) for operand in operands))
-
-
-def is_macro(node: tree.Function) -> bool:
-    return node.target is not None and node.name.text in MACROS
-
-
-def _macro(node: tree.Function, over: Evaluate, part: Evaluate) -> Evaluate:
-    """A function of a message; `over` gives the items, and `part` is evaluated with each of them by its name."""
-    variable, body = node.arguments
-    assert isinstance(variable, tree.Name)
+def _each(node: tree.Function, name: str, over: Evaluate, part: Evaluate) -> Evaluate:
+    """A macro: `over` gives the items, and `part` is evaluated with each of them by its name."""
+    macro, deciding = node.name.text, node.name.text == "exists"
     # An item costs what its part does, so that no nesting of macros takes longer than one.
-    name, cost = variable.name, ITEM * _nodes(body)
+    cost = ITEM * _nodes(node.arguments[1])
 
     def each(message: Message) -> Iterator[tuple[Any, Message]]:
         items = over(message)
         if type(items) is not list and type(items) is not dict:
-            raise Mismatch(f"{node.name.text} is of a list or a map, not {kind(items)}")
-        spend(size_of(message))
+            raise Mismatch(f"{macro} is of a list or a map, not {kind(items)}")
+        operators.spend(operators.size_of(message))
         scope = dict(message)
         for item in items:
-            spend(cost)
+            operators.spend(cost)
             scope[name] = item
             yield item, scope
 
@@ -229,10 +378,9 @@ def _macro(node: tree.Function, over: Evaluate, part: Evaluate) -> Evaluate:
             raise failed
         return not deciding
 
-    deciding = node.name.text == "exists"
-    if node.name.text == "filter":
+    if macro == "filter":
         return lambda message: [item for item, scope in each(message) if truth(part(scope))]
-    if node.name.text == "map":
+    if macro == "map":
         return lambda message: [part(scope) for _, scope in each(message)]
     return decide
 
@@ -240,27 +388,4 @@ def _macro(node: tree.Function, over: Evaluate, part: Evaluate) -> Evaluate:
 def _nodes(node: Any) -> int:
     if isinstance(node, tuple):
         return sum(map(_nodes, node))
-    if isinstance(node, tree.Node):
-        return 1 + sum(map(_nodes, msgspec.structs.astuple(node)))
-    return 0
-
-
-def _has(node: tree.Function) -> Evaluate:
-    """Whether the last part of a path is there; the parts before it must be."""
-    [member] = node.arguments
-    assert isinstance(member, tree.Member)
-    container, name = _compile(member.of), member.name.text
-
-    def has(message: Message) -> bool:
-        found = container(message)
-        if type(found) is not dict:
-            raise Mismatch(f"{kind(found)} has no `{name}`")
-        return name in found
-
-    return has
-
-
-def _key(key: Any) -> str:
-    if type(key) is not str:
-        raise Mismatch(f"the keys of a map are strings, not {kind(key)}")
-    return key
+    return 1 + sum(map(_nodes, msgspec.structs.astuple(node))) if isinstance(node, tree.Node) else 0

@@ -14,9 +14,11 @@ import math
 import operator
 import threading
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from fairlane.model.limits import MESSAGE_BYTES_MAX
+from fairlane.spec import ir
+from fairlane.spec.types import BOOL, FLOAT, INT, STRING
 
 WORK_MAX = 4 * MESSAGE_BYTES_MAX
 SIZE_MAX = MESSAGE_BYTES_MAX
@@ -103,10 +105,6 @@ def equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def unequal(left: Any, right: Any) -> bool:
-    return not equal(left, right)
-
-
 def _ordering(symbol: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def ordered(left: Any, right: Any) -> bool:
         if (type(left) is str and type(right) is str) or (_is_number(left) and _is_number(right)):
@@ -165,19 +163,22 @@ def contains(item: Any, container: Any) -> bool:
     raise Mismatch(f"`in` looks into a list or a map, not {kind(container)}")
 
 
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "==": equal,
-    "!=": unequal,
-    "<": _ordering("<", operator.lt),
-    "<=": _ordering("<=", operator.le),
-    ">": _ordering(">", operator.gt),
-    ">=": _ordering(">=", operator.ge),
-    "in": contains,
-    "+": _arithmetic("+", operator.add),
-    "-": _arithmetic("-", operator.sub),
-    "*": _arithmetic("*", operator.mul),
-    "/": _arithmetic("/", _divide),
-    "%": _arithmetic("%", _remainder),
+_ORDERED = ("int", "float", "string")
+_NUMBERS = ("int", "float")
+# Each operator: what it does, and the families of types that it is for.
+BINARY: dict[str, tuple[Callable[[Any, Any], Any], tuple[str, ...]]] = {
+    "==": (equal, ()),
+    "!=": (lambda left, right: not equal(left, right), ()),
+    "<": (_ordering("<", operator.lt), _ORDERED),
+    "<=": (_ordering("<=", operator.le), _ORDERED),
+    ">": (_ordering(">", operator.gt), _ORDERED),
+    ">=": (_ordering(">=", operator.ge), _ORDERED),
+    "in": (contains, ("list", "map")),
+    "+": (_arithmetic("+", operator.add), (*_NUMBERS, "string", "list")),
+    "-": (_arithmetic("-", operator.sub), _NUMBERS),
+    "*": (_arithmetic("*", operator.mul), _NUMBERS),
+    "/": (_arithmetic("/", _divide), _NUMBERS),
+    "%": (_arithmetic("%", _remainder), ("int",)),
 }
 
 
@@ -205,14 +206,23 @@ def element(container: Any, key: Any) -> Any:
     raise Mismatch(f"{kind(container)} has no `{key}`")
 
 
-Taken = Literal["text", "sized", "scalar"]
+def walk(keys: list[str]) -> Callable[[Any], Any]:
+    """The way down a message, key by key."""
+
+    def walked(value: Any) -> Any:
+        for key in keys:
+            if type(value) is not dict:
+                raise Mismatch(f"{kind(value)} has no `{key}`")
+            value = value[key]
+        return value
+
+    return walked
 
 
-class KnownFunction(NamedTuple):
-    call: Callable[..., Any]
-    takes: tuple[Taken, ...]
-    """Its operands; of a method the first is what stands before the dot."""
-    gives: Literal["string", "int", "float", "bool"]
+def map_key(key: Any) -> str:
+    if type(key) is not str:
+        raise Mismatch(f"the keys of a map are strings, not {kind(key)}")
+    return key
 
 
 def _size(value: Any) -> int:
@@ -264,25 +274,37 @@ def _on_text(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-FUNCTIONS: dict[str, KnownFunction] = {
-    "size": KnownFunction(_size, ("sized",), "int"),
-    "string": KnownFunction(_string, ("scalar",), "string"),
-    "int": KnownFunction(_int, ("scalar",), "int"),
-    "double": KnownFunction(_double, ("scalar",), "float"),
-}
-METHODS: dict[str, KnownFunction] = {
-    "size": FUNCTIONS["size"],
-    "contains": KnownFunction(_on_text("contains", str.__contains__), ("text", "text"), "bool"),
-    "startsWith": KnownFunction(_on_text("startsWith", str.startswith), ("text", "text"), "bool"),
-    "endsWith": KnownFunction(_on_text("endsWith", str.endswith), ("text", "text"), "bool"),
-    "lowerAscii": KnownFunction(_on_text("lowerAscii", lambda text: _ascii(text, str.lower)), ("text",), "string"),
-    "upperAscii": KnownFunction(_on_text("upperAscii", lambda text: _ascii(text, str.upper)), ("text",), "string"),
-    "trim": KnownFunction(_on_text("trim", str.strip), ("text",), "string"),
-}
-
-
 def _ascii(text: str, change: Callable[[str], str]) -> str:
     """Letters beyond ASCII stay as they are."""
     if text.isascii():
         return change(text)
     return "".join(change(letter) if letter.isascii() else letter for letter in text)
+
+
+class Known(NamedTuple):
+    """A function: what it does, the families of types of its operands, and the type that it gives."""
+
+    call: Callable[..., Any]
+    takes: tuple[tuple[str, ...], ...]
+    """Of a method the first is what stands before the dot."""
+    gives: ir.Type
+
+
+_SIZED = ("string", "list", "map")
+_SCALAR = ("string", "int", "float", "bool")
+_TEXT = ("string",)
+FUNCTIONS = {
+    "size": Known(_size, (_SIZED,), INT),
+    "string": Known(_string, (_SCALAR,), STRING),
+    "int": Known(_int, (_SCALAR,), INT),
+    "double": Known(_double, (_SCALAR,), FLOAT),
+}
+METHODS = {
+    "size": FUNCTIONS["size"],
+    "contains": Known(_on_text("contains", str.__contains__), (_TEXT, _TEXT), BOOL),
+    "startsWith": Known(_on_text("startsWith", str.startswith), (_TEXT, _TEXT), BOOL),
+    "endsWith": Known(_on_text("endsWith", str.endswith), (_TEXT, _TEXT), BOOL),
+    "lowerAscii": Known(_on_text("lowerAscii", lambda text: _ascii(text, str.lower)), (_TEXT,), STRING),
+    "upperAscii": Known(_on_text("upperAscii", lambda text: _ascii(text, str.upper)), (_TEXT,), STRING),
+    "trim": Known(_on_text("trim", str.strip), (_TEXT,), STRING),
+}
