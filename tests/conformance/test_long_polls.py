@@ -63,7 +63,7 @@ async def parked(broker: Broker, queue: str) -> None:
     """Return when a poll of the queue has looked and waits."""
 
     def waits() -> bool:
-        return any(line for lines in broker.waiters._parked.values() for line in lines.values())
+        return len(broker.waiters) > 0
 
     await until(waits)
     # It parks before it looks. The first look of a connection takes a while.

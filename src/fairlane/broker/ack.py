@@ -336,8 +336,10 @@ class Acker:
         """A lane may be ready: tell waiting polls, here and at other brokers."""
         if plan.lease is not None:
             self._leases.forget(plan.lease, plan.ack.partition)
-        self._waiters.wake(plan.queue_id, 1, group_id=plan.ack.group_id)
-        self._store.hint(plan.queue_id)
+        if plan.queue_id in self._waiters.parked:
+            self._waiters.wake(plan.queue_id, 1, group_id=plan.ack.group_id)
+        if not self._store.alone:
+            self._store.hint(plan.queue_id)
 
 
 def _one_per_lane(unsettled: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:

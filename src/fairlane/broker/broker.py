@@ -299,7 +299,7 @@ class Broker(Parts):
 
     def give_back(self, lease: LeaseId) -> None:
         """Release a lease whose holder went away before it knew of it. Returns at once."""
-        self._popper.give_back(lease)
+        self._popper.chores.give_back(lease)
 
     async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
         """Pop from whichever queue with these labels has something."""

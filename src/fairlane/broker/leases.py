@@ -14,7 +14,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Alike
-from fairlane.model.segment import Segment, transaction_ids
+from fairlane.model.segment import ID_AT, Segment, transaction_ids
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Lane
 
@@ -41,6 +41,23 @@ class LeasedBatch(msgspec.Struct):
             self.ids_in_order = transaction_ids([each for one in self.segments for each in one.cut(first, upto)])
             self.segments = None
         return self.ids_in_order
+
+    def names(self, ids: Sequence[str]) -> bool:
+        """Whether these are its messages, all and in order, as far as the stored bytes tell without being decoded."""
+        if self.segments is None:
+            return self.ids_in_order == ids
+        index = 0
+        for segment in self.segments:
+            body, ends = segment.body, segment.ends
+            skip = max(0, self.range.start - segment.first)
+            start = ends[skip - 1] if skip else 0
+            for end in ends[skip : self.range.stop - segment.first]:
+                quoted = b'%b"' % ids[index].encode(errors="replace")
+                if quoted.count(b'"') > 1 or not body.startswith(quoted, start + ID_AT, end):
+                    return False
+                start = end
+                index += 1
+        return True
 
     def positions(self) -> dict[str, int]:
         if self.by_id is None:  # asked for once for each message, where they are acked one by one
@@ -91,7 +108,7 @@ class Leases:
             return (batch.lease, positions) if inside else None
         ids = _pick(acks.transaction_ids, indexes)
         if len(ids) == len(span):
-            return (batch.lease, span) if batch.ids() == ids else None
+            return (batch.lease, span) if batch.names(ids) else None
         position = batch.positions().get(ids[0]) if len(ids) == 1 else None
         return None if position is None else (batch.lease, range(position, position + 1))
 

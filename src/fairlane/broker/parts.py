@@ -11,7 +11,6 @@ from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import Acker
 from fairlane.broker.admission import PATIENT, Admission, Kind, Limit
 from fairlane.broker.announcer import Announcer
-from fairlane.broker.answer_room import AnswerRoom
 from fairlane.broker.batchers import Batchers
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
@@ -108,7 +107,7 @@ class Parts:
             self.waiters,
             telemetry=self.telemetry,
             flags=self.flags,
-            room=AnswerRoom(self.budget),
+            budget=self.budget,
         )
         self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, enqueuer.acks)
         self.operation_drain.acker = self._acker

@@ -10,21 +10,18 @@ from time import monotonic, perf_counter
 from uuid import uuid4
 from zlib import crc32
 
-from fairlane.broker.answer_room import AnswerRoom
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.deferral.route import Route
 from fairlane.broker.delivery import Popped, Taken
 from fairlane.broker.flags import POP_MAINTENANCE, Flags
 from fairlane.broker.leases import Leases
+from fairlane.broker.pop_chores import PopChores, Target
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
-    FairlaneError,
-    InvalidRequest,
     LaneLocked,
     NotFound,
     OutcomeUnknown,
-    SealError,
-    ShuttingDown,
+    Overloaded,
     StoreCorrupt,
     StoreUnavailable,
     Unavailable,
@@ -32,13 +29,14 @@ from fairlane.errors import (
 from fairlane.model.group import Group
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopRequest
-from fairlane.model.names import QUEUE_MODE
+from fairlane.model.limits import MESSAGE_BYTES_MAX, POP_BYTES_MAX
 from fairlane.model.queue import Queue
 from fairlane.model.segment import Segment
 from fairlane.model.stream import STREAM_GROUPS
 from fairlane.runtime.batcher import Batcher, BatchPolicy
+from fairlane.runtime.memory import Budget
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import Claim, Lane, LaneAck, Nack, PopCall, PopResult
+from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
 from fairlane.telemetry import Telemetry
 
 _PAUSE_SECONDS = 0.2
@@ -47,14 +45,15 @@ _FLOOR_SECONDS = 2.0
 """A parked poll looks again this often whatever it was told: hints may be lost."""
 _BATCHERS_MAX = 1000
 """Batchers that stay though nobody pops by them."""
-_CORRUPT_PAUSE_MS = 60_000
-_SEALED_PAUSE_MS = 5_000
-"""A key that is missing here comes back, and other brokers may have it."""
+
+_LIGHT_BYTES = 1024 * 1024
+_UNCERTAIN = 4
+"""How many times larger messages may be than was seen."""
+_QUEUES_MAX = 10_000
 
 log = logging.getLogger(__name__)
 
 
-Target = tuple[Queue, Group, PartitionId | None]
 Look = Callable[[PopRequest, float], Awaitable[Popped]]
 _Key = tuple[int, int, bool, int, PartitionId | None]
 
@@ -69,7 +68,7 @@ class Popper:
         *,
         telemetry: Telemetry,
         flags: Flags,
-        room: AnswerRoom,
+        budget: Budget,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
@@ -77,14 +76,12 @@ class Popper:
         self._waiters = waiters
         self._telemetry = telemetry
         self._flags = flags
-        self._room = room
+        self._room = AnswerRoom(budget)
+        self.chores = PopChores(store, catalogue, waiters)
         self.route: Route | None = None
         """Where there is a journal."""
         self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
         self._due: dict[int, int | None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._seeding: set[int] = set()
-        """Groups that this broker gives their lanes."""
         self.stopping = False
 
     async def pop(self, request: PopRequest, look: Look | None = None) -> Popped:
@@ -125,7 +122,7 @@ class Popper:
             unsure = monotonic() >= flags.look_at or POP_MAINTENANCE in flags.on
             if unsure and await flags.is_on(POP_MAINTENANCE):
                 break
-            target = self._known_target(request) or await self._target(request)
+            target = self._known_target(request) or await self.chores.target(request)
             if target is None and (target := await self._await_target(request, give_up_at)) is None:
                 if give_up_at <= monotonic():
                     self._telemetry.done(self._telemetry.pop, perf_counter(), 0)
@@ -168,7 +165,7 @@ class Popper:
             return None
         newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
         try:
-            target = await self._target(request)
+            target = await self.chores.target(request)
             if target is None and not self.stopping:
                 await self._waiters.wait([newcomer], min(left, _FLOOR_SECONDS))
             return target
@@ -185,48 +182,6 @@ class Popper:
             popped_at = lanes[0].lane.lease_ends_at - popped.lease_seconds * 1_000_000
             lag_seconds = max(0, popped_at - lanes[0].created_at[0][1]) / 1e6
         self._telemetry.popped(queue_id, began, items, redelivered, lag_seconds)
-
-    async def _target(self, request: PopRequest) -> Target | None:
-        """Queue, group and partition; None while the queue or the partition is not there.
-
-        A group that wants only what comes is begun also on a queue that nobody made yet: otherwise the first
-        messages, pushed after this pop, would later count as history. So is one that conflates."""
-        wanted = request.subscription
-        make = request.group != QUEUE_MODE and (wanted.mode != "all" or wanted.conflation)
-        queue = await self._catalogue.queue(request.tenant, request.queue, make=make)
-        if queue is None:
-            return None
-        if request.subscription.conflation and queue.options.ordering == "unordered":
-            raise InvalidRequest(
-                f"queue {queue.name!r:.80} is unordered, where none is the newest: conflation is for ordered queues"
-            )
-        try:
-            group = await self._catalogue.group(queue, request.group, request.subscription)
-        except NotFound:
-            self._catalogue.forget(queue.id)
-            return None
-        if group.seeding:
-            self._catalogue.forget_group(queue.id, group.name)
-            await self._seed(group)
-        if request.partition is None:
-            return queue, group, None
-        known = self._catalogue.known_partition(queue, request.partition)
-        if known is None:
-            known = await self._store.queues.named(queue.id, request.partition)
-        return None if known is None else (queue, group, known.id)
-
-    async def _seed(self, group: Group) -> None:
-        """One step towards a group that has all its lanes: then there is something to pop. The rest goes on beside."""
-        if group.id not in self._seeding and await self._store.groups.seed(group.id):
-            self._seeding.add(group.id)
-            self._spawn(self._seed_rest(group))
-
-    async def _seed_rest(self, group: Group) -> None:
-        try:
-            while await self._store.groups.seed(group.id):
-                self._waiters.wake(group.queue_id, 1, group_id=group.id)
-        finally:
-            self._seeding.discard(group.id)
 
     async def _take(
         self, request: PopRequest, queue: Queue, group: Group, partition: PartitionId | None
@@ -247,7 +202,7 @@ class Popper:
         except asyncio.CancelledError:
             # The outcome may be there already, and the caller be cancelled before it got its turn.
             if future.done() and not future.cancelled() and future.exception() is None and future.result():
-                self.give_back(lease)
+                self.chores.give_back(lease)
             raise
         finally:
             if len(self._batchers) > _BATCHERS_MAX and batcher.idle:
@@ -263,7 +218,7 @@ class Popper:
             except StoreCorrupt as error:
                 log.error("cannot read partition %s (%s): %s", lane.partition, lane.name, error)
                 if lease_id:
-                    self._spawn(self._postpone(lane, lease, error))
+                    self.chores.postpone(lane, lease, error)
         return Popped(
             request.queue,
             request.group,
@@ -280,7 +235,7 @@ class Popper:
         batcher: Batcher[Claim, list[Lane]] = Batcher(
             lambda claims: self._flush(key, claims, forgiving=forgiving),
             BatchPolicy(flushes=self._store.flushes(), requests_max=100),
-            unwanted=lambda claim, lanes: self.give_back(LeaseId(group.id, claim.token)) if lanes else None,
+            unwanted=lambda claim, lanes: self.chores.give_back(LeaseId(group.id, claim.token)) if lanes else None,
         )
         self._batchers[key] = batcher
         return batcher
@@ -303,7 +258,7 @@ class Popper:
         except OutcomeUnknown:
             # What was leased, if it was, belongs to nobody: its messages must not pay for that.
             for claim in claims:
-                self.give_back(LeaseId(group_id, claim.token))
+                self.chores.give_back(LeaseId(group_id, claim.token))
             raise
         finally:
             if claimed:
@@ -320,34 +275,6 @@ class Popper:
                 self._due.clear()
         return result.lanes
 
-    async def _postpone(self, lane: Lane, lease: LeaseId, error: StoreCorrupt) -> None:
-        pause = _SEALED_PAUSE_MS if isinstance(error, SealError) else _CORRUPT_PAUSE_MS
-        partition = await self._catalogue.partition(lane.partition)
-        unordered = partition is not None and partition.unordered
-        nacks = [
-            Nack(position, charge=False, error=str(error), delay_ms=pause)
-            for position in range(lane.first, lane.upto if unordered else lane.first + 1)
-        ]
-        ack = LaneAck(
-            partition=lane.partition, group_id=lease.group_id, token=lease.token, unordered=unordered, nacks=nacks
-        )
-        await self._store.messages.ack([ack])
-
-    def give_back(self, lease: LeaseId) -> None:
-        """The caller went away before its answer: nobody will work on it, and no message is to blame."""
-        self._spawn(self._release(lease))
-
-    async def _release(self, lease: LeaseId) -> None:
-        for _ in range(10):
-            try:
-                released = await self._store.messages.release(lease)
-                self._waiters.wake_group(lease.group_id, released)
-                return
-            except ShuttingDown:
-                return
-            except Unavailable:
-                await asyncio.sleep(1.0)
-
     def _pause(self, group_id: int, left: float) -> float:
         """How long to stay parked: until a lane is due, the floor, or the end of the poll."""
         pause = min(left, _FLOOR_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
@@ -360,24 +287,13 @@ class Popper:
     def pending(self) -> int:
         return sum(batcher.pending for batcher in self._batchers.values())
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-        self._tasks.add(task)
-        task.add_done_callback(self._spawned)
-
-    def _spawned(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), FairlaneError):
-            log.warning("error in a background step of pop: %s", error)
-
     async def stop(self) -> None:
         """Answer every poll, and finish giving back."""
         self.stopping = True
         self._waiters.wake_all()
         for batcher in list(self._batchers.values()):
             await batcher.stop()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self.chores.finish()
 
 
 def _opened(lane: Lane) -> Taken:
@@ -395,3 +311,65 @@ def _opened(lane: Lane) -> Taken:
     if position != upto:
         raise StoreCorrupt(f"positions {lane.first} to {upto - 1} are not all there")
     return Taken(lane, created_at)
+
+
+class AnswerRoom:
+    """The answer room of pops: their share of the budget that the process has for its clients.
+
+    A pop takes as many messages as fit, and waits its turn while others that may be large are under way. How large the
+    messages of a queue are is learned from what was popped, so that pops of small ones, as nearly all are, need no
+    turn."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._claimed = 0
+        self._freed: asyncio.Future[None] | None = None
+        self._sizes: dict[int, int] = {}
+        """Bytes that are read for one message, by queue: more than it has, where a part of a segment is read."""
+
+    async def claim(self, queue_id: int, claims: Sequence[Claim]) -> tuple[int, int]:
+        """What is kept free for these claims until `release`, and how many bytes each may take. Overloaded if there is
+        no room, and none will be soon."""
+        each = self._sizes.get(queue_id)
+        wanted = POP_BYTES_MAX * len(claims)
+        if each is not None:
+            wanted = sum([min(POP_BYTES_MAX, _UNCERTAIN * each * claim.batch) for claim in claims])
+        budget = self._budget
+        if wanted <= _LIGHT_BYTES and budget.used < budget.bytes_max * 3 // 4:  # mostly: there is room
+            return 0, MESSAGE_BYTES_MAX
+        least = min(wanted, MESSAGE_BYTES_MAX, self._budget.bytes_max // 4)
+        while self._claimed and self._budget.room - self._claimed < least:
+            if self._freed is None:
+                self._freed = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._freed)
+        room = self._budget.room - self._claimed
+        if room < least:
+            raise Overloaded(
+                "the broker holds as many bytes of requests and answers as it may; nothing was taken", retry_after=1.0
+            )
+        claimed = min(wanted, room)
+        self._claimed += claimed
+        return claimed, max(1, min(POP_BYTES_MAX, claimed // len(claims)))
+
+    def release(self, claimed: int) -> None:
+        """Once those who claimed it have made their answers, which count by themselves."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._release, claimed)
+
+    def _release(self, claimed: int) -> None:
+        self._claimed -= claimed
+        if self._freed is not None:
+            self._freed.set_result(None)
+            self._freed = None
+
+    def learn(self, queue_id: int, taken: Sequence[Sequence[Lane]]) -> None:
+        """From the first lane of each claim."""
+        lanes = [lanes[0] for lanes in taken if lanes]
+        if not lanes:
+            return
+        size = sum([len(segment.body) for lane in lanes for segment in lane.segments])
+        each = size // sum([lane.upto - lane.first for lane in lanes]) + 1
+        known = self._sizes.get(queue_id, 0)
+        if len(self._sizes) > _QUEUES_MAX:
+            self._sizes.clear()
+        self._sizes[queue_id] = each if each > known else (7 * known + each) // 8

@@ -22,19 +22,20 @@ class Waiters:
     def __init__(self, polls_max: int) -> None:
         self._polls = 0
         self._polls_max = polls_max
-        self._parked: dict[int, dict[WaitKey, dict[asyncio.Future[None], None]]] = defaultdict(dict)
+        self.parked: dict[int, dict[WaitKey, dict[asyncio.Future[None], None]]] = defaultdict(dict)
+        """By queue; those who leave last take it away."""
 
     def __len__(self) -> int:
-        return sum(len(line) for lines in self._parked.values() for line in lines.values())
+        return sum(len(line) for lines in self.parked.values() for line in lines.values())
 
-    def parked(self) -> dict[int, int]:
+    def counts(self) -> dict[int, int]:
         """How many polls wait, by queue."""
-        return {queue_id: sum(map(len, lines.values())) for queue_id, lines in self._parked.items()}
+        return {queue_id: sum(map(len, lines.values())) for queue_id, lines in self.parked.items()}
 
     def park(self, queue_id: int, key: WaitKey) -> asyncio.Future[None]:
         """A future that a wake completes. It must be given back with `leave`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._parked[queue_id].setdefault(key, {})[future] = None
+        self.parked[queue_id].setdefault(key, {})[future] = None
         return future
 
     async def wait(self, parked: Collection[asyncio.Future[None]], seconds: float) -> None:
@@ -49,26 +50,26 @@ class Waiters:
             self._polls -= 1
 
     def leave(self, queue_id: int, key: WaitKey, future: asyncio.Future[None]) -> None:
-        lines = self._parked.get(queue_id, {})
+        lines = self.parked.get(queue_id, {})
         line = lines.get(key, {})
         line.pop(future, None)
         if not line:
             lines.pop(key, None)
         if not lines:
-            self._parked.pop(queue_id, None)
+            self.parked.pop(queue_id, None)
 
     def wake(self, queue_id: int, lanes: int, *, group_id: int | None = None) -> None:
         """`lanes` lanes of the queue may be ready: wake as many polls of each group, or of one, longest parked
         first."""
-        for (poll_group, _), line in self._parked.get(queue_id, {}).items():
+        for (poll_group, _), line in self.parked.get(queue_id, {}).items():
             if group_id is None or group_id == poll_group:
                 for future in list(islice((future for future in line if not future.done()), lanes)):
                     future.set_result(None)
 
     def wake_group(self, group_id: int, lanes: int) -> None:
-        for queue_id in list(self._parked):
+        for queue_id in list(self.parked):
             self.wake(queue_id, lanes, group_id=group_id)
 
     def wake_all(self) -> None:
-        for queue_id in list(self._parked):
+        for queue_id in list(self.parked):
             self.wake(queue_id, len(self))

@@ -42,6 +42,8 @@ _decode_fragment = msgspec.json.Decoder(Fragment).decode
 _decode_heads = msgspec.json.Decoder(list[_Head]).decode
 _IDS = re.compile(rb'\{"id":"([0-9a-f-]{36})","transactionId":("(?:[^"\\]|\\.)*")')
 _TRACE_ID = re.compile(rb',"traceId":"([0-9A-Fa-f-]{36})"')
+ID_AT = len('{"id":""') + 36 + len(',"transactionId":"')
+"""Where the transactionId of a fragment begins."""
 HEAD_BYTES = 2200
 """Enough of a fragment for its ids, whatever they are."""
 

@@ -80,6 +80,8 @@ class LateStore:
     async def report(self) -> dict[str, Any]:
         return await self.opened().report()
 
+    alone = False
+
     def listen(self, wake: Callable[[int], None]) -> None:
         self._wake = wake
         if self._store is not None:

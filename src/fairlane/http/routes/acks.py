@@ -45,7 +45,9 @@ _checked_group = lru_cache(maxsize=1000)(partial(check_name, "consumerGroup"))
 async def _ack(app: App, bodies: list[Ack], group: str | None) -> Response:
     if len(bodies) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(bodies)}")
-    items = _alike(bodies) or ack_items(bodies)
+    items: Sequence[AckItem] | None = _alike(bodies)
+    if items is None:
+        items = ack_items(bodies)
     outcomes = await app.broker.ack_request(AckRequest(app.tenant, _checked_group(group or QUEUE_MODE), items))
     if type(items) is Alike and type(outcomes) is Outcomes and (common := outcomes.common) is not None:
         [(partition, _)], catalogue = items.lanes, app.broker.catalogue

@@ -196,7 +196,7 @@ async def parked_replicas(app: App, request: Request) -> Response:
             ParkedPoint(
                 bucket=now, queue_name=names[id], hostname=app.hostname, worker_id=app.worker_id, parked_count=count
             )
-            for id, count in app.broker.waiters.parked().items()
+            for id, count in app.broker.waiters.counts().items()
             if id in names
         ],
         replicas=[ReplicaName(hostname=app.hostname, worker_id=app.worker_id)],

@@ -239,6 +239,9 @@ class Store(Protocol):
         """What the database says of itself: sizes, caches, upkeep. For people; the keys differ between stores."""
         ...
 
+    alone: bool
+    """No other broker can have this store open: there is nobody to tell or to hear from."""
+
     def listen(self, wake: Callable[[int], None]) -> None:
         """Call `wake(queue_id)` soon after another broker stored messages or made lanes ready. A hint: it may be
         late or lost."""

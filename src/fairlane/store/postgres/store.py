@@ -113,6 +113,8 @@ class PostgresStore(Families):
             "activity": [dict(row) for row in activity],
         }
 
+    alone = False
+
     def listen(self, wake: Callable[[int], None]) -> None:
         self._hints.listen(wake)
 

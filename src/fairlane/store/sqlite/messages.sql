@@ -116,6 +116,10 @@ set committed = ?, ready_at = ?, lease = ?, lease_start = ?, lease_end = ?, leas
     probe_until = ?, failing = ?, dead = ?, expired = ?, parked = ?
 where partition_id = ? and group_id = ?
 
+-- name: lease_lane (in pop)
+update cursors set lease = ?, lease_start = ?, lease_end = ?, leased_at = ?, ready_at = ?
+where partition_id = ? and group_id = ?
+
 -- name: move_cursor (in ack)
 update cursors set committed = ? where partition_id = ? and group_id = ?
 

@@ -106,7 +106,7 @@ class _Popping(msgspec.Struct):
         """Serve ready lanes, some at a time, until no claim wants more or none is left."""
         options = self.options
         by_time = options.ttl_seconds or options.max_wait_seconds or options.delay_seconds or options.window_seconds
-        plain = not by_time and not self.conflating
+        plain = not by_time and not self.conflating and not self.call.auto_ack
         served = True
         while wants and served:
             served = False
@@ -125,7 +125,9 @@ class _Popping(msgspec.Struct):
                     want.looked_at.add(lane.partition_id)
                     stopped = lane.parked or lane.paused_at is not None or lane.committed >= lane.head
                     if plain and lane.lease is None and not lane.failing and not stopped:
-                        self._claim(lane, want, 0, lane.head)  # as nearly all are
+                        self._claim(lane, want, 0, lane.head)  # as nearly all are: only the lease is new
+                        lease = (lane.lease, lane.lease_start, lane.lease_end, self.now, self.ends_at)
+                        self.db.execute(SQL["lease_lane"], (*lease, lane.partition_id, lane.group_id))
                     else:
                         self._serve(lane, want)
                     if want.messages <= 0 or want.bytes <= 0 or len(want.lanes) >= want.claim.partitions:
@@ -160,9 +162,9 @@ class _Popping(msgspec.Struct):
         if more or put_off_until is not None or lane.committed >= lane.head:
             self.more |= more
             lane.free(self.now if put_off_until is None else put_off_until)
-            save(self.db, lane)
         else:
             self._claim(lane, want, attempts, upto)
+        save(self.db, lane)
 
     def _pass_over(self, lane: LaneRow) -> None:
         """Move the cursor to the newest message that can be delivered."""
@@ -213,7 +215,6 @@ class _Popping(msgspec.Struct):
             lane.lease = want.claim.token.bytes
             lane.lease_start, lane.lease_end = first_pos, upto
             lane.leased_at, lane.ready_at = self.now, self.ends_at
-        save(self.db, lane)
         want.lanes.append(
             Lane(
                 partition=PartitionId(0, lane.partition_id),

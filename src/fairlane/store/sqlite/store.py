@@ -70,6 +70,8 @@ class SqliteStore(Families):
     async def report(self) -> dict[str, Any]:
         return {"kind": self.kind, **await self._database.report()}
 
+    alone = True
+
     def listen(self, wake: Callable[[int], None]) -> None:
         """No other broker can have the file open, so there is nobody to hear from."""
 
