@@ -223,7 +223,7 @@ async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
             broker.flags.look_at = time.monotonic() + 60
         await other.queues.delete(QUEUE)
         await other.queues.configure("picky", ordering="fifo")
-        broker.catalogue._queues.clear()  # as if the seconds had passed for which it is trusted
+        broker.catalogue.queues.clear()  # as if the seconds had passed for which it is trusted
         broker.flags.on = set()
         await drained(broker)
         assert (await stored(url)) == {"x": [1, 2, 3]}

@@ -166,7 +166,7 @@ async def test_deleting_the_message_a_lane_sleeps_for_wakes_a_waiting_poll(wire:
     [message] = await wire.pop(queue, batch=1)
     await wire.ack([message], "failed", error="no")
     waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=20_000))
-    await until(wire.app.broker.waiters.parked)
+    await until(wire.app.broker.waiters.counts)
     (await wire.delete("/api/v1/messages", message["partitionId"], "a")).ok()
     [next_one] = await asyncio.wait_for(waiting, 10)
     assert next_one["data"] == 2

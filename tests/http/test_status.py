@@ -68,7 +68,7 @@ async def test_waiting_polls_are_counted_and_do_not_lengthen_the_latency(wire: W
     await wire.configure(queue)
     began = time.monotonic()
     waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=60_000))
-    await until(wire.app.broker.waiters.parked)
+    await until(wire.app.broker.waiters.counts)
     assert (await wire.get("/api/v1/status/engine")).ok()["queue"]["parked"] >= 1
     await asyncio.sleep(0.5)
     await wire.push(queue, 1)
@@ -224,7 +224,7 @@ async def test_a_poll_that_waits_when_pops_are_paused_ends_empty(wire: Wire) -> 
     await wire.configure(queue)
     path = "/api/v1/system/maintenance/pop"
     waiting = asyncio.create_task(wire.get("/api/v1/pop/queue", queue, wait="true", timeout=30_000))
-    await until(wire.app.broker.waiters.parked)
+    await until(wire.app.broker.waiters.counts)
     (await wire.post(path, body={"enabled": True})).ok()
     try:
         assert (await asyncio.wait_for(waiting, 10)).status == 204

@@ -16,7 +16,6 @@ from fairlane.store.postgres.connection import Database
 from tests.conftest import FreshDatabase
 from tests.lost_answers import APPLIED, AWAY
 from tests.postgres import PostgresServer
-from tests.until import until
 
 QUEUE = "orders"
 QUEUES = [f"orders {n}" for n in range(8)]
@@ -114,7 +113,7 @@ async def test_what_a_pop_leased_is_given_back_when_its_next_call_says_nothing(b
     fails("pop", None, APPLIED)
     with pytest.raises(OutcomeUnknown):
         await broker.pop(QUEUE, batch=100, partitions=100)
-    await until(lambda: not broker._popper._tasks)
+    await broker._popper.chores.finish()
     await resume()
     again = await broker.pop(QUEUE, batch=100, partitions=100)
     assert sorted((one.data, one.failed_attempts) for one in again) == [(n, 0) for n in range(PARTITIONS)]
