@@ -14,8 +14,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, contextmanager
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+
+import msgspec
 
 from fairlane import client as asynchronous
 from fairlane.client.client import ClientOptions
@@ -129,43 +130,24 @@ def _making(make: Callable[Concatenate[Any, P], X], wrap: Callable[[Portal, X], 
 class QueuedPush(PushOutcome, kw_only=True, gc=True):
     """A push that is durable and stored soon. `wait` returns when it is."""
 
-    portal: Portal
-    inner: asynchronous.QueuedPush
+    look: Callable[[PushOutcome, float], PushOutcome]
 
     def wait(self, seconds: float = WAIT_SECONDS) -> PushOutcome:
-        return self.portal.call(self.inner.wait(seconds))
+        return self.look(self, seconds)
 
 
-def _handled(portal: Portal, outcome: PushOutcome) -> PushOutcome:
-    if not isinstance(outcome, asynchronous.QueuedPush):
-        return outcome
-    fields = {name: getattr(outcome, name) for name in PushOutcome.__struct_fields__}
-    return QueuedPush(**fields, portal=portal, inner=outcome)
+class _Inner(asynchronous.Client):
+    """The asynchronous client, whose handles are for callers that wait."""
 
+    portal: Portal
 
-def _pushing(
-    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, PushOutcome]],
-) -> Callable[Concatenate[Any, P], PushOutcome]:
-    """A push whose outcome may be a handle."""
-    pushed = _blocking(verb)
+    def _handle(self, outcome: PushOutcome) -> PushOutcome:
+        def look(outcome: PushOutcome, seconds: float) -> PushOutcome:
+            return self.portal.call(self._look(outcome, seconds))
 
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> PushOutcome:
-        return _handled(self._portal, pushed(self, *args, **kwargs))
-
-    call.__name__, call.__doc__ = verb.__name__, verb.__doc__
-    return call
-
-
-def _pushing_many(
-    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, list[PushOutcome]]],
-) -> Callable[Concatenate[Any, P], list[PushOutcome]]:
-    pushed = _blocking(verb)
-
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> list[PushOutcome]:
-        return [_handled(self._portal, outcome) for outcome in pushed(self, *args, **kwargs)]
-
-    call.__name__, call.__doc__ = verb.__name__, verb.__doc__
-    return call
+        if outcome.status != "buffered":
+            return outcome
+        return QueuedPush(**msgspec.structs.asdict(outcome), look=look)
 
 
 class _Block:
@@ -180,17 +162,15 @@ class _Block:
         self._block.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._block.__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> None:
+        self._block.__exit__(*raised)
 
 
 class Buffer(_Block):
     _asynchronous: asynchronous.Buffer
 
     push = _blocking(asynchronous.Buffer.push)
-    flush = _pushing_many(asynchronous.Buffer.flush)
+    flush = _blocking(asynchronous.Buffer.flush)
 
     def __len__(self) -> int:
         return len(self._asynchronous)
@@ -219,11 +199,11 @@ class Client:
     def __init__(
         self, servers: str | Sequence[str] = asynchronous.DEFAULT_SERVER, **options: Unpack[ClientOptions]
     ) -> None:
-        self._asynchronous = asynchronous.Client(servers, **options)
-        self._portal = Portal()
+        self._asynchronous = _Inner(servers, **options)
+        self._asynchronous.portal = self._portal = Portal()
 
-    push = _pushing(asynchronous.Client.push)
-    push_many = _pushing_many(asynchronous.Client.push_many)
+    push = _blocking(asynchronous.Client.push)
+    push_many = _blocking(asynchronous.Client.push_many)
     operation = _blocking(asynchronous.Client.operation)
     operations = _blocking(asynchronous.Client.operations)
     retry_operation = _blocking(asynchronous.Client.retry_operation)
@@ -299,7 +279,5 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
