@@ -54,7 +54,6 @@ STAYS = {
     "buffered_messages": "a field on the wire",
     "on_exhausted": "an option of a queue, on the wire and in specs",
     "seconds_held": "a field on the wire",
-    "shared_state": "an answer for clients of Queen",
     "SharedState": "the same",
 }
 """Names that hold such a word in another meaning, each with that meaning."""

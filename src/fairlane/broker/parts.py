@@ -25,7 +25,7 @@ from fairlane.broker.deferral.patience import PATIENCE_SECONDS
 from fairlane.broker.deferral.route import Route
 from fairlane.broker.due import DueService
 from fairlane.broker.effects import Effects
-from fairlane.broker.flags import Flags
+from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE, Flags
 from fairlane.broker.forwarder import Forwarder
 from fairlane.broker.groups import Groups
 from fairlane.broker.inbox import Inbox
@@ -44,14 +44,15 @@ from fairlane.broker.schedules import Schedules
 from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.statistics import Statistics
+from fairlane.broker.status import Status
 from fairlane.broker.transact import Step, Transactor
 from fairlane.broker.waiters import Waiters
 from fairlane.broker.wide_pop import WidePopper
 from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES, named_variables
-from fairlane.errors import ShuttingDown, Unavailable
+from fairlane.errors import NotAvailable, ShuttingDown, Unavailable
 from fairlane.model.limits import POLLS_MAX
-from fairlane.model.names import DEFAULT_TENANT
+from fairlane.model.names import DEFAULT_TENANT, check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.memory import Budget
@@ -84,7 +85,7 @@ class Parts:
         self.telemetry = Telemetry()
         self.statistics = Statistics(store, tenant, self.telemetry)
         self.flags = Flags(store)
-        self.retention = RetentionService(store)
+        self.retention = RetentionService(store, tenant, self.statistics)
         self.catalogue = Catalogue(store)
         self.compiled_specs = CompiledSpecs(store, tenant, partial(named_variables, allowed=secret_names), allowed)
         self.specs = Specs(store, self.compiled_specs, tenant, self._applied_spec)
@@ -166,6 +167,7 @@ class Parts:
         self.dead_letters = DeadLetters(store, tenant, self.catalogue, self.announce, self.operation_drain)
         self.workers = Workers(store, tenant)
         self.effects = Effects(store, tenant)
+        self.status = Status(self)
         self._stopped = False
         self.operation_drain.start()
         self._reseed = Reseed(store, self.announce)
@@ -232,6 +234,25 @@ class Parts:
     def announce(self, queue_id: int, lanes: int) -> None:
         """Lanes of a queue became ready by other ways than a push."""
         self._announcer.announce(queue_id, lanes)
+
+    async def pause_pops(self, paused: bool) -> None:
+        """Let pops answer that there is nothing, at every broker of the store within two seconds; or go on."""
+        await self.flags.turn(POP_MAINTENANCE, paused)
+        self.waiters.wake_all()  # parked polls end with an empty answer, or go on
+
+    async def pause_pushes(self, paused: bool) -> None:
+        """Keep pushes in the journals of all brokers; or store them. NotAvailable without a journal."""
+        if self.journal is not None:
+            await self.flags.turn(PUSH_MAINTENANCE, paused)
+            self.route.news.set()
+        elif paused:
+            raise NotAvailable("pushes cannot wait: this broker has no journal for them")
+
+    async def wake(self, queue: str) -> None:
+        """Let long polls of a queue look again: it may have messages."""
+        known = await self.catalogue.queue(self.tenant, check_name("queue", queue), make=False)
+        if known is not None:
+            self.waiters.wake(known.id, len(self.waiters))
 
     def _check_transaction(self, tenant: str, steps: Sequence[Step]) -> None:
         self._check_running()

@@ -20,6 +20,7 @@ from fairlane.model.stats import PartitionStats
 from fairlane.store.contract.store import Store
 from fairlane.wire.leases import GroupUse, LeaseDetail, LeaseQuery, Utilisation
 from fairlane.wire.queues import PartitionDepth, PartitionDetail, QueueDepth, QueueDetail, QueueSummary, options_out
+from fairlane.wire.status import SpanQuery
 
 _LANES_MAX = 10_000
 
@@ -93,8 +94,8 @@ class Queues:
         [partition] = await self._store.queues.born(queue.id, [DEFAULT_PARTITION])
         return partition
 
-    async def summaries(self, search: str = "") -> List[QueueSummary]:
-        """Every queue whose name contains `search`, newest first, with what it holds."""
+    async def summaries(self, search: str = "", where: SpanQuery | None = None) -> List[QueueSummary]:
+        """Every queue that is meant and whose name contains `search`, newest first, with what it holds."""
         return [
             QueueSummary(
                 id=str(queue.id),
@@ -105,7 +106,7 @@ class Queues:
                 partitions=counted.partitions,
                 messages=counts(counted),
             )
-            for queue, counted in await self._statistics.queues()
+            for queue, counted in await self._statistics.queues(where)
             if search in queue.name
         ]
 
@@ -115,7 +116,7 @@ class Queues:
         counted = await self._store.statistics.queues([queue.id])
         if not counted:
             raise NotFound("Queue not found")
-        page = await self._page(queue, after, limit)
+        page = await self.partitions(name, after=after, limit=limit) if limit else []
         return QueueDetail(
             id=str(queue.id),
             name=queue.name,
@@ -125,17 +126,18 @@ class Queues:
             options=options_out(queue.options),
             partitions=page,
             totals=counts(counted[0]),
-            next=page[-1].name if len(page) == limit else None,
+            next=page[-1].name if page and len(page) == limit else None,
         )
 
     async def partitions(self, name: str, *, after: str = "", limit: int = 1000) -> List[PartitionDetail]:
         """A page of the partitions of a queue, by name. Raises NotFound."""
-        return await self._page(await self.existing(name), after, limit)
+        return [partition_detail(one) for one in await self.counted(name, after=after, limit=limit)]
 
-    async def _page(self, queue: Queue, after: str, limit: int) -> List[PartitionDetail]:
+    async def counted(self, name: str, *, after: str = "", limit: int = 1000) -> List[PartitionStats]:
+        """The same in numbers."""
+        queue = await self.existing(name)
         after = check_name("after", after) if after else ""
-        page = await self._store.statistics.partitions(queue.id, after=after, limit=limit)
-        return [partition_detail(one) for one in page]
+        return await self._store.statistics.partitions(queue.id, after=after, limit=limit)
 
     async def depth(self, queue: str) -> int:
         found = await self._catalogue.existing(self._tenant, check_name("queue", queue))

@@ -6,10 +6,15 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 
+from fairlane.broker.statistics import Statistics, chosen
 from fairlane.errors import Conflict, FairlaneError, LeaseLost
+from fairlane.model.moment import Moment
 from fairlane.model.retention import RETENTION, Expired
 from fairlane.store.contract.store import Store
+from fairlane.wire.retention import Deleted, RetentionHistory, WentAt
+from fairlane.wire.status import SpanQuery
 
 LEAD_SECONDS = 60
 """A leader that died is followed by another after so long. Steps take milliseconds."""
@@ -20,8 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class RetentionService:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tenant: str, statistics: Statistics) -> None:
         self._store = store
+        self._tenant = tenant
+        self._statistics = statistics
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -45,14 +52,37 @@ class RetentionService:
             except FairlaneError as error:
                 log.warning("retention: interrupted, retrying: %s", error)
 
-    async def run(self) -> list[Expired]:
-        """Make a pass now, after the one that may be under way; what went. Conflict if that takes too long."""
+    async def run(self) -> list[Deleted]:
+        """Make a pass now, after the one that may be under way; what went, by queue and rule. Conflict if that takes
+        too long."""
         give_up_at = time.monotonic() + _WAIT_SECONDS
         while (expired := await self._pass(rest_seconds=0, early=True)) is None:
             if self._stopping or time.monotonic() > give_up_at:
                 raise Conflict("retention is under way at another broker; ask again when it is done")
             await asyncio.sleep(_LOOK_SECONDS)
-        return expired
+        names = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
+        messages: Counter[tuple[str, str]] = Counter()
+        unread: Counter[tuple[str, str]] = Counter()
+        for one in expired:
+            if one.queue_id in names:
+                messages[names[one.queue_id], one.rule] += one.messages
+                unread[names[one.queue_id], one.rule] += one.unread
+        return [
+            Deleted(queue=queue, rule=rule, messages=messages[queue, rule], unread=unread[queue, rule])
+            for queue, rule in sorted(messages)
+        ]
+
+    async def history(self, where: SpanQuery, *, hours: int = 24) -> RetentionHistory:
+        """What rules deleted, by minute, oldest first; in the last hours unless the query says otherwise."""
+        span = await self._statistics.span(where, hours=hours)
+        names = {queue.id: queue.name for queue in chosen(await self._store.queues.list(self._tenant), where)}
+        went = [
+            WentAt(
+                at=Moment(one.at), queue=names[one.queue_id], rule=one.rule, messages=one.messages, unread=one.unread
+            )
+            for one in await self._store.retention.history(list(names), since=span.since, until=span.until)
+        ]
+        return RetentionHistory(time_range=span.shown(), history=went)
 
     async def _pass(self, *, rest_seconds: int, early: bool) -> list[Expired] | None:
         """Lead until nothing is due; None if another leads."""

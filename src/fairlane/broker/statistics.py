@@ -252,3 +252,6 @@ class Bucket:
         for found in self.queues.values():
             total.add(found)
         return total
+
+    def errors(self) -> int:
+        return sum(tally.errors for tally in self.verbs.values())

@@ -11,7 +11,6 @@ from importlib.metadata import version
 
 from fairlane.broker.broker import Broker
 from fairlane.broker.browse import Browser
-from fairlane.broker.census import Census
 from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
 from fairlane.http.problems import problem
@@ -20,7 +19,6 @@ from fairlane.http.routes import ROUTES, hooks
 from fairlane.http.server import Limits, Request, Response, Server, bad_request, overloaded, too_large
 from fairlane.http.siblings import Siblings
 from fairlane.http.store_metrics import StoreMetrics
-from fairlane.runtime.clock import wall_clock
 
 _HEALTH_SECONDS = 2.0
 _IGNORED_BYTES_MAX = 64 * 1024
@@ -34,7 +32,6 @@ class App:
     def __init__(self, broker: Broker, *, siblings: Siblings | None = None) -> None:
         self.broker = broker
         self.tenant = broker.tenant
-        self.census = Census(broker.store)
         self.browser = Browser(broker.store)
         self.router = Router(ROUTES)
         self.server: Server | None = None
@@ -124,16 +121,3 @@ class App:
     def http_load(self) -> tuple[int, int]:
         """Connections of clients, and requests being answered."""
         return (len(self.server.connections), self.server.active) if self.server else (0, 0)
-
-    def uptime_seconds(self) -> float:
-        return max(0.001, (wall_clock() - self.broker.telemetry.started_at) / 1e6)
-
-    async def healthy(self) -> bool:
-        """Whether the store answers in reasonable time."""
-        if not self.broker.route.watch.up:
-            return False
-        try:
-            await asyncio.wait_for(self.broker.store.flags.on(), _HEALTH_SECONDS)
-        except (FairlaneError, TimeoutError):
-            return False
-        return True

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.http.families import Families, Flat, Histogram
-from fairlane.http.routes.status import journal_status
 from fairlane.telemetry import VerbStats, cpu_seconds, resident_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _counted(out: Families, app: App) -> None:
 def _process(out: Families, app: App) -> None:
     user, system = cpu_seconds()
     total, busy = app.broker.store.connections()
-    out.one("uptime_seconds", "gauge", "Since the broker started.", app.uptime_seconds())
+    out.one("uptime_seconds", "gauge", "Since the broker started.", app.broker.status.uptime_seconds())
     out.family(
         "process_cpu_seconds_total",
         "counter",
@@ -123,7 +122,7 @@ def _load(out: Families, app: App) -> None:
 
 def _journal(out: Families, app: App) -> None:
     """Processes that hand theirs over know its state only as it was when they did."""
-    journal = journal_status(app)
+    journal = app.broker.status.journal()
     if journal is None or app.broker.journal is None:
         return
     if app.siblings is not None and not app.broker.journal.drains():

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from fairlane.broker.census import serves_until
+from fairlane.broker.statistics import counts, serves_until
 from fairlane.errors import FairlaneError
 from fairlane.http.families import Families
-from fairlane.http.wire_queues import counts_out
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats
 
@@ -25,7 +24,7 @@ COUNT_SECONDS: Final = 5.0
 
 
 class StoreMetrics:
-    """Metrics of the store: counted once for all that ask at the same time, and as seldom as a census where it is
+    """Metrics of the store: counted once for all that ask at the same time, and as seldom as `Statistics` where it is
     dear."""
 
     def __init__(self, app: App) -> None:
@@ -36,7 +35,7 @@ class StoreMetrics:
 
     async def text(self) -> bytes | None:
         """None while the store does not answer."""
-        if not await self._app.healthy():
+        if not await self._app.broker.status.healthy():
             return None
         if time.monotonic() >= self._serves_until:
             if self._counting is None or self._counting.done():
@@ -80,8 +79,8 @@ async def _operations(out: Families, app: App) -> None:
 
 async def _queues(out: Families, app: App) -> None:
     now = await app.broker.store.now()
-    counted = (await app.census.queues(app.tenant))[:LINES_MAX]
-    states = [(queue.name, counts_out(stats)) for queue, stats in counted]
+    counted = (await app.broker.statistics.queues())[:LINES_MAX]
+    states = [(queue.name, counts(stats)) for queue, stats in counted]
     out.family(
         "queue_messages",
         "gauge",
@@ -98,8 +97,8 @@ async def _queues(out: Families, app: App) -> None:
     out.family(
         "queue_partitions", "gauge", "Partitions.", [({"queue": q.name}, stats.partitions) for q, stats in counted]
     )
-    groups = await app.census.groups(app.tenant)
-    oldest = await app.census.oldest(counted, [stats for _, stats in groups])
+    groups = await app.broker.statistics.groups()
+    oldest = await app.broker.statistics.oldest(counted, [stats for _, stats in groups])
     out.family(
         "queue_oldest_seconds",
         "gauge",

@@ -97,3 +97,57 @@ class EngineStatus(Answer, rename=None):
     operations: dict[str, VerbStatus]
     admission: AdmissionStatus
     uptime_seconds: float
+
+
+class FailedEntry(Answer):
+    """Messages, or acks, that the store refused when they came from the journal; its id is that of the operation."""
+
+    id: str
+    kind: str
+    queue: str | None
+    consumer_group: str | None
+    """Of acks."""
+    partition: str
+    messages: int
+    error: str
+    accepted_at: Moment
+
+
+class JournalReport(Answer):
+    pending: int = 0
+    failed: int = 0
+    db_healthy: bool
+    worker: int
+    journal: JournalStatus | None = None
+    failed_entries: list[FailedEntry] = msgspec.field(default_factory=list)
+
+
+class Memory(Answer):
+    rss: int
+
+
+class Cpu(Answer):
+    user: float
+    system: float
+
+
+class Rate(Answer):
+    total: int
+    rate: float
+    """A second, since the broker started."""
+
+
+class Pool(Answer):
+    pool_size: int
+    idle_connections: int
+    waiting_requests: int
+
+
+class Metrics(Answer):
+    uptime: float
+    requests: Rate
+    messages: Rate
+    database: Pool
+    memory: Memory
+    cpu: Cpu
+    engine: EngineStatus

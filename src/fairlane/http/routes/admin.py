@@ -44,9 +44,9 @@ _MINUTE = 60_000_000
 
 
 async def list_queues(app: App, request: Request) -> Response:
-    counted = sorted(await app.census.queues(app.tenant), key=lambda entry: entry[0].name)
+    counted = sorted(await app.broker.statistics.queues(), key=lambda entry: entry[0].name)
     groups = await app.broker.store.statistics.groups([queue.id for queue, _ in counted])
-    oldest = await app.census.oldest(counted, groups)
+    oldest = await app.broker.statistics.oldest(counted, groups)
     rates = _rates(app)
     now = await app.broker.store.now()
     queues = [

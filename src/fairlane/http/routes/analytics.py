@@ -1,15 +1,15 @@
-"""Series for dashboards: what this broker counted, minute by minute, since it started."""
+"""Series for Queen's dashboard: what this broker counted, minute by minute, since it started."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairlane.http.decode import read
-from fairlane.http.router import Route
-from fairlane.http.routes.status import chosen, range_out, span_of, worker
-from fairlane.http.series import Bucket, add_counts, buckets, mean_lag_ms
-from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire_analytics import (
+from fairlane.broker.broker import Broker
+from fairlane.broker.statistics import Bucket, Span
+from fairlane.http.router import Routes
+from fairlane.model.moment import Moment, moment_or_none
+from fairlane.telemetry import QueueCounts
+from fairlane.wire.queen import (
     ParkedPoint,
     ParkedReplicas,
     QueueLag,
@@ -18,30 +18,33 @@ from fairlane.http.wire_analytics import (
     Replica,
     ReplicaName,
     ReplicaQuery,
-    Retention,
     RetentionPoint,
+    RetentionSeries,
     RetentionTotals,
     SystemMetrics,
+    WorkerEntry,
     WorkerMetrics,
     WorkerPoint,
     WorkerSummary,
 )
-from fairlane.http.wire_status import SpanQuery
-from fairlane.model.moment import timestamp
-from fairlane.model.retention import Retained
-from fairlane.telemetry import QueueCounts
+from fairlane.wire.retention import WentAt
+from fairlane.wire.status import SpanQuery
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
+routes = Routes("analytics")
+_ANALYTICS = "/api/v1/analytics"
 
-async def system_metrics(app: App, request: Request) -> Response:
-    span = await span_of(app, read(request.query, ReplicaQuery))
-    series = buckets(app.broker.telemetry.minutes(*span), span)
-    total, busy = app.broker.store.connections()
-    points = [
+
+@routes.get(f"{_ANALYTICS}/system-metrics")
+async def system_metrics(app: App, broker: Broker, query: ReplicaQuery) -> SystemMetrics:
+    """CPU, memory and connections over time."""
+    span = await broker.statistics.span(query)
+    total, busy = broker.status.connections().total, broker.status.connections().busy
+    points: list[dict[str, Any]] = [
         {
-            "timestamp": timestamp(each.at),
+            "timestamp": Moment(each.at),
             "sampleCount": each.seconds // 60,
             "metrics": {
                 "cpu": {"user_us": _only(each.cpu_seconds[0] * 1e6), "system_us": _only(each.cpu_seconds[1] * 1e6)},
@@ -49,124 +52,118 @@ async def system_metrics(app: App, request: Request) -> Response:
                 "database": {"pool_size": _only(total), "pool_active": _only(busy), "pool_idle": _only(total - busy)},
             },
         }
-        for each in series
+        for each in broker.statistics.series(span)
     ]
-    answer = SystemMetrics(
-        time_range=range_out(span),
+    return SystemMetrics(
+        time_range=span.shown(),
         replicas=[Replica(hostname=app.hostname, worker_id=app.worker_id, time_series=points)],
         replica_count=1,
         bucket_minutes=span.width_minutes,
         point_count=len(points),
     )
-    return json_response(answer)
 
 
 def _only(value: float) -> dict[str, float]:
     """A value measured once in its bucket."""
-    return {"avg": value, "min": value, "max": value, "last": value}
+    return dict.fromkeys(("avg", "min", "max", "last"), value)
 
 
-async def worker_metrics(app: App, request: Request) -> Response:
-    query = read(request.query, ReplicaQuery)
-    span = await span_of(app, query)
-    series = buckets(app.broker.telemetry.minutes(*span), span)
-    names = {queue.id: queue.name for queue, _ in await chosen(app, query)}
+def worker(app: App) -> WorkerEntry:
+    telemetry = app.broker.telemetry
+    return WorkerEntry(
+        hostname=app.hostname,
+        worker_id=app.worker_id,
+        db_connections=app.broker.status.connections().total,
+        job_queue_size=app.broker.pending,
+        messages_processed=telemetry.push.items + telemetry.pop.items + telemetry.ack.items,
+    )
+
+
+@routes.get(f"{_ANALYTICS}/worker-metrics")
+async def worker_metrics(app: App, broker: Broker, query: ReplicaQuery) -> WorkerMetrics:
+    """Throughput over time."""
+    span, series, names = await _asked(broker, query)
     points = [_worker_point(each) for each in series]
-    answer = WorkerMetrics(
-        time_range=range_out(span),
+    by_queue: dict[int, QueueCounts] = {}
+    for bucket in series:
+        for id, counts in bucket.queues.items():
+            by_queue.setdefault(id, QueueCounts()).add(counts)
+    sums = {
+        f"total_{name}": sum(getattr(point, name) for point in points)
+        for name in (name.removeprefix("total_") for name in WorkerSummary.__struct_fields__)
+    }
+    return WorkerMetrics(
+        time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         point_count=len(points),
         time_series=points,
         workers=[worker(app)],
-        queues=[_lag(names[id], counts) for id, counts in _by_queue(series).items() if id in names],
-        summary=WorkerSummary(
-            total_push_messages=sum(point.push_messages for point in points),
-            total_pop_messages=sum(point.pop_messages for point in points),
-            total_ack_messages=sum(point.ack_messages for point in points),
-            total_push_requests=sum(point.push_requests for point in points),
-            total_pop_requests=sum(point.pop_requests for point in points),
-            total_ack_requests=sum(point.ack_requests for point in points),
-            total_transactions=sum(point.transactions for point in points),
-            total_db_errors=sum(point.db_errors for point in points),
-        ),
+        queues=[_lag(names[id], counts) for id, counts in by_queue.items() if id in names],
+        summary=WorkerSummary(**sums),
     )
-    return json_response(answer)
+
+
+async def _asked(broker: Broker, query: SpanQuery) -> tuple[Span, list[Bucket], dict[int, str]]:
+    """The time that is asked for, its buckets, and the names of the queues that are meant."""
+    span = await broker.statistics.span(query)
+    names = {queue.id: queue.name for queue, _ in await broker.statistics.queues(query)}
+    return span, broker.statistics.series(span), names
 
 
 def _worker_point(bucket: Bucket) -> WorkerPoint:
-    verbs, total = bucket.verbs, bucket.total()
+    push, pop, ack = (bucket.verbs[kind] for kind in ("push", "pop", "ack"))
+    total = bucket.total()
     return WorkerPoint(
-        timestamp=timestamp(bucket.at),
-        push_requests=verbs["push"].calls,
-        push_messages=verbs["push"].items,
-        pop_requests=verbs["pop"].calls,
-        pop_messages=verbs["pop"].items,
-        ack_requests=verbs["ack"].calls,
-        ack_messages=verbs["ack"].items,
-        transactions=verbs["transaction"].calls,
-        push_per_second=verbs["push"].items / bucket.seconds,
-        pop_per_second=verbs["pop"].items / bucket.seconds,
-        ack_per_second=verbs["ack"].items / bucket.seconds,
-        avg_lag_ms=mean_lag_ms(total),
+        timestamp=Moment(bucket.at),
+        push_requests=push.calls,
+        push_messages=push.items,
+        pop_requests=pop.calls,
+        pop_messages=pop.items,
+        ack_requests=ack.calls,
+        ack_messages=ack.items,
+        transactions=bucket.verbs["transaction"].calls,
+        push_per_second=push.items / bucket.seconds,
+        pop_per_second=pop.items / bucket.seconds,
+        ack_per_second=ack.items / bucket.seconds,
+        avg_lag_ms=total.mean_lag_ms(),
         max_lag_ms=total.lag_max_ms,
-        db_errors=sum(tally.errors for tally in verbs.values()),
+        db_errors=bucket.errors(),
     )
-
-
-def _by_queue(series: list[Bucket]) -> dict[int, QueueCounts]:
-    found: dict[int, QueueCounts] = {}
-    for bucket in series:
-        for id, counts in bucket.queues.items():
-            add_counts(found.setdefault(id, QueueCounts()), counts)
-    return found
 
 
 def _lag(name: str, counts: QueueCounts, at: int | None = None) -> QueueLag:
     return QueueLag(
         queue_name=name,
         pop_count=counts.pops,
-        avg_lag_ms=mean_lag_ms(counts),
+        avg_lag_ms=counts.mean_lag_ms(),
         max_lag_ms=counts.lag_max_ms,
-        bucket_time=timestamp(at) if at is not None else None,
+        bucket_time=moment_or_none(at),
     )
 
 
-async def queue_lag(app: App, request: Request) -> Response:
-    query = read(request.query, SpanQuery)
-    span = await span_of(app, query)
-    names = {queue.id: queue.name for queue, _ in await chosen(app, query)}
-    return json_response(
-        [
-            _lag(names[id], counts, bucket.at)
-            for bucket in buckets(app.broker.telemetry.minutes(*span), span)
-            for id, counts in bucket.queues.items()
-            if id in names
-        ]
-    )
+@routes.get(f"{_ANALYTICS}/queue-lag")
+async def queue_lag(broker: Broker, query: SpanQuery) -> list[QueueLag]:
+    """How old messages were when popped, by queue."""
+    _, series, names = await _asked(broker, query)
+    return [_lag(names[id], found, one.at) for one in series for id, found in one.queues.items() if id in names]
 
 
-async def queue_ops(app: App, request: Request) -> Response:
-    query = read(request.query, SpanQuery)
-    span = await span_of(app, query)
-    names = {queue.id: queue.name for queue, _ in await chosen(app, query)}
-    points = [
-        _ops(names[id], counts, bucket)
-        for bucket in buckets(app.broker.telemetry.minutes(*span), span)
-        for id, counts in bucket.queues.items()
-        if id in names
-    ]
-    answer = QueueOps(
-        time_range=range_out(span),
+@routes.get(f"{_ANALYTICS}/queue-ops")
+async def queue_ops(broker: Broker, query: SpanQuery) -> QueueOps:
+    """Pushes, pops and acks over time, by queue."""
+    span, series, names = await _asked(broker, query)
+    points = [_ops(names[id], found, one) for one in series for id, found in one.queues.items() if id in names]
+    return QueueOps(
+        time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         series=points,
         queues=sorted({point.queue_name for point in points}),
     )
-    return json_response(answer)
 
 
 def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> QueueOpsPoint:
     return QueueOpsPoint(
-        bucket=timestamp(bucket.at),
+        bucket=Moment(bucket.at),
         queue_name=name,
         push_requests=counts.pushes,
         push_messages=counts.pushed,
@@ -175,7 +172,7 @@ def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> QueueOpsPoint:
         ack_success=counts.acks - counts.failed,
         ack_failed=counts.failed,
         dead_letters=counts.dead,
-        avg_lag_ms=mean_lag_ms(counts),
+        avg_lag_ms=counts.mean_lag_ms(),
         max_lag_ms=counts.lag_max_ms,
         push_per_second=counts.pushed / bucket.seconds,
         pop_per_second=counts.popped / bucket.seconds,
@@ -184,80 +181,59 @@ def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> QueueOpsPoint:
     )
 
 
-async def parked_replicas(app: App, request: Request) -> Response:
-    query = read(request.query, SpanQuery)
-    span = await span_of(app, query)
-    names = {queue.id: queue.name for queue, _ in await chosen(app, query)}
-    now = timestamp(await app.broker.store.now())
-    answer = ParkedReplicas(
-        time_range=range_out(span),
+@routes.get(f"{_ANALYTICS}/queue-parked-replicas")
+async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> ParkedReplicas:
+    """Long polls parked now, by queue."""
+    span, _, names = await _asked(broker, query)
+    now = (await broker.statistics.span(SpanQuery())).until
+    return ParkedReplicas(
+        time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         series=[
             ParkedPoint(
-                bucket=now, queue_name=names[id], hostname=app.hostname, worker_id=app.worker_id, parked_count=count
+                bucket=Moment(now),
+                queue_name=names[id],
+                hostname=app.hostname,
+                worker_id=app.worker_id,
+                parked_count=count,
             )
-            for id, count in app.broker.waiters.counts().items()
+            for id, count in broker.waiters.counts().items()
             if id in names
         ],
         replicas=[ReplicaName(hostname=app.hostname, worker_id=app.worker_id)],
     )
-    return json_response(answer)
 
 
-async def retention(app: App, request: Request) -> Response:
-    query = read(request.query, SpanQuery)
-    span = await span_of(app, query)
-    queues = [queue.id for queue, _ in await chosen(app, query)]
-    points: dict[int, RetentionPoint] = {}
-    totals = RetentionTotals()
+@routes.get(f"{_ANALYTICS}/retention")
+async def retention(broker: Broker, query: SpanQuery) -> RetentionSeries:
+    """Messages deleted by a retention rule."""
+    found = await broker.retention.history(query, hours=1)
+    span = Span(found.time_range.since, found.time_range.until)
     width = span.width_minutes * 60_000_000
-    for went in await app.broker.store.retention.history(queues, since=span.since, until=span.until):
-        at = went.at // width * width
-        for sums in (points.setdefault(at, RetentionPoint(bucket=timestamp(at))), totals):
-            _add_retained(sums, went)
-    answer = Retention(
-        time_range=range_out(span),
+    points: dict[int, list[WentAt]] = {}
+    for one in found.history:
+        points.setdefault(one.at // width * width, []).append(one)
+    return RetentionSeries(
+        time_range=found.time_range,
         bucket_minutes=span.width_minutes,
-        series=[points[at] for at in sorted(points)],
-        totals=totals,
-    )
-    return json_response(answer)
-
-
-def _add_retained(sums: RetentionTotals, went: Retained) -> None:
-    if went.rule == "retention":
-        sums.retention_msgs += went.messages
-    elif went.rule == "completed":
-        sums.completed_retention_msgs += went.messages
-    else:
-        return
-    sums.total_msgs += went.messages
-    sums.event_count += 1
-
-
-async def store_report(app: App, request: Request) -> Response:
-    report = await app.broker.store.report()
-    return json_response({"timestamp": timestamp(await app.broker.store.now()), **report})
-
-
-def _route(name: str, endpoint: Any, summary: str, query: Any, answer: Any) -> Route:
-    return Route(
-        method="GET",
-        path=f"/api/v1/analytics/{name}",
-        endpoint=endpoint,
-        summary=summary,
-        tag="analytics",
-        query=query,
-        answer=answer,
+        series=[RetentionPoint(bucket=Moment(at), **_sums(points[at])) for at in sorted(points)],
+        totals=RetentionTotals(**_sums(found.history)),
     )
 
 
-ROUTES = [
-    _route("system-metrics", system_metrics, "CPU, memory and connections over time.", ReplicaQuery, SystemMetrics),
-    _route("worker-metrics", worker_metrics, "Throughput over time.", ReplicaQuery, WorkerMetrics),
-    _route("queue-lag", queue_lag, "How old messages were when popped, by queue.", SpanQuery, list[QueueLag]),
-    _route("queue-ops", queue_ops, "Pushes, pops and acks over time, by queue.", SpanQuery, QueueOps),
-    _route("queue-parked-replicas", parked_replicas, "Long polls parked now, by queue.", SpanQuery, ParkedReplicas),
-    _route("retention", retention, "Messages deleted by a retention rule.", SpanQuery, Retention),
-    _route("postgres-stats", store_report, "What the database says of itself.", None, dict[str, Any]),
-]
+def _sums(went: list[WentAt]) -> dict[str, Any]:
+    by_age = [one.messages for one in went if one.rule == "retention"]
+    completed = [one.messages for one in went if one.rule == "completed"]
+    return {
+        "retention_msgs": sum(by_age),
+        "completed_retention_msgs": sum(completed),
+        "eviction_msgs": 0,
+        "total_msgs": sum(by_age) + sum(completed),
+        "event_count": len(by_age) + len(completed),
+    }
+
+
+@routes.get(f"{_ANALYTICS}/postgres-stats")
+async def store_report(broker: Broker) -> dict[str, Any]:
+    """What the database says of itself."""
+    return await broker.status.store_report()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.broker import census
-from fairlane.broker.census import Census
+from fairlane.broker import statistics
+from fairlane.broker.statistics import Statistics
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite.store import SqliteStore
+from fairlane.telemetry import Telemetry
 
 
 @pytest.fixture
@@ -23,33 +24,33 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 @pytest.fixture(autouse=True)
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every count is worth remembering, for ten seconds."""
-    monkeypatch.setattr(census, "_CHEAP_SECONDS", 0.0)
-    monkeypatch.setattr(census, "_SHARE", 1e9)
+    monkeypatch.setattr(statistics, "_CHEAP_SECONDS", 0.0)
+    monkeypatch.setattr(statistics, "_SHARE", 1e9)
 
 
 async def test_a_queue_that_was_just_made_is_there_with_its_labels(store: SqliteStore) -> None:
-    counting = Census(store)
+    counting = Statistics(store, "default", Telemetry())
     await store.queues.ensure("default", "mail")
-    assert [queue.name for queue, _ in await counting.queues("default")] == ["mail"]
+    assert [queue.name for queue, _ in await counting.queues()] == ["mail"]
     await store.queues.ensure("default", "news")
     await store.queues.configure("default", "mail", QueueOptions(), namespace="shop", task="send")
-    found = {queue.name: (queue.namespace, queue.task) for queue, _ in await counting.queues("default")}
+    found = {queue.name: (queue.namespace, queue.task) for queue, _ in await counting.queues()}
     assert found == {"mail": ("shop", "send"), "news": ("news", "")}
 
 
 async def test_a_queue_that_was_just_deleted_is_gone(store: SqliteStore) -> None:
-    counting = Census(store)
+    counting = Statistics(store, "default", Telemetry())
     await store.queues.ensure("default", "mail")
-    await counting.queues("default")
+    await counting.queues()
     await store.queues.delete("default", "mail")
-    assert await counting.queues("default") == []
+    assert await counting.queues() == []
 
 
 async def test_the_numbers_of_a_dear_count_serve_again(store: SqliteStore) -> None:
-    counting = Census(store)
+    counting = Statistics(store, "default", Telemetry())
     queue = await store.queues.ensure("default", "mail")
-    [(_, before)] = await counting.queues("default")
+    [(_, before)] = await counting.queues()
     await store.queues.born(queue.id, ["a", "b"])
-    [(_, after)] = await counting.queues("default")
+    [(_, after)] = await counting.queues()
     assert (before.partitions, after.partitions) == (0, 0)
-    assert counting.age_seconds("default") == 0
+    assert counting.age_seconds() == 0

@@ -1,0 +1,168 @@
+"""Status of a broker: its health, its journal, what waits, and how long verbs take."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from fairlane.errors import FairlaneError
+from fairlane.model.moment import Moment
+from fairlane.runtime.clock import wall_clock
+from fairlane.store.contract.journal import Entry
+from fairlane.store.contract.operations import FIRST
+from fairlane.telemetry import cpu_seconds, resident_bytes
+from fairlane.wire.status import (
+    AdmissionKind,
+    AdmissionStatus,
+    Connections,
+    Cpu,
+    EngineStatus,
+    FailedEntry,
+    JournalReport,
+    JournalStatus,
+    Memory,
+    Metrics,
+    Pool,
+    Rate,
+    RequestCounts,
+    VerbStatus,
+)
+
+if TYPE_CHECKING:
+    from fairlane.broker.parts import Parts
+
+_HEALTH_SECONDS = 2.0
+
+
+class Status:
+    def __init__(self, broker: Parts) -> None:
+        self._broker = broker
+
+    async def healthy(self) -> bool:
+        """Whether the store answers in reasonable time."""
+        if not self._broker.route.watch.up:
+            return False
+        try:
+            await asyncio.wait_for(self._broker.store.flags.on(), _HEALTH_SECONDS)
+        except (FairlaneError, TimeoutError):
+            return False
+        return True
+
+    def uptime_seconds(self) -> float:
+        return max(0.001, (wall_clock() - self._broker.telemetry.started_at) / 1e6)
+
+    @property
+    def store_kind(self) -> str:
+        return self._broker.store.kind
+
+    async def store_report(self) -> dict[str, Any]:
+        """What the database says of itself."""
+        return {"timestamp": Moment(await self._broker.store.now()), **await self._broker.store.report()}
+
+    def connections(self) -> Connections:
+        total, busy = self._broker.store.connections()
+        return Connections(total=total, busy=busy)
+
+    def engine(self) -> EngineStatus:
+        """Counts and latencies of each verb, connections, what waits."""
+        broker, verbs = self._broker, self._broker.telemetry.verbs
+        return EngineStatus(
+            connections=self.connections(),
+            queue=RequestCounts(
+                pending=broker.pending,
+                completed=sum(verb.count for verb in verbs.values()),
+                parked=len(broker.waiters),
+            ),
+            operations={
+                kind: VerbStatus(
+                    count=verb.count,
+                    avg_ms=round(verb.mean_ms(), 3),
+                    p50_ms=verb.percentile_ms(0.5),
+                    p99_ms=verb.percentile_ms(0.99),
+                    items=verb.items,
+                    errors=verb.errors,
+                )
+                for kind, verb in verbs.items()
+            },
+            admission=AdmissionStatus(
+                kinds={
+                    kind: AdmissionKind(
+                        wait_seconds=round(broker.admission.wait_seconds(kind), 4),
+                        wait_seconds_max=limit.wait_seconds,
+                        operations_max=limit.operations,
+                        decisions={str(way): count for way, count in broker.admission.decisions.get(kind, {}).items()},
+                    )
+                    for kind, limit in broker.admission.limits.items()
+                }
+            ),
+            uptime_seconds=self.uptime_seconds(),
+        )
+
+    def journal(self) -> JournalStatus | None:
+        """None if this broker has no journal."""
+        route, drain = self._broker.route, self._broker.journal_drain
+        if route.journal is None or drain is None:
+            return None
+        state, watch = route.journal.state(), route.watch
+        return JournalStatus(
+            store_up=watch.up,
+            why_not=None if watch.up else watch.why,
+            away_seconds=0.0 if watch.up else round(watch.away_seconds(), 3),
+            entries=state.entries,
+            messages=state.messages,
+            lanes=state.backlogs,
+            bytes=state.bytes,
+            bytes_max=state.bytes_max,
+            failed=state.failed,
+            oldest_seconds=None if state.oldest_at is None else max(0.0, (wall_clock() - state.oldest_at) / 1e6),
+            drain_rate=round(route.rate.a_second, 1),
+            acks_lost=drain.acks_lost,
+        )
+
+    async def journal_report(self) -> JournalReport:
+        """The journal of this process, and the entries that failed in it."""
+        healthy, status, journal = await self.healthy(), self.journal(), self._broker.journal
+        if status is None or journal is None:
+            return JournalReport(db_healthy=healthy, worker=os.getpid())
+        return JournalReport(
+            pending=status.messages,
+            failed=status.failed,
+            db_healthy=healthy,
+            worker=os.getpid(),
+            journal=status,
+            failed_entries=[_failed(one) for one in await journal.page(FIRST, failed=True, limit=100)],
+        )
+
+    def metrics(self) -> Metrics:
+        engine = self.engine()
+        uptime, completed, connections = engine.uptime_seconds, engine.queue.completed, engine.connections
+        messages = sum(operation.items for operation in engine.operations.values())
+        user, system = cpu_seconds()
+        return Metrics(
+            uptime=uptime,
+            requests=Rate(total=completed, rate=completed / uptime),
+            messages=Rate(total=messages, rate=messages / uptime),
+            database=Pool(
+                pool_size=connections.total,
+                idle_connections=connections.total - connections.busy,
+                waiting_requests=engine.queue.pending,
+            ),
+            memory=Memory(rss=resident_bytes()),
+            cpu=Cpu(user=user, system=system),
+            engine=engine,
+        )
+
+
+def _failed(entry: Entry) -> FailedEntry:
+    kind, _, name, partition = entry.backlog
+    return FailedEntry(
+        id=str(entry.id),
+        kind=kind,
+        queue=name if kind == "push" else None,
+        consumer_group=name if kind == "ack" else None,
+        partition=partition,
+        messages=entry.messages,
+        error=entry.error or "",
+        accepted_at=Moment(entry.created_at),
+    )

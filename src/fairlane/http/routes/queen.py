@@ -1,0 +1,300 @@
+"""Foreign things: what exists for the sake of Queen's published clients and dashboard alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlane.broker.broker import Broker
+from fairlane.broker.browse import MessageFilter
+from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE
+from fairlane.broker.queues import partition_detail
+from fairlane.broker.statistics import Bucket, counts, summed
+from fairlane.http.router import Routes
+from fairlane.http.routes.analytics import worker
+from fairlane.http.routes.browse import page_of
+from fairlane.model.moment import Moment
+from fairlane.model.stats import PartitionStats
+from fairlane.telemetry import Telemetry, VerbStats
+from fairlane.wire.base import Pagination
+from fairlane.wire.queen import (
+    Analytics,
+    AnalyticsQuery,
+    BufferStats,
+    Consumed,
+    DataPoint,
+    DeadCounts,
+    ErrorCounts,
+    LeaseCounts,
+    Maintenance,
+    MaintenanceBody,
+    Notified,
+    NotifyBody,
+    Point,
+    PopMaintenance,
+    Refreshed,
+    Requests,
+    SharedState,
+    Status,
+    StatusCounts,
+    StatusMessage,
+    StatusMessagesQuery,
+    StatusPartition,
+    StatusQueue,
+    StatusQueueDetail,
+    StatusQueueHead,
+    StatusQueueQuery,
+    StatusQueues,
+    StatusQueuesQuery,
+    StatusTotals,
+)
+from fairlane.wire.queues import Counts
+from fairlane.wire.status import SpanQuery
+
+if TYPE_CHECKING:
+    from fairlane.http.app import App
+
+status = Routes("status")
+maintenance = Routes("maintenance")
+_SYSTEM = "/api/v1/system"
+_QUEUES = "/api/v1/status/queues"
+_WIDTHS = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
+
+
+@status.get("/api/v1/status")
+async def show_status(app: App, broker: Broker, query: SpanQuery) -> Status:
+    """Throughput of this broker since it started, and what the queues hold."""
+    span = await broker.statistics.span(query)
+    counted = await broker.statistics.queues(query)
+    groups = [found for queue, found in await broker.statistics.groups() if query.queue in (None, queue.name)]
+    series = broker.statistics.series(span)
+    totals = summed(counted)
+    return Status(
+        time_range=span.shown(),
+        bucket_minutes=span.width_minutes,
+        point_count=len(series),
+        since_start_of_broker=Moment(broker.telemetry.started_at),
+        throughput=[_point(*pair) for pair in zip(series, [None, *series], strict=False)][::-1],
+        queues=[
+            StatusQueue(
+                id=str(queue.id),
+                name=queue.name,
+                namespace=queue.namespace,
+                task=queue.task,
+                partitions=found.partitions,
+                messages=counts(found),
+            )
+            for queue, found in counted
+        ],
+        messages=_with_requests(broker.telemetry, totals),
+        leases=LeaseCounts(
+            active=sum(found.leases for found in groups),
+            partitions_with_leases=sum(found.leases for found in groups),
+            total_batch_size=sum(found.leased for found in groups),
+        ),
+        dead_letter_queue=DeadCounts(total_messages=totals.dead_letter),
+        workers=[worker(app)],
+        errors=ErrorCounts(
+            db_errors=sum(each.errors() for each in series),
+            ack_failed=sum(each.total().failed for each in series),
+            dlq_messages=totals.dead_letter,
+        ),
+        stats_age=broker.statistics.age_seconds(),
+    )
+
+
+def _point(bucket: Bucket, before: Bucket | None) -> Point:
+    total, verbs = bucket.total(), bucket.verbs
+    then = before.cpu_seconds if before else (0.0, 0.0)
+    user, system = (max(0.0, now - was) / bucket.seconds for now, was in zip(bucket.cpu_seconds, then, strict=True))
+    return Point(
+        timestamp=Moment(bucket.at),
+        ingested=verbs["push"].items,
+        processed=verbs["ack"].items,
+        pop_messages=verbs["pop"].items,
+        ingested_per_second=verbs["push"].items / bucket.seconds,
+        processed_per_second=verbs["ack"].items / bucket.seconds,
+        pop_per_second=verbs["pop"].items / bucket.seconds,
+        avg_lag_ms=total.mean_lag_ms(),
+        max_lag_ms=total.lag_max_ms,
+        ack_failed=total.failed,
+        dlq_count=total.dead,
+        db_errors=bucket.errors(),
+        queen_cpu_user_pct=100 * user,
+        queen_cpu_sys_pct=100 * system,
+        queen_rss_mb=bucket.resident_bytes / 2**20,
+    )
+
+
+def _with_requests(telemetry: Telemetry, totals: Counts) -> StatusCounts:
+    push, pop, ack = telemetry.push, telemetry.pop, telemetry.ack
+    return StatusCounts(
+        requests=Requests(push=push.count, pop=pop.count, ack=ack.count),
+        batch_efficiency=Requests(push=_share(push), pop=_share(pop), ack=_share(ack)),
+        **{name: getattr(totals, name) for name in Counts.__struct_fields__},
+    )
+
+
+def _share(verb: VerbStats) -> float:
+    return verb.items / verb.count if verb.count else 0.0
+
+
+@status.get("/api/v1/status/analytics")
+async def analytics(broker: Broker, query: AnalyticsQuery) -> Analytics:
+    """Messages pushed through this broker over time, since it started."""
+    span = await broker.statistics.span(query, hours=24)
+    width = _WIDTHS[query.interval]
+    ids = {queue.id for queue, _ in await broker.statistics.queues(query)}
+    everything = query.queue is None and query.namespace is None and query.task is None
+    points: dict[int, int] = {}
+    for minute in broker.telemetry.minutes(*span):
+        of_queues = sum(found.pushed for id, found in minute.queues.items() if id in ids)
+        at = minute.at - minute.at % width
+        points[at] = points.get(at, 0) + (minute.verbs["push"].items if everything else of_queues)
+    return Analytics(
+        data_points=[DataPoint(timestamp=Moment(at), messages=points[at]) for at in sorted(points)],
+        interval=query.interval,
+        since=Moment(span.since),
+        until=Moment(span.until),
+        since_start_of_broker=Moment(broker.telemetry.started_at),
+    )
+
+
+@status.get(_QUEUES)
+async def list_queues(broker: Broker, query: StatusQueuesQuery) -> StatusQueues:
+    """Queues with what they hold, page by page."""
+    found = await broker.queues.summaries(where=query)
+    page = found[query.offset : query.offset + query.limit]
+    return StatusQueues(queues=page, pagination=Pagination(limit=query.limit, offset=query.offset))
+
+
+@status.get(f"{_QUEUES}/{{queue}}")
+async def show_queue(broker: Broker, queue: str, query: StatusQueueQuery) -> StatusQueueDetail:
+    """One queue with its options and partitions."""
+    found, page = await broker.queues.show(queue, limit=0), []
+    if query.include_partitions:
+        page = await broker.queues.counted(queue, after=query.after, limit=query.limit)
+    return StatusQueueDetail(
+        queue=StatusQueueHead(
+            id=found.id,
+            name=found.name,
+            namespace=found.namespace,
+            task=found.task,
+            priority=found.options["priority"],
+            created_at=found.created_at,
+            config=found.options | {"maxQueueSize": found.options["maxSize"]},
+        ),
+        partitions=[_partition(one) for one in page],
+        totals=StatusTotals(
+            messages=found.totals, **{name: getattr(found.totals, name) for name in Counts.__struct_fields__}
+        ),
+        next=page[-1].name if len(page) == query.limit else None,
+    )
+
+
+def _partition(one: PartitionStats) -> StatusPartition:
+    shown = partition_detail(one)
+    return StatusPartition(
+        id=shown.id,
+        name=shown.name,
+        created_at=shown.created_at,
+        messages=shown.stats,
+        stats=shown.stats,
+        cursor=Consumed(total_consumed=one.head - one.unfinished),
+        last_activity=Moment(one.last_at) if one.head else None,
+        oldest_message=shown.oldest_message,
+        newest_message=shown.newest_message,
+    )
+
+
+@status.get(f"{_QUEUES}/{{queue}}/messages")
+async def queue_messages(app: App, broker: Broker, queue: str, query: StatusMessagesQuery) -> list[StatusMessage]:
+    """The newest messages of a queue."""
+    where = MessageFilter(queues=[await broker.queues.existing(queue)])
+    page = await page_of(app, where, limit=query.limit, offset=query.offset)
+    return [
+        StatusMessage(
+            id=seen.head.id,
+            transaction_id=seen.head.transaction_id,
+            partition_id=str(seen.head.partition),
+            queue_path=f"{queue}/{seen.partition}",
+            queue=queue,
+            partition=seen.partition,
+            status=seen.status,
+            created_at=Moment(seen.head.created_at),
+        )
+        for seen in page.messages
+    ]
+
+
+@maintenance.get(f"{_SYSTEM}/maintenance")
+async def show_maintenance(broker: Broker) -> Maintenance:
+    """Which maintenance modes are on."""
+    return await _maintenance(broker)
+
+
+@maintenance.post(f"{_SYSTEM}/maintenance")
+async def set_maintenance(broker: Broker, body: MaintenanceBody) -> Maintenance:
+    """Keep pushes in the journal; turned off, they are stored. 409 without a journal."""
+    await broker.pause_pushes(body.enabled)
+    if broker.journal is None:
+        return await _maintenance(broker, "Maintenance mode is off")
+    if body.enabled:
+        return await _maintenance(broker, "Pushes are kept in the journal")
+    return await _maintenance(broker, "Pushes are stored; what was kept is being drained")
+
+
+async def _maintenance(broker: Broker, message: str | None = None) -> Maintenance:
+    healthy, journal = await broker.status.healthy(), broker.status.journal()
+    pending, failed = (journal.messages, journal.failed) if journal is not None else (0, 0)
+    return Maintenance(
+        maintenance_mode=await broker.flags.is_on(PUSH_MAINTENANCE),
+        pop_maintenance_mode=await broker.flags.is_on(POP_MAINTENANCE),
+        buffered_messages=pending,
+        buffer_healthy=healthy,
+        buffer_stats=BufferStats(pending_count=pending, failed_count=failed, db_healthy=healthy),
+        message=message,
+    )
+
+
+@maintenance.get(f"{_SYSTEM}/maintenance/pop")
+async def show_pop_maintenance(broker: Broker) -> PopMaintenance:
+    """Whether pops are paused."""
+    return _pops(await broker.flags.is_on(POP_MAINTENANCE))
+
+
+@maintenance.post(f"{_SYSTEM}/maintenance/pop")
+async def set_pop_maintenance(broker: Broker, body: MaintenanceBody) -> PopMaintenance:
+    """Pause or resume all pops, at every broker of the store within two seconds."""
+    await broker.pause_pops(body.enabled)
+    return _pops(body.enabled)
+
+
+def _pops(paused: bool) -> PopMaintenance:
+    message = "Pops answer that there is nothing" if paused else "Pops deliver messages"
+    return PopMaintenance(pop_maintenance_mode=paused, message=message)
+
+
+@maintenance.get(f"{_SYSTEM}/shared-state")
+async def state_of_brokers(broker: Broker) -> SharedState:
+    """What brokers share beside their store: nothing."""
+    return SharedState(store=broker.status.store_kind)
+
+
+@maintenance.get("/internal/api/shared-state/stats")
+@maintenance.get("/internal/api/inter-instance/stats")
+async def state_again(broker: Broker) -> SharedState:
+    """The same."""
+    return SharedState(store=broker.status.store_kind)
+
+
+@maintenance.post("/internal/api/notify")
+async def notify(broker: Broker, body: NotifyBody) -> Notified:
+    """Tell this broker's long polls that a queue may have messages."""
+    await broker.wake(body.queue)
+    return Notified()
+
+
+@maintenance.post("/api/v1/stats/refresh")
+async def refresh() -> Refreshed:
+    """Count anew. Nothing to do here: what is shown is counted when it is asked for."""
+    return Refreshed()
