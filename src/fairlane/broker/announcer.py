@@ -16,27 +16,32 @@ class Announcer:
         self._telemetry = telemetry
         self._ready: dict[int, int] = {}
 
-    def stored(self, queue_id: int, owners: Sequence[tuple[int, int]]) -> None:
-        """A flush filled a lane; its messages are those of these (request, item)."""
-        self._ready[queue_id] = self._ready.get(queue_id, 0) + 1
+    def stored(self, queue_id: int, lanes: Sequence[Sequence[tuple[int, int]]]) -> None:
+        """A flush filled these lanes; the messages of each are those of these (request, item)."""
+        self._ready[queue_id] = self._ready.get(queue_id, 0) + len(lanes)
         counts = self._telemetry.queue(queue_id)
-        counts.pushed += len(owners)
-        counts.pushes += 1 if owners[0][0] == owners[-1][0] else len({request for request, _ in owners})
+        for owners in lanes:
+            counts.pushed += len(owners)
+            counts.pushes += 1 if owners[0][0] == owners[-1][0] else len({request for request, _ in owners})
 
     def flushed(self) -> None:
         """Wake polls once for all lanes that a flush filled."""
         ready, self._ready = self._ready, {}
-        self._waiters.wake(NOT_MADE_YET, len(self._waiters))
+        waiters = self._waiters
+        if NOT_MADE_YET in waiters.parked:
+            waiters.wake(NOT_MADE_YET, len(waiters))
         for queue_id, lanes in ready.items():
-            self.announce(queue_id, lanes)
+            if queue_id in waiters.parked:
+                waiters.wake(queue_id, lanes)
+            if not self._store.alone:
+                self._store.hint(queue_id)
 
     def appended(self, queue_id: int, count: int) -> None:
         """Messages came that nobody pushes now: they waited for their time, or as operations."""
         self._telemetry.queue(queue_id).pushed += count
-        self._waiters.wake(NOT_MADE_YET, len(self._waiters))
         self.announce(queue_id, 1)
 
     def announce(self, queue_id: int, lanes: int) -> None:
         """Lanes of a queue became ready, however that came."""
-        self._waiters.wake(queue_id, lanes)
-        self._store.hint(queue_id)
+        self._ready[queue_id] = self._ready.get(queue_id, 0) + lanes
+        self.flushed()

@@ -97,7 +97,7 @@ class Parts:
         self.operations = Operations(store, self.catalogue, self.operation_drain, journal)
         capacity = Capacity()
         enqueuer = Enqueuer(store, self.catalogue, self.operation_drain, capacity)
-        self._pusher = Pusher(store, self.catalogue, announcer.stored, enqueuer.push, capacity)
+        self._pusher = Pusher(store, self.catalogue, announcer, enqueuer.push, capacity)
         self.due = DueService(store, announcer.appended)
         self.priorities = Priorities(store, self.catalogue)
         self.scheduled = ScheduledMessages(store, tenant, self.catalogue, self._pusher, self.due.wake)

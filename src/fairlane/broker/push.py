@@ -11,6 +11,7 @@ from time import monotonic
 
 import msgspec
 
+from fairlane.broker.announcer import Announcer
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue, Refused
 from fairlane.broker.push_batch import Draft, Flush, PartitionName, PushRequest, doubt, pack_items
@@ -53,15 +54,14 @@ class Pusher:
         self,
         store: Store,
         catalogue: Catalogue,
-        ready: Callable[[int, Sequence[tuple[int, int]]], None],
+        announcer: Announcer,
         enqueue: Enqueue,
         capacity: Capacity,
     ) -> None:
-        """`ready(queue_id, owners)` is called for each lane that got messages, with whose they are. `enqueue` makes
-        drafts operations, and gives back those whose queue is not what it was."""
+        """`enqueue` makes drafts operations, and gives back those whose queue is not what it was."""
         self._store = store
         self._catalogue = catalogue
-        self._ready = ready
+        self._announcer = announcer
         self._enqueue = enqueue
         self._capacity = capacity
         self._ids = Uuid7(store.id_time)
@@ -204,6 +204,7 @@ class Pusher:
         """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
         others: list[tuple[Draft, PushResult]] = []
         depths: dict[int, tuple[int, int]] = {}
+        stored: dict[int, list[list[tuple[int, int]]]] = {}
         outcomes = flush.outcomes
         for draft, result in zip(drafts, results, strict=True):
             if type(result) is not Stored:
@@ -221,7 +222,9 @@ class Pusher:
                     answers[index] = outcome
                 position += 1
             del flush.drafts[draft.partition]
-            self._ready(part.queue_id, draft.owners)
+            stored.setdefault(part.queue_id, []).append(draft.owners)
+        for queue_id, lanes in stored.items():
+            self._announcer.stored(queue_id, lanes)
         for queue_id, (depth, came) in depths.items():
             self._capacity.saw(queue_id, depth, came)
         if others:

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 class LateStore:
     """Every verb is StoreUnavailable until the store is open; from then on it is that store's."""
 
+    alone = False
+
     def __init__(self, kind: str, open_store: Callable[[], Awaitable[Store]], why: str) -> None:
         self.kind = kind
         self._open_store = open_store
@@ -79,8 +81,6 @@ class LateStore:
 
     async def report(self) -> dict[str, Any]:
         return await self.opened().report()
-
-    alone = False
 
     def listen(self, wake: Callable[[int], None]) -> None:
         self._wake = wake

@@ -6,6 +6,8 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.decode import decode
@@ -19,15 +21,24 @@ from fairlane.model.moment import timestamp
 from fairlane.model.names import DEFAULT_PARTITION, is_plain, known_names
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode
+from fairlane.wire.base import decoder
 from fairlane.wire.push import Item, PushBody
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
 
+_decode = decoder(PushBody).decode
+
+
 async def push(app: App, request: Request) -> Response:
     app.broker.check_admission("push")
-    items = decode(request.body, PushBody).items
+    try:
+        if not request.body.isascii():
+            request.body.decode()
+        items = _decode(request.body).items
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        items = decode(request.body, PushBody).items  # which takes some of these, and says what is wrong with others
     nested: list[Nested] = []
     special = check_wire_items(items, nested)
     if nested:
@@ -149,9 +160,10 @@ def push_element(index: int, item: Item, outcome: PushOutcome) -> str:
     transaction = f'"{outcome.transaction_id}"' if given is None else encode(given).decode()
     trace = "null" if item.trace_id is None else f'"{item.trace_id}"'
     limits = "" if outcome.capacity is None else _limits(outcome)
+    queue = _names.get(item.queue) or name_json(item.queue)
     return (
         f'{{"index":{index},"transaction_id":{transaction},"status":"queued","message_id":"{outcome.message_id}",'
-        f'"partition_id":"{where[0]}-{where[1]}","trace_id":{trace},"queueName":{name_json(item.queue)}{limits}}}'
+        f'"partition_id":"{where[0]}-{where[1]}","trace_id":{trace},"queueName":{queue}{limits}}}'
     )
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from fairlane.http.server.limits import Refused, overloaded, too_many_connections
-from fairlane.http.server.message import Request, Response, error_response, serialise
+from fairlane.http.server.message import Request, Response, error_response
 from fairlane.http.server.parser import Parser, Refusal
 from fairlane.runtime.memory import SMALL_BYTES_MAX
 
@@ -22,6 +23,29 @@ _SOON_BYTES_MAX = 16 * 1024
 """Shorter answers are written together at the end of the loop's turn: a client with many connections is then woken
 once for all of them, which costs more than writing one."""
 _ANSWERS_AT_ONCE = 16
+# No answer is for a browser to guess at, or for a proxy to keep: a pop from a cache gives the same messages twice.
+_ALWAYS = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
+_HEADS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n{_ALWAYS}".encode() for status in HTTPStatus}
+
+
+def serialise(response: Response, *, head_only: bool, close: bool) -> list[bytes]:
+    """The bytes of a response; one piece, unless it is long."""
+    head = [_HEADS[response.status]]
+    size = len(response.body)
+    if response.parts:
+        size += sum(map(len, response.parts))
+    if response.status != 204:
+        head.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, size))
+    for name, value in response.headers:
+        head.append(b"%b: %b\r\n" % (name, value))
+    if close:
+        head.append(b"connection: close\r\n")
+    head.append(b"\r\n")
+    if head_only or response.status == 204:
+        return [b"".join(head)]
+    if size <= _SOON_BYTES_MAX:
+        return [b"".join((*head, response.body, *response.parts))]
+    return [b"".join(head), response.body, *response.parts]
 
 
 class Connection(asyncio.Protocol):

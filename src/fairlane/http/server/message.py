@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -90,29 +89,3 @@ def error_response(
     """Every error looks like this: a sentence for people, a code for programs."""
     body = _encode({"error": error, "code": code, **more})
     return Response(status, body, headers=headers, close=close)
-
-
-# No answer is for a browser to guess at, or for a proxy to keep: a pop from a cache gives the same messages twice.
-_ALWAYS = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
-_HEADS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n{_ALWAYS}".encode() for status in HTTPStatus}
-_ONE_PIECE_BYTES_MAX = 16 * 1024
-
-
-def serialise(response: Response, *, head_only: bool, close: bool) -> list[bytes]:
-    """The bytes of a response; one piece, unless it is long."""
-    head = [_HEADS[response.status]]
-    size = len(response.body)
-    if response.parts:
-        size += sum(map(len, response.parts))
-    if response.status != 204:
-        head.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, size))
-    for name, value in response.headers:
-        head.append(b"%b: %b\r\n" % (name, value))
-    if close:
-        head.append(b"connection: close\r\n")
-    head.append(b"\r\n")
-    if head_only or response.status == 204:
-        return [b"".join(head)]
-    if size <= _ONE_PIECE_BYTES_MAX:
-        return [b"".join((*head, response.body, *response.parts))]
-    return [b"".join(head), response.body, *response.parts]

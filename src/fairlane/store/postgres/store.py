@@ -39,6 +39,7 @@ class PostgresStore(Families):
     """The store on PostgreSQL: `open` connects, migrates and checks that the server keeps what it commits."""
 
     kind = "postgresql"
+    alone = False
 
     def __init__(self, database: Database, hints: Hints, question: Question, shards: list[int]) -> None:
         self._database = database
@@ -112,8 +113,6 @@ class PostgresStore(Families):
             "tables": [dict(row) for row in tables],
             "activity": [dict(row) for row in activity],
         }
-
-    alone = False
 
     def listen(self, wake: Callable[[int], None]) -> None:
         self._hints.listen(wake)

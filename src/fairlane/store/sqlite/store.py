@@ -23,6 +23,7 @@ class SqliteStore(Families):
     """Open for one process at a time. A second opener of the same file gets StoreUnavailable."""
 
     kind = "sqlite"
+    alone = True
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -69,8 +70,6 @@ class SqliteStore(Families):
 
     async def report(self) -> dict[str, Any]:
         return {"kind": self.kind, **await self._database.report()}
-
-    alone = True
 
     def listen(self, wake: Callable[[int], None]) -> None:
         """No other broker can have the file open, so there is nobody to hear from."""
