@@ -6,18 +6,27 @@ refused while acks would wait too long, for then what is handed out could not be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from fairlane.broker.batchers import Batchers
+from fairlane.broker.ack import AckRequest
 from fairlane.broker.deferral.drain import OperationDrain
-from fairlane.errors import Overloaded
-from fairlane.runtime.batcher import Batcher
+from fairlane.broker.deferral.route import Route
+from fairlane.broker.push_batch import PushRequest
+from fairlane.broker.scheduled import ScheduledMessages
+from fairlane.errors import LaneLocked, Overloaded
+from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
+from fairlane.runtime.batcher import Batcher, BatchPolicy
 from fairlane.runtime.rate import retry_after
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import Renewal
 from fairlane.telemetry import Telemetry
 
 Kind = Literal["push", "ack", "pop"]
 Decision = Literal["execute", "enqueue", "refuse"]
+Pushes = Batcher[PushRequest, list[PushOutcome]]
+Acks = Batcher[AckRequest, Sequence[AckOutcome]]
 
 WAIT_SECONDS_MAX: Final = 2.0
 CALLERS: Final = 500
@@ -42,20 +51,37 @@ PATIENT: Final[Mapping[Kind, Limit]] = {}
 
 
 class Admission:
+    """Admission, and the batchers in which requests wait: `push_operations` and `ack_operations` make operations."""
+
     def __init__(
-        self, limits: Mapping[Kind, Limit], batchers: Batchers, drain: OperationDrain, telemetry: Telemetry
+        self,
+        store: Store,
+        route: Route,
+        scheduled: ScheduledMessages,
+        drain: OperationDrain,
+        telemetry: Telemetry,
+        limits: Mapping[Kind, Limit],
     ) -> None:
+        wide = BatchPolicy(flushes=store.flushes())
+        self.pushes: Pushes = Batcher(route.push, wide)
+        self.scheduled: Pushes = Batcher(scheduled.flush, wide)
+        self.acks: Acks = Batcher(route.ack, wide)
+        self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(_renewing(store), BatchPolicy())
+        self.push_operations: Pushes = Batcher(route.enqueue, BatchPolicy())
+        self.ack_operations: Acks = Batcher(route.enqueue_acks, BatchPolicy())
         self.limits = limits
         self.decisions: dict[Kind, dict[Decision, int]] = {
             kind: {"execute": 0, "enqueue": 0, "refuse": 0} for kind in LIMITS
         }
         """How many of each kind went which way, for the metrics."""
+        self._watch = route.watch
         self._drain = drain
         self._telemetry = telemetry
+        acks = (self.acks, self.ack_operations)
         self._batchers: Mapping[Kind, tuple[Batcher[Any, Any], Batcher[Any, Any]]] = {
-            "push": (batchers.pushes, batchers.push_operations),
-            "ack": (batchers.acks, batchers.ack_operations),
-            "pop": (batchers.acks, batchers.ack_operations),
+            "push": (self.pushes, self.push_operations),
+            "ack": acks,
+            "pop": acks,
         }
 
     def wait_seconds(self, kind: Kind) -> float:
@@ -63,29 +89,24 @@ class Admission:
         return self._batchers[kind][0].wait_seconds()
 
     def defers(self, kind: Kind) -> bool:
-        """Whether one more of this kind becomes an operation; Overloaded if it is not even that."""
+        """Whether one more of this kind becomes an operation; Overloaded if it is not even that. Asked once for each
+        request. While the store is away the journal decides."""
         limit = self.limits.get(kind)
-        if limit is None:
+        if limit is None or not self._watch.up:
             return False
-        late = self.wait_seconds(kind) > limit.wait_seconds
+        late = False
+        # Who finds nobody waiting waits for nothing.
+        if self._batchers[kind][0].waiting or limit.wait_seconds < 0:
+            late = self.wait_seconds(kind) > limit.wait_seconds
         if late:
-            self._check_room(kind)
+            refusal = self.refusal(kind)
+            if refusal is not None:
+                self.decisions[kind]["refuse"] += 1
+                self._telemetry.verbs[kind].errors += 1
+                raise refusal
             late = self._depth(kind) < limit.operations
         self.decisions[kind]["enqueue" if late else "execute"] += 1
         return late
-
-    def check(self, kind: Kind) -> None:
-        """Overloaded if one more of this kind is refused now, whatever is in it."""
-        limit = self.limits.get(kind)
-        if limit is not None and self.wait_seconds(kind) > limit.wait_seconds:
-            self._check_room(kind)
-
-    def _check_room(self, kind: Kind) -> None:
-        refusal = self.refusal(kind)
-        if refusal is not None:
-            self.decisions[kind]["refuse"] += 1
-            self._telemetry.verbs[kind].errors += 1
-            raise refusal
 
     def _depth(self, kind: Kind) -> int:
         """Operations, and what is on its way to be one."""
@@ -114,3 +135,31 @@ class Admission:
         if limit is None:
             return 0.0
         return max(0.0, min(limit.wait_seconds, self._drain.rate.seconds_for(depth) or 0.0))
+
+    @property
+    def pending(self) -> int:
+        """Requests handed over and not answered yet."""
+        return sum(batcher.pending for batcher in (self.pushes, self.acks, self.renewals))
+
+    async def stop_pushes(self) -> None:
+        await self.pushes.stop()
+        await self.scheduled.stop()
+
+    async def stop(self) -> None:
+        """The rest, when nobody pops any more."""
+        for batcher in (self.acks, self.renewals, self.push_operations, self.ack_operations):
+            await batcher.stop()
+
+
+def _renewing(store: Store) -> Callable[[list[Renewal]], Awaitable[Sequence[RenewOutcome | Exception]]]:
+    async def renew(renewals: list[Renewal]) -> Sequence[RenewOutcome | Exception]:
+        """Together; where a lane is locked each by itself, so that none waits for another's."""
+        try:
+            return await store.messages.renew(renewals)
+        except LaneLocked as error:
+            if len(renewals) == 1:
+                return [error]
+        alone = await asyncio.gather(*(renew([one]) for one in renewals))
+        return [outcome for outcomes in alone for outcome in outcomes]
+
+    return renew

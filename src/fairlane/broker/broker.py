@@ -134,7 +134,7 @@ class Broker(Parts):
         item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
         item.deliver_at, item.delay_ms, item.priority = deliver_at, delay_ms, priority
         special = check_items([item])
-        [outcome] = await self.push_request(PushRequest(self.tenant, [item], special))
+        [outcome] = await self.intake.push(PushRequest(self.tenant, [item], special))
         if outcome.error is not None:
             raise outcome.error
         return outcome
@@ -143,7 +143,7 @@ class Broker(Parts):
         """Store many; one outcome per item. The items of one partition are stored together or refused together."""
         special = check_items(items)
         check_payloads(items)
-        return await self.push_request(PushRequest(self.tenant, items, special))
+        return await self.intake.push(PushRequest(self.tenant, items, special))
 
     async def pop(
         self,
@@ -221,7 +221,7 @@ class Broker(Parts):
         parsed = LeaseId.parse(_lease(lease))
         if parsed is None:
             return RenewOutcome(0, None)
-        renewal = self._batchers.renewals.submit(Renewal(parsed, seconds))
+        renewal = self.admission.renewals.submit(Renewal(parsed, seconds))
         return await self.telemetry.measured(self.telemetry.renew_lease, 1, renewal)
 
     async def release(self, lease: str | Batch[Any], *, partition: PartitionId | None = None) -> int:
@@ -264,9 +264,9 @@ class Broker(Parts):
     ) -> list[Outcome]:
         """A transaction of steps that were checked; one with a `change` changes the state of a stream as well."""
         self._check_running()
-        await self.know_specs()
+        await self.intake.know_specs()
         steps = self.compiled_specs.admit_steps(self.tenant, steps)
-        steps = await self.priorities.apply(self.tenant, steps, away=self._intake.away)
+        steps = await self.priorities.apply(self.tenant, steps, away=not self.route.watch.up)
         self.route.check(self.tenant, steps)
         commit = None if change is None else partial(self.store.streams.cycle, change)
         transaction = self._transactor.transact(self.tenant, steps, commit=commit, release=release)
@@ -278,7 +278,7 @@ class Broker(Parts):
     async def pop_request(self, request: PopRequest) -> Popped:
         if self._stopped:
             self._check_running()
-        self._defers("pop")
+        self.admission.defers("pop")
         return await self._popper.pop(request)
 
     async def ack_request(self, request: AckRequest) -> Sequence[AckOutcome]:
@@ -288,7 +288,7 @@ class Broker(Parts):
         count = items.size if type(items) is Alike else len(items)
         if not count:
             return []
-        batcher = self._batchers.ack_operations if self._defers("ack") else self._batchers.acks
+        batcher = self.admission.ack_operations if self.admission.defers("ack") else self.admission.acks
         try:
             outcomes = await batcher.put(request, count)
         except Exception:
@@ -304,7 +304,7 @@ class Broker(Parts):
     async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
         """Pop from whichever queue with these labels has something."""
         self._check_running()
-        self._defers("pop")
+        self.admission.defers("pop")
         return await self._wide_popper.pop(request, namespace, task)
 
 

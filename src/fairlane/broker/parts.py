@@ -11,7 +11,6 @@ from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import Acker
 from fairlane.broker.admission import PATIENT, Admission, Kind, Limit
 from fairlane.broker.announcer import Announcer
-from fairlane.broker.batchers import Batchers
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.catalogue_watch import CATALOGUE, CatalogueWatch
@@ -35,7 +34,6 @@ from fairlane.broker.pauses import Pauses
 from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push import Pusher
-from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.queues import Queues
 from fairlane.broker.reseed import Reseed
 from fairlane.broker.retention import RetentionService
@@ -53,7 +51,6 @@ from fairlane.config import SECRET_NAMES, named_variables
 from fairlane.errors import NotAvailable, ShuttingDown, Unavailable
 from fairlane.model.limits import POLLS_MAX
 from fairlane.model.names import DEFAULT_TENANT, check_name
-from fairlane.model.outcome import PushOutcome
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.memory import Budget
 from fairlane.store.contract.journal import Journal
@@ -122,7 +119,6 @@ class Parts:
         self.sources = Sources(
             store, self._transactor, self.compiled_specs.admit_steps, self._check_transaction, announcer.flushed
         )
-        self.inbox = Inbox(store, self.catalogue, tenant, self.push_request)
         self.route = Route(
             store,
             self.catalogue,
@@ -150,18 +146,18 @@ class Parts:
             )
         self._popper.route = self.route if journal is not None else None
         self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
-        self._batchers = batchers = Batchers(store, self.route, self.scheduled)
-        self.admission = Admission(limits, batchers, self.operation_drain, self.telemetry)
+        self.admission = Admission(store, self.route, self.scheduled, self.operation_drain, self.telemetry, limits)
         enqueuer.admission = self.admission
-        self._intake = Intake(
+        self.intake = Intake(
             self.compiled_specs,
             self.priorities,
             self.scheduled,
-            batchers,
             self.admission,
             self.route,
+            self.operation_drain,
             self.telemetry,
         )
+        self.inbox = Inbox(store, self.catalogue, tenant, self.intake.push)
         self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics)
         self.groups = Groups(store, tenant, self.catalogue, self.announce, self.statistics)
         self.dead_letters = DeadLetters(store, tenant, self.catalogue, self.announce, self.operation_drain)
@@ -211,26 +207,6 @@ class Parts:
         if self._stopped:
             raise ShuttingDown("the broker is stopping")
 
-    async def push_request(self, request: PushRequest) -> list[PushOutcome]:
-        self._check_running()
-        if not request.items:
-            return []
-        return await self._intake.push(request)
-
-    async def know_specs(self) -> None:
-        """Read the specs in force if that was not done yet. Who cannot, and has a journal, goes on without."""
-        await self._intake.know_specs()
-
-    def _defers(self, kind: Kind) -> bool:
-        """Whether a request becomes an operation; Overloaded if it is not even that. While the store is away the
-        journal decides."""
-        return not self._intake.away and self.admission.defers(kind)
-
-    def check_admission(self, kind: Kind) -> None:
-        """Overloaded if one more of this kind is refused now, whatever is in it: so that it need not be read."""
-        if not self._intake.away:
-            self.admission.check(kind)
-
     def announce(self, queue_id: int, lanes: int) -> None:
         """Lanes of a queue became ready by other ways than a push."""
         self._announcer.announce(queue_id, lanes)
@@ -261,9 +237,9 @@ class Parts:
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
         self._stopped = True
-        await self._intake.stop()
+        await self.intake.stop()
         await self._popper.stop()
-        await self._batchers.stop()
+        await self.admission.stop()
         await self.due.stop()
         await self.forwarder.stop()
         await self.operation_drain.stop()
@@ -278,4 +254,4 @@ class Parts:
     @property
     def pending(self) -> int:
         """Requests handed over and not answered yet; parked polls are not among them."""
-        return self._batchers.pending + self._popper.pending
+        return self.admission.pending + self._popper.pending

@@ -160,7 +160,7 @@ async def _copy(app: App, detail: Detail) -> str:
         type=message.type,
         headers=replay_headers(message.transaction_id, message.headers),
     )
-    [outcome] = await app.broker.push_request(PushRequest(app.tenant, [item]))
+    [outcome] = await app.broker.intake.push(PushRequest(app.tenant, [item]))
     if outcome.error is not None:
         raise outcome.error
     return outcome.message_id or ""

@@ -49,7 +49,7 @@ async def receive(app: App, request: Request) -> Response:
     name = request.params["name"]
     compiled_specs = app.broker.compiled_specs
     if not compiled_specs.loaded:
-        await app.broker.know_specs()
+        await app.broker.intake.know_specs()
     if name not in compiled_specs.hooks:
         if not compiled_specs.loaded:
             return _counted(app, "", "unready", _unready("the broker does not know its webhooks yet"))

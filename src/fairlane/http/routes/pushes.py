@@ -32,7 +32,7 @@ _decode = decoder(PushBody).decode
 
 
 async def push(app: App, request: Request) -> Response:
-    app.broker.check_admission("push")
+    deferred = app.broker.admission.defers("push")  # before the body is looked at
     try:
         if not request.body.isascii():
             request.body.decode()
@@ -43,7 +43,7 @@ async def push(app: App, request: Request) -> Response:
     special = check_wire_items(items, nested)
     if nested:
         await check_depths(nested)
-    outcomes = await app.broker.push_request(PushRequest(app.tenant, items, special))
+    outcomes = await app.broker.intake.push(PushRequest(app.tenant, items, special), deferred)
     if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
         return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
     statuses = {outcome.status for outcome in outcomes}
