@@ -15,44 +15,40 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from fairlane.broker.admission import Kind, Limit
+from fairlane.broker.broker import Broker
 from fairlane.cli import FAILED, REFUSED, TRY_AGAIN
 from fairlane.cli.logs import log_as
+from fairlane.cli.pollers import PollerService
+from fairlane.cli.supervisor import READY, Task
+from fairlane.commands.executors import Executors
+from fairlane.commands.service import CommandService
 from fairlane.config import Settings, encryption_key, named_variables
 from fairlane.errors import FairlaneError
+from fairlane.http.app import App
+from fairlane.http.browsers import Hosts
+from fairlane.http.prometheus import snapshot
+from fairlane.http.server import Limits
+from fairlane.http.siblings import Siblings
+from fairlane.outbound.addresses import Allowed
+from fairlane.outbound.caller import Caller
 from fairlane.runtime.descriptors import raise_descriptor_limit
 from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector, return_large_blocks
 
-if TYPE_CHECKING:
-    from fairlane.outbound.caller import Caller
-
 DRAIN_SECONDS = 8.0
 GIVE_UP_SECONDS = 9.0
 """After a signal the process is gone by then, whatever hangs: what was not answered is not known to be done."""
-READY = b"ready\n"
 
 log = logging.getLogger("fairlane")
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """The task of a supervised broker process. `store` is in the settings as the worker is to open it."""
-
-    settings: Settings
-    sockets: list[int]
-    number: int
-
-
 def run(
-    settings: Settings,
-    sockets: Sequence[socket.socket],
-    *,
-    ready: Callable[[], None],
-    number: int | None = None,
+    settings: Settings, sockets: Sequence[socket.socket], *, ready: Callable[[], object], number: int | None = None
 ) -> None:
     """Serve until SIGTERM, SIGINT, or, with a `number`, the end of stdin. `ready` is called once it listens."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -60,19 +56,8 @@ def run(
 
 
 async def _serve(
-    settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], None], number: int | None
+    settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], object], number: int | None
 ) -> None:
-    from fairlane.broker.broker import Broker
-    from fairlane.cli.pollers import PollerService
-    from fairlane.commands.executors import Executors
-    from fairlane.commands.service import CommandService
-    from fairlane.http.app import App
-    from fairlane.http.browsers import Hosts
-    from fairlane.http.prometheus import snapshot
-    from fairlane.http.server import Limits
-    from fairlane.http.siblings import Siblings
-    from fairlane.outbound.addresses import Allowed
-
     stop = _stop_event(number)
     descriptors = raise_descriptor_limit()
     if descriptors < settings.connections_max + 100:
@@ -88,12 +73,11 @@ async def _serve(
     }
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         secrets = partial(named_variables, allowed=settings.secret_names)
-        executors = broker.inbox.runner = Executors(broker, partial(_caller, settings), secrets)
+        allowed = Allowed.parse(settings.outbound_allow.split(","))
+        executors = broker.inbox.runner = Executors(broker, partial(Caller, allowed), secrets)
         commands = CommandService(broker, executors)
-        pollers = PollerService(broker, secrets, Allowed.parse(settings.outbound_allow.split(",")))
-        siblings = None
-        if number is not None:
-            siblings = Siblings(Path(settings.data_dir), number, settings.workers)
+        pollers = PollerService(broker, secrets, allowed)
+        siblings = None if number is None else Siblings(Path(settings.data_dir), number, settings.workers)
         app = App(broker, siblings=siblings)
         if siblings is not None:
             await siblings.serve(lambda: msgspec.json.encode(snapshot(app)))
@@ -119,13 +103,6 @@ async def _serve(
             siblings.close()
         await executors.close()
     log.info("stopped")
-
-
-def _caller(settings: Settings) -> Caller:
-    from fairlane.outbound.addresses import Allowed
-    from fairlane.outbound.caller import Caller
-
-    return Caller(Allowed.parse(settings.outbound_allow.split(",")))
 
 
 def limits(settings: Settings) -> dict[Kind, Limit]:
@@ -187,7 +164,7 @@ def main() -> None:
     log_as(task.settings.log_format, worker=task.number)
     sockets = [socket.socket(fileno=number) for number in task.sockets]
     try:
-        run(task.settings, sockets, ready=lambda: _notify(READY), number=task.number)
+        run(task.settings, sockets, ready=lambda: os.write(1, READY), number=task.number)
     except FairlaneError as error:
         log.error("%s", error)
         sys.exit(TRY_AGAIN if error.retryable else REFUSED)
@@ -202,10 +179,6 @@ def _first_line() -> bytes:
             sys.exit(1)
         line += part
     return line
-
-
-def _notify(what: bytes) -> None:
-    os.write(1, what)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ one."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -18,6 +17,7 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.source import Commit, Record, Source
 from fairlane.outbound.addresses import Allowed
 from fairlane.poller.poller import Poller
+from fairlane.runtime.service import Service
 from fairlane.spec import ir
 
 LOOK_SECONDS = 0.5
@@ -28,39 +28,32 @@ _AGAIN_SECONDS = 60.0
 log = logging.getLogger("fairlane.poll")
 
 
-class PollerService:
+class PollerService(Service):
     """The poller service of a broker. `secrets` gives what environment variables hold that specs may name; `allowed` is
     what may be asked besides the public internet."""
 
     def __init__(self, broker: Broker, secrets: Callable[[Sequence[str]], Sequence[str]], allowed: Allowed) -> None:
+        super().__init__("pollers")
         self._broker = broker
         self._secrets = secrets
         self._allowed = allowed
         self._running: dict[str, tuple[ir.PollerSpec, asyncio.Task[None]]] = {}
-        self._seen: object = None
-        self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="fairlane pollers")
 
     async def stop(self) -> None:
         """What was read and not committed is read again by whoever comes next."""
-        self._stopping.set()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        await self._end(list(self._running))
-        if self._task is not None and (error := self._task.exception()):
-            raise error
+        try:
+            await super().stop()
+        finally:
+            await self._end(list(self._running))
 
     async def _run(self) -> None:
-        while not self._stopping.is_set():
+        seen: object = None
+        while not self._stopping:
             pollers = self._broker.compiled_specs.pollers
-            if pollers is not self._seen:  # they are others whenever a spec was applied
+            if pollers is not seen:  # they are others whenever a spec was applied
                 await self._renew(pollers)
-                self._seen = pollers
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
+                seen = pollers
+            await self._rest(LOOK_SECONDS)
 
     async def _renew(self, pollers: dict[str, ir.PollerSpec]) -> None:
         """Read what the specs in force say, and no longer what they do not."""

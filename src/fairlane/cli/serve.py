@@ -32,7 +32,6 @@ def serve(config: Path | None = None, **flags: Any) -> None:
     settings = load_settings(flags, config)
     check(settings)
     from fairlane.cli.banner import announce
-    from fairlane.cli.broker_process import run
     from fairlane.cli.logs import log_as
     from fairlane.http.server import open_sockets
 
@@ -43,6 +42,8 @@ def serve(config: Path | None = None, **flags: Any) -> None:
         sockets = open_sockets(settings.host, settings.port)
         port = sockets[0].getsockname()[1]
         if settings.workers == 1:
+            from fairlane.cli.broker_process import run
+
             run(opened, sockets, ready=lambda: announce(settings, port))
             return
         import asyncio

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from fairlane.cli.broker_process import READY, Task
 from fairlane.config import Settings
 from fairlane.runtime.backoff import backoff
 
+READY = b"ready\n"
 KILL_SECONDS = 9.5
 _PAUSE_SECONDS = 0.1
 _PAUSE_SECONDS_MAX = 10.0
@@ -28,6 +28,14 @@ _SETTLED_SECONDS = 30.0
 """A worker that lived this long did not die of how it was started: the next one begins at once."""
 
 log = logging.getLogger("fairlane")
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """The task of a supervised broker process. `store` is in the settings as the worker is to open it."""
+
+    settings: Settings
+    sockets: list[int]
+    number: int
 
 
 class Supervisor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlane.spec import ir
 from fairlane.spec.nouns import NOUNS
@@ -50,16 +51,12 @@ def plan(before: ir.Spec | None, after: ir.Spec) -> list[Change]:
             if name not in new:
                 changes.append(Change(sign="-", kind=kind, name=name, danger=noun.gone))
             elif name not in old:
-                details = _details({}, noun.leaves(new[name]))
-                changes.append(Change(sign="+", kind=kind, name=name, details=_harmless(details)))
+                # What is new has nothing to lose.
+                details = [replace(detail, danger=None) for detail in _details({}, noun.leaves(new[name]))]
+                changes.append(Change(sign="+", kind=kind, name=name, details=details))
             elif details := _details(noun.leaves(old[name]), noun.leaves(new[name])):
                 changes.append(Change(sign="~", kind=kind, name=name, details=details))
     return changes
-
-
-def _harmless(details: list[Detail]) -> list[Detail]:
-    """What is new has nothing to lose."""
-    return [msgspec.structs.replace(detail, danger=None) for detail in details]
 
 
 def _details(before: Leaves, after: Leaves) -> list[Detail]:

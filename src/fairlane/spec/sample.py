@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ _SCALARS: dict[str, Any] = {
 
 def sample_body(spec: ir.Spec, webhook: ir.WebhookSpec, sent: dict[str, Any]) -> dict[str, Any]:
     """`sent`, which is not changed, and what expressions and types of the webhook and its queue need besides."""
-    body = _copied(sent)
+    body = copy.deepcopy(sent)
     queue = spec.queues.get(webhook.queue or "")
     if queue is not None and queue.message_type is not None:
         payload = queue.message_type.fields.get("payload")
@@ -155,7 +156,3 @@ def _merged(body: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
         mine = body.get(key)
         body[key] = _merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
     return body
-
-
-def _copied(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: _copied(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}

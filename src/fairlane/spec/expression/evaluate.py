@@ -16,7 +16,7 @@ import msgspec
 from fairlane.errors import ExpressionFailed, ExpressionTooCostly
 from fairlane.spec import ir
 from fairlane.spec.expression import operators
-from fairlane.spec.expression.operators import BINARY, FUNCTIONS, ITEM, METHODS, Mismatch, TooCostly, kind, truth
+from fairlane.spec.expression.operators import BINARY, FUNCTIONS, ITEM, METHODS, Mismatch, TooCostly, begin, kind, truth
 from fairlane.spec.text import tree
 from fairlane.spec.text.parser import parse_expression
 from fairlane.spec.text.source import Source, suggestion
@@ -38,7 +38,7 @@ def compile_expression(text: str) -> Evaluate:
     evaluate = _compile(text)
 
     def expression(message: Message) -> Any:
-        operators.begin()
+        begin()
         try:
             return evaluate(message)
         except _WRONG as error:
@@ -56,7 +56,7 @@ def compile_mapping(mapping: ir.Mapping) -> Callable[[Message], dict[str, Any]]:
     def mapped(message: Message) -> dict[str, Any]:
         built = {}
         name = ""
-        operators.begin()
+        begin()
         try:
             for name, evaluate in parts:
                 built[name] = evaluate(message)

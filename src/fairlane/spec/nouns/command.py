@@ -38,7 +38,11 @@ class Command(Noun[ir.CommandSpec]):
     def check(self, found: Findings, path: Path, name: str, command: ir.CommandSpec) -> None:
         run, at = command.run, (*path, "run")
         if isinstance(run, ir.HttpRun):
-            _check_http(found, at, run)
+            if run.method not in _METHODS:
+                found.add(at, f"a command is sent by {', '.join(_METHODS)}, not {run.method}")
+            # Whether it may be called is for the broker to say, which knows what it was allowed.
+            elif not is_plain_url(run.url):
+                found.add(at, "a command is sent to a URL like https://host/path, without user, password and fragment")
             if command.secret_env is None:
                 hint = 'say where its secret is: `secret_env: "NAME"`'
                 found.add(at, "a call over HTTP is signed, and there is no secret for it", hint)
@@ -49,11 +53,3 @@ class Command(Noun[ir.CommandSpec]):
         if isinstance(run, ir.QueueRun) and found.has_queue(at, run.queue) and command.input is not None:
             # What a command pushes is its input.
             found.fit(at, command.input, run.queue, what="the input of the command does not fit the messages of")
-
-
-def _check_http(found: Findings, path: Path, run: ir.HttpRun) -> None:
-    if run.method not in _METHODS:
-        found.add(path, f"a command is sent by {', '.join(_METHODS)}, not {run.method}")
-    # Whether it may be called is for the broker to say, which knows what it was allowed, when the spec is applied.
-    elif not is_plain_url(run.url):
-        found.add(path, "a command is sent to a URL like https://host/path, without user, password and fragment")

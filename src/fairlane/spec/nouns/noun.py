@@ -100,19 +100,7 @@ class Noun(Generic[Part]):
 
     def write(self, name: str, part: Part) -> str:
         """What reads as this part again."""
-        return block(f"{self.word} {as_name(name)}", self._written(self.settings, part))
-
-    def _written(self, settings: Settings, part: Part) -> list[str]:
-        entries = []
-        for name, setting in settings.items():
-            if not isinstance(setting, Setting):
-                if inside := self._written(setting, part):
-                    entries.append(block(name, inside))
-                continue
-            value, usual = (reduce(getattr, setting.at or (name,), of) for of in (part, self.usual))
-            if value != usual and (text := setting.write(value)) is not None:
-                entries.append(f"{name}: {text}" if setting.form == "setting" else f"{name} {text}")
-        return entries
+        return block(f"{self.word} {as_name(name)}", write_settings(self.settings, part, self.usual))
 
     def leaves(self, part: Part) -> Leaves:
         """What one says, setting by setting."""
@@ -145,6 +133,20 @@ def read_settings(file: SpecFile, body: tree.Body, settings: Settings, path: Pat
             assert isinstance(entry, tree.Section)
             given |= read_settings(file, entry.body, setting, path, of=f"`{name}`")
     return given
+
+
+def write_settings(settings: Settings, part: ir.Part, usual: ir.Part) -> list[str]:
+    """The entries that say what a part of the document has unlike the usual one."""
+    entries = []
+    for name, setting in settings.items():
+        if not isinstance(setting, Setting):
+            if inside := write_settings(setting, part, usual):
+                entries.append(block(name, inside))
+            continue
+        value, default = (reduce(getattr, setting.at or (name,), of) for of in (part, usual))
+        if value != default and (text := setting.write(value)) is not None:
+            entries.append(f"{name}: {text}" if setting.form == "setting" else f"{name} {text}")
+    return entries
 
 
 def mapping_leaves(name: str, mapping: ir.Mapping) -> Leaves:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, get_args
 
 import msgspec
@@ -155,38 +154,31 @@ def _check_unreachable(found: Findings, path: Path, queue: ir.QueueSpec) -> None
 
 def check_flow(found: Findings) -> None:
     """Where messages go from each queue, and that none goes in a circle."""
-    spec = found.spec
-    for name, queue in spec.queues.items():
+    dead: dict[str, str] = {}
+    following: dict[str, str] = {}
+    for name, queue in found.spec.queues.items():
         path, target = ("queues", name, "options", "dead_letter_queue"), queue.options.dead_letter_queue
         if isinstance(target, str) and found.has_queue(path, target):
+            dead[name] = target
             hint = "a dead letter has `original_message`, `failed_at`, `error` and `attempts`"
             found.fit(path, DEAD_LETTER, target, what="dead letters never fit", hint=hint)
-    _check_circles(found, _dead_letter_queue, "options", "dead_letter_queue", what="dead letters")
-    _check_circles(found, _next_queue, "map_to", what="messages")
+        command = found.spec.commands.get(queue.map_to.command) if queue.map_to else None
+        if command and isinstance(command.run, ir.QueueRun):
+            following[name] = command.run.queue
+    _check_circles(found, dead, "options", "dead_letter_queue", what="dead letters")
+    _check_circles(found, following, "map_to", what="messages")
 
 
-def _dead_letter_queue(spec: ir.Spec, name: str) -> str | None:
-    target = spec.queues[name].options.dead_letter_queue
-    return target if isinstance(target, str) else None
-
-
-def _next_queue(spec: ir.Spec, name: str) -> str | None:
-    """The queue that the command of a queue's messages pushes to."""
-    mapping = spec.queues[name].map_to
-    command = spec.commands.get(mapping.command) if mapping else None
-    return command.run.queue if command and isinstance(command.run, ir.QueueRun) else None
-
-
-def _check_circles(found: Findings, following: Callable[[ir.Spec, str], str | None], *part: str, what: str) -> None:
+def _check_circles(found: Findings, targets: dict[str, str], *part: str, what: str) -> None:
     """Each circle once, told at the first of its queues. Every queue leads to one other at most."""
     seen: set[str] = set()
-    for start in found.spec.queues:
+    for start in targets:
         way: list[str] = []
-        name: str | None = start
-        while name is not None and name in found.spec.queues and name not in seen:
+        name = start
+        while name in targets and name not in seen:
             seen.add(name)
             way.append(name)
-            name = following(found.spec, name)
+            name = targets[name]
         if name in way:
             circle = way[way.index(name) :]
             found.add(("queues", circle[0], *part), f"{what} would go in a circle: {' -> '.join([*circle, circle[0]])}")

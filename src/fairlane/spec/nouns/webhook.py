@@ -36,6 +36,7 @@ HMAC: Settings = {
     "algorithm": noun.choice("sha256", "sha512"),
     "encoding": noun.choice("hex", "base64"),
 }
+_PRESET: Settings = {"secret_env": noun.STRINGS}
 _HOOK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
@@ -49,7 +50,7 @@ def _read_preset(file: SpecFile, setting: tree.Setting, path: Path) -> ir.Verify
         hint = suggestion(call.head.name, PRESETS)
         file.note(call.head, f"there is no preset `{call.head.name}`", hint=f"{hint}; or use `verify_hmac {{ ... }}`")
         return None
-    return _read_verify(file, call.body, call.head.name, {"secret_env": noun.STRINGS}, path, of=f"`{call.head.name}`")
+    return _read_verify(file, call.body, call.head.name, _PRESET, path, of=f"`{call.head.name}`")
 
 
 def _read_hmac(file: SpecFile, section: tree.Section, path: Path) -> ir.Verify | None:
@@ -68,22 +69,8 @@ def _read_verify(
     return msgspec.convert(given | {"scheme": scheme}, ir.Verify) if len(file.problems) == before else None
 
 
-def _write_preset(verify: ir.Verify) -> str | None:
-    secrets = f"secret_env: {noun.as_strings(verify.secret_env)}"
-    return None if verify.scheme == "hmac" else noun.block(verify.scheme, [secrets])
-
-
-def _write_hmac(verify: ir.Verify) -> str | None:
-    if verify.scheme != "hmac":
-        return None
-    entries = [f"header: {quoted(verify.header or '')}", f"secret_env: {noun.as_strings(verify.secret_env)}"]
-    if verify.prefix:
-        entries.append(f"prefix: {quoted(verify.prefix)}")
-    if verify.algorithm != "sha256":
-        entries.append(f"algorithm: {verify.algorithm}")
-    if verify.encoding != "hex":
-        entries.append(f"encoding: {verify.encoding}")
-    return noun.block("", entries)
+def _write_verify(verify: ir.Verify, scheme: str, settings: Settings) -> str:
+    return noun.block(scheme, noun.write_settings(settings, verify, ir.Verify(scheme=verify.scheme, secret_env=())))
 
 
 def _read_key(file: SpecFile, setting: tree.Setting, path: Path) -> ir.HeaderKey | ir.ExpressionKey | ir.BodyKey | None:
@@ -114,8 +101,15 @@ class Webhook(Noun[ir.WebhookSpec]):
         "queue": noun.NAME,
         "on_type": noun.STRING,
         "command": Setting(reader.mapping, noun.as_mapping),
-        "verify": Setting(_read_preset, _write_preset),
-        "verify_hmac": Setting(_read_hmac, _write_hmac, at=("verify",), form="section"),
+        "verify": Setting(
+            _read_preset, lambda one: None if one.scheme == "hmac" else _write_verify(one, one.scheme, _PRESET)
+        ),
+        "verify_hmac": Setting(
+            _read_hmac,
+            lambda one: _write_verify(one, "", HMAC) if one.scheme == "hmac" else None,
+            at=("verify",),
+            form="section",
+        ),
         "idempotency": Setting(_read_key, _write_key),
         "headers": noun.STRINGS,
         "max_body_bytes": noun.NUMBER,
