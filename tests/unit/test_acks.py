@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes, Verdict
+from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
 
 _A, _B = PartitionId(0, 1), PartitionId(0, 2)
 
@@ -24,12 +24,14 @@ def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
     assert acks[1:] == items[1:]
     with pytest.raises(IndexError):
         acks[3]
-    failed = Alike({(_A, None): range(1)}, [10], lambda: ["a"], Verdict("failed", "no\0 luck", 5).checked())
+    verdict = AckItem(transaction_id="any", partition=_B, status="failed", error="no\0 luck", delay_ms=5)
+    verdict.check()
+    failed = Alike({(_A, None): range(1)}, [10], lambda: ["a"], verdict)
     assert failed[0] == AckItem(
         transaction_id="a", partition=_A, status="failed", error="no\ufffd luck", delay_ms=5, position=10
     )
     with pytest.raises(InvalidRequest):
-        Verdict("finished").checked()  # type: ignore[arg-type]
+        AckItem(transaction_id="any", partition=_A, status="finished").check()  # type: ignore[arg-type]
 
 
 def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> None:

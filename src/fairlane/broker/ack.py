@@ -205,7 +205,7 @@ class Acker:
         """The plans of acks which say of messages of one lease that they are done, if all about them is known here;
         None if it takes a closer look."""
         items = request.items
-        if type(items) is not Alike or not items.verdict.finishes:
+        if type(items) is not Alike or items.verdict.status != "completed":
             return None
         plans = []
         for (partition, lease), indexes in items.lanes.items():
@@ -217,7 +217,9 @@ class Acker:
             (group_id, token), positions = known
             ack = LaneAck(partition=partition, group_id=group_id, token=token, unordered=found.unordered)
             if type(positions) is range:
-                ack.done = [(0 if items.cumulative and not found.unordered else positions.start, positions.stop)]
+                ack.done = [
+                    (0 if items.verdict.cumulative and not found.unordered else positions.start, positions.stop)
+                ]
             else:
                 add_verdicts(ack, items, indexes, positions, in_transaction=False)
             plans.append(Plan(ack, indexes, positions, found.queue_id, lease))

@@ -105,7 +105,7 @@ def add_verdicts(
     unordered = ack.unordered
     if isinstance(items, Alike):
         status = items.verdict.status
-        if items.verdict.finishes and (unordered or not items.cumulative):
+        if status in ("completed", "success") and (unordered or not items.verdict.cumulative):
             ack.done = ranges(positions)
             return
         if unordered and status != "dlq" and not in_transaction:

@@ -30,13 +30,13 @@ from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
 from fairlane.model.message import Batch, Message, PushItem, check_items, check_payload, check_payloads
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
+    COMPLETED,
     AckItem,
     AckOutcome,
     AckStatus,
     Alike,
     PushOutcome,
     RenewOutcome,
-    Verdict,
     check_acks,
 )
 from fairlane.model.stream import StateChange
@@ -192,7 +192,9 @@ class Broker(Parts):
             raise InvalidRequest("one ack is about messages of one group")
         items: Sequence[AckItem]
         if result is msgspec.UNSET:
-            items = alike(some, Verdict(status, error, delay_ms).checked())
+            verdict = msgspec.structs.replace(COMPLETED, status=status, error=error, delay_ms=delay_ms)
+            verdict.check()
+            items = alike(some, verdict)
         else:
             items = [ack_item(message, status, error, delay_ms, result) for message in some]
             check_acks(items)

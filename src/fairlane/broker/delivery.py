@@ -4,6 +4,8 @@ process."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -11,7 +13,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.message import NOWHERE, Batch, Lane, Message, decoder_of
-from fairlane.model.outcome import Alike, Verdict
+from fairlane.model.outcome import AckItem, Alike
 from fairlane.model.segment import closed
 from fairlane.store.contract.values import Lane as Claimed
 
@@ -92,40 +94,19 @@ class PoppedBatch(Batch[Any]):
         return self._messages
 
 
-def alike(messages: Sequence[Message[Any]], verdict: Verdict) -> Alike:
+def alike(messages: Sequence[Message[Any]], verdict: AckItem) -> Alike:
     """The acks of messages of one group that say the same of all of them."""
+    runs: list[tuple[Lane, Sequence[int]]]
     if isinstance(messages, PoppedBatch):  # as it came, so that its lanes need not be found again
-        return _of_batch(messages, verdict)
-    lanes = [message.lane for message in messages]
-    positions = [message.position for message in messages]
-    if lanes and lanes.count(lanes[0]) == len(lanes):  # some of a batch, mostly
-        return Alike(
-            {(lanes[0].partition_id, lanes[0].lease): range(len(lanes))}, positions, lambda: _ids(messages), verdict
-        )
-    found: dict[tuple[PartitionId, str | None], list[int]] = {}
-    last, indexes = NOWHERE, found.setdefault((NOWHERE.partition_id, None), [])
-    for index, lane in enumerate(lanes):
-        if lane is not last:  # neighbours are mostly of one lane
-            last = lane
-            indexes = found.setdefault((last.partition_id, last.lease), [])
-        indexes.append(index)
-    return Alike({lane: some for lane, some in found.items() if some}, positions, lambda: _ids(messages), verdict)
-
-
-def _of_batch(batch: PoppedBatch, verdict: Verdict) -> Alike:
-    if len(batch.lanes) == 1:
-        [(lane, only)] = batch.lanes
-        return Alike({(lane.partition_id, lane.lease): range(len(only))}, only, lambda: _ids(batch), verdict)
+        runs = messages.lanes
+    else:
+        runs = [(lane, [one.position for one in some]) for lane, some in groupby(messages, attrgetter("lane"))]
     indexes: dict[tuple[PartitionId, str | None], Sequence[int]] = {}
-    positions: list[int] = []
-    for lane, some in batch.lanes:
-        key, start = (lane.partition_id, lane.lease), len(positions)
-        where = range(start, start + len(some))
-        # An unordered lane may come twice: what failed before, and what is new.
+    positions: Sequence[int] = runs[0][1] if len(runs) == 1 else [at for _, some in runs for at in some]
+    start = 0
+    for lane, some in runs:
+        key, where = (lane.partition_id, lane.lease), range(start, start + len(some))
+        # A lane may come twice, as an unordered one does: what failed before, and what is new.
         indexes[key] = [*indexes[key], *where] if key in indexes else where
-        positions += some
-    return Alike(indexes, positions, lambda: _ids(batch), verdict)
-
-
-def _ids(messages: Sequence[Message[Any]]) -> list[str]:
-    return [message.transaction_id for message in messages]
+        start = where.stop
+    return Alike(indexes, positions, lambda: [message.transaction_id for message in messages], verdict)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from fairlane.broker.ack import Acker, AckRequest
-from fairlane.broker.ack_plan import NOT_DELIVERED, Plan
+from fairlane.broker.ack_plan import Plan, outcome_of
 from fairlane.broker.capacity import full
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import Draft, Flush, PushRequest, doubt
@@ -93,7 +93,9 @@ class Transactor:
                     continue
                 upto = plan.ack.done[0][1] if plan.ack.done else 0
                 plan.ack.nacks = [Nack(upto, charge=False, error="released", delay_ms=0)]
-        acked = await self._commit(commit or self._store.messages.transact, flush, flat, ack_indexes, push_indexes)
+        acked = await self._commit(
+            commit or self._store.messages.transact, flush, flat, acks, ack_indexes, push_indexes
+        )
         outcomes: list[Outcome | None] = [None] * len(steps)
         for (group, plan), result in zip(flat, acked, strict=True):
             if not self._acker.answer(plan, result, ack_outcomes[group]):
@@ -129,6 +131,7 @@ class Transactor:
         commit: Commit,
         flush: Flush,
         plans: list[tuple[str, Plan]],
+        acks: dict[str, AckRequest],
         ack_indexes: dict[str, list[int]],
         push_indexes: list[int],
     ) -> list[AckResult]:
@@ -140,7 +143,7 @@ class Transactor:
             drafts = list(flush.drafts.values())
             try:
                 acked, pushed = await commit([plan.ack for _, plan in plans], [draft.slice for draft in drafts])
-                _check_acks(plans, acked, ack_indexes)
+                _check_acks(plans, acked, acks, ack_indexes)
                 if all(isinstance(result, Stored) for result in pushed):
                     if drafts and only_repeats([plan.ack for _, plan in plans], acked):
                         raise _applied_before(push_indexes[drafts[0].owners[0][1]])
@@ -189,29 +192,23 @@ def _applied_before(index: int) -> AlreadyApplied:
     )
 
 
-def _check_acks(plans: list[tuple[str, Plan]], acked: Sequence[AckResult], ack_indexes: dict[str, list[int]]) -> None:
+def _check_acks(
+    plans: list[tuple[str, Plan]],
+    acked: Sequence[AckResult],
+    acks: dict[str, AckRequest],
+    ack_indexes: dict[str, list[int]],
+) -> None:
+    """TransactionRefused names the first step that cannot be."""
+    refused: dict[int, str | None] = {}
     for (group, plan), result in zip(plans, acked, strict=True):
-        steps = ack_indexes[group]
-        index = steps[plan.indexes[0]]
+        steps, items = ack_indexes[group], acks[group].items
         if result.state == "operations_ahead":
+            index = steps[plan.indexes[0]]
             raise LaneWaiting(f"rolled back: step {index}: earlier acks of its partition wait; try again")
-        if result.state != "ok" and not result.repeated:
-            raise TransactionRefused(f"rolled back: step {index}: the lease ended or is not this group's", index=index)
-        ack = plan.ack
-        if ack.unordered:
-            late = {dead.position for dead in ack.dead_letters}.intersection(result.finished)
-            if result.lost:
-                index = min(steps[item] for item, position in plan.items if position in result.lost)
-                raise TransactionRefused(
-                    f"rolled back: step {index}: the lease ended or is not this group's", index=index
-                )
-        else:
-            over = [item for item, position in plan.items if position >= result.limit]
-            if result.state == "ok" and over:
-                index = min(steps[item] for item in over)
-                raise TransactionRefused(f"rolled back: step {index}: {NOT_DELIVERED.error}", index=index)
-            dead_lettered = {dead.position for dead in ack.dead_letters}
-            late = {at for at in dead_lettered if at < result.before or at in result.finished}
-        if result.state == "ok" and late:
-            index = min(steps[item] for item, position in plan.items if position in late)
-            raise TransactionRefused(f"rolled back: step {index}: the message is already committed", index=index)
+        for item, position in plan.items:
+            outcome = outcome_of(items[item], position, plan.ack, result)
+            if not outcome.success and outcome.code != "redelivered":
+                refused[steps[item]] = outcome.error
+    if refused:
+        index = min(refused)
+        raise TransactionRefused(f"rolled back: step {index}: {refused[index]}", index=index)

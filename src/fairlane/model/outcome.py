@@ -84,44 +84,23 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
             self.error = self.error[:ERROR_CHARS_MAX].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """A verdict on messages, whichever they are."""
-
-    status: AckStatus = "completed"
-    error: str | None = None
-    delay_ms: int | None = None
-
-    @property
-    def finishes(self) -> bool:
-        return self.status in ("completed", "success")
-
-    def checked(self) -> Verdict:
-        """The same as a store can hold it, or InvalidRequest."""
-        if self == COMPLETED:
-            return self
-        item = AckItem(transaction_id="any", partition=PartitionId(0, 0), **msgspec.structs.asdict(self))
-        item.check()
-        return Verdict(item.status, item.error, item.delay_ms)
-
-
-COMPLETED = Verdict()
+COMPLETED = AckItem(transaction_id="any", partition=PartitionId(0, 0))
+CUMULATIVE = AckItem(transaction_id="any", partition=PartitionId(0, 0), cumulative=True)
 
 
 class Alike(Sequence[AckItem]):
     """Acks with one verdict, as columns: there are many of them, so that each is made only where one is looked at.
-    `lanes` has the indexes of the messages by partition and lease. Without `positions` they are found by their ids."""
+    `lanes` has the indexes of the messages by partition and lease. Without `positions` they are found by their ids.
+    `verdict` is like each of them, but for what they are about."""
 
     def __init__(
         self,
         lanes: Mapping[tuple[PartitionId, str | None], Sequence[int]],
         positions: Sequence[int] | None,
         transaction_ids: Callable[[], list[str]],
-        verdict: Verdict = COMPLETED,
-        *,
-        cumulative: bool = False,
+        verdict: AckItem = COMPLETED,
     ) -> None:
         self.verdict = verdict
-        self.cumulative = cumulative
         self.lanes = lanes
         self.size = sum(map(len, lanes.values()))
         self.positions = positions
@@ -147,16 +126,9 @@ class Alike(Sequence[AckItem]):
             return [self[one] for one in range(*index.indices(len(self)))]
         index = range(len(self))[index]
         partition, lease = self._lane_of[index]
-        return AckItem(
-            transaction_id=self.transaction_ids[index],
-            partition=partition,
-            status=self.verdict.status,
-            lease=lease,
-            error=self.verdict.error,
-            delay_ms=self.verdict.delay_ms,
-            position=None if self.positions is None else self.positions[index],
-            cumulative=self.cumulative,
-        )
+        position = None if self.positions is None else self.positions[index]
+        where = {"transaction_id": self.transaction_ids[index], "position": position}
+        return msgspec.structs.replace(self.verdict, partition=partition, lease=lease, **where)
 
 
 def check_acks(items: Sequence[AckItem]) -> None:
@@ -197,6 +169,9 @@ class AckOutcome(msgspec.Struct, gc=False):
     queue_position: int | None = None
     reason: OperationReason | None = None
     estimated_wait: float | None = None
+
+
+_UNSAID = AckOutcome(False, "")
 
 
 class Outcomes(Sequence[AckOutcome]):
@@ -248,15 +223,12 @@ class Outcomes(Sequence[AckOutcome]):
         if self._made is None:
             items = self._items
             ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
-            if (common := self.common) is not None:  # mostly
-                success, _, *rest = msgspec.structs.astuple(common)
-                self._made = [AckOutcome(success, id, *rest) for id in ids]
-                return self._made
-            self._made = [AckOutcome(False, id) for id in ids]
-            for indexes, outcome in self._added:
-                success, _, *rest = msgspec.structs.astuple(outcome)
+            found = [self.common or _UNSAID] * len(ids)
+            for indexes, outcome in self._added if self.common is None else ():
                 for index in indexes:
-                    self._made[index] = AckOutcome(success, ids[index], *rest)
+                    found[index] = outcome
+            replace = msgspec.structs.replace
+            self._made = [replace(outcome, transaction_id=id) for outcome, id in zip(found, ids, strict=True)]
         return self._made
 
 

@@ -16,7 +16,7 @@ from fairlane.http.server import Request, Response
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
+from fairlane.model.outcome import COMPLETED, CUMULATIVE, AckItem, AckOutcome, Alike, Outcomes
 from fairlane.model.segment import encode
 from fairlane.wire.ack import Ack, AckBatch
 
@@ -88,7 +88,7 @@ def _alike(bodies: list[Ack]) -> Alike | None:
         {(where, lease): range(len(ids))},
         positions if len(positions) == len(ids) else None,
         lambda: ids,
-        cumulative=cumulative,
+        CUMULATIVE if cumulative else COMPLETED,
     )
 
 

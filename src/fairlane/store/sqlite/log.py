@@ -11,8 +11,10 @@ import apsw
 import msgspec
 
 from fairlane.errors import StoreCorrupt
+from fairlane.model.ids import PartitionId
 from fairlane.model.segment import Segment
 from fairlane.store import statements
+from fairlane.store.contract.values import Claim, Lane, Span
 from fairlane.store.sqlite.rows import first, rows
 
 SQL = statements.load("fairlane.store.sqlite", "messages.sql")
@@ -26,31 +28,59 @@ def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> I
         yield segment_of(row)
 
 
-def read_batch(
-    db: apsw.Connection, partition_id: int, position: int, upto: int, bytes_max: int
-) -> tuple[list[Segment], int, int]:
-    """The segments from `position` to `upto` or `bytes_max`, where that ends, and the messages' size."""
-    found: list[Segment] = []
-    size = 0
-    for first_pos, created_at, ends, body, checksum in db.execute(
-        SQL["segments_between"], (partition_id, position, upto)
-    ):
-        segment = Segment(first_pos, created_at, _decode_ends(ends), body, checksum)
-        low, high = position - segment.first, min(len(segment.ends), upto - segment.first)
-        begin = segment.ends[low - 1] if low else 0
-        if size + segment.ends[high - 1] - begin > bytes_max:
-            fit = bisect_right(segment.ends, begin + bytes_max - size, low, high)
-            high = max(fit, low + 1) if not found else fit
-        if high <= low:
-            break
-        found.append(segment)
-        size += segment.ends[high - 1] - begin
-        position = segment.first + high
-        if high < len(segment.ends) or size >= bytes_max:
-            break
-    if not found:
-        raise StoreCorrupt(f"position {position} of partition {partition_id} is missing from the log")
-    return found, position, size
+class Want(msgspec.Struct):
+    """The rest that a claim may still get, and what it got."""
+
+    claim: Claim
+    messages: int
+    partitions: int
+    bytes: int
+    ends_at: int
+    """When its lease does."""
+    lanes: list[Lane] = []
+    looked_at: set[int] = set()
+
+    @property
+    def open(self) -> bool:
+        return self.messages > 0 and self.bytes > 0 and self.partitions > 0
+
+    def give(self, db: apsw.Connection, partition_id: int, name: str, span: Span, attempts: int) -> int:
+        """Add messages of a lane, as far as their bytes fit; where they end."""
+        start, upto = span
+        position, size = start, 0
+        found: list[Segment] = []
+        for first_pos, created_at, packed, body, checksum in db.execute(
+            SQL["segments_between"], (partition_id, start, upto)
+        ):
+            ends = _decode_ends(packed)
+            low, high = position - first_pos, min(len(ends), upto - first_pos)
+            begin = ends[low - 1] if low else 0
+            if size + ends[high - 1] - begin > self.bytes:
+                fit = bisect_right(ends, begin + self.bytes - size, low, high)
+                high = max(fit, low + 1) if not found else fit
+            if high <= low:
+                break
+            found.append(Segment(first_pos, created_at, ends, body, checksum))
+            size += ends[high - 1] - begin
+            position = first_pos + high
+            if high < len(ends) or size >= self.bytes:
+                break
+        if not found:
+            raise StoreCorrupt(f"position {start} of partition {partition_id} is missing from the log")
+        self.messages -= position - start
+        self.bytes -= size
+        self.lanes.append(
+            Lane(
+                partition=PartitionId(0, partition_id),
+                name=name,
+                first=start,
+                upto=position,
+                attempts=attempts,
+                lease_ends_at=self.ends_at,
+                segments=found,
+            )
+        )
+        return position
 
 
 def segment_at(db: apsw.Connection, partition_id: int, position: int) -> Segment:

@@ -8,11 +8,10 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
-from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
-from fairlane.store.sqlite import log, unordered_pop
+from fairlane.store.contract.values import PopCall, PopResult
+from fairlane.store.sqlite import unordered_pop
 from fairlane.store.sqlite.groups import SQL as GROUPS
 from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import (
@@ -30,20 +29,10 @@ from fairlane.store.sqlite.lanes import (
     save,
     step_over,
 )
-from fairlane.store.sqlite.log import SQL
+from fairlane.store.sqlite.log import SQL, Want
 from fairlane.store.sqlite.rows import first, rows, value
 
 LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its first: look at a few before more
-
-
-class _Want(msgspec.Struct):
-    """The rest that a claim may still get."""
-
-    claim: Claim
-    messages: int
-    bytes: int
-    lanes: list[Lane] = msgspec.field(default_factory=list)
-    looked_at: set[int] = msgspec.field(default_factory=set)
 
 
 def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
@@ -54,11 +43,12 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
     options = parse_options(queue[0])
-    if options.ordering == "unordered":
-        return unordered_pop.pop(db, now, call, options)
     seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
-    wants = [_Want(claim, claim.batch, call.bytes_max) for claim in call.claims]
-    popping = _Popping(db, now, call, options, bool(queue[3]), now + seconds * 1_000_000)
+    ends_at = now + seconds * 1_000_000
+    wants = [Want(claim, claim.batch, claim.partitions, call.bytes_max, ends_at) for claim in call.claims]
+    if options.ordering == "unordered":
+        return unordered_pop.pop(db, now, call, options, wants)
+    popping = _Popping(db, now, call, options, bool(queue[3]))
     popping.run(deque(wants))
     lanes = [want.lanes for want in wants]
     next_at = None if all(lanes) else popping.next_at()
@@ -97,12 +87,11 @@ class _Popping(msgspec.Struct):
     call: PopCall
     options: QueueOptions
     conflating: bool
-    ends_at: int
     more: bool = False
     leases_lost: int = 0
     dead: int = 0
 
-    def run(self, wants: deque[_Want]) -> None:
+    def run(self, wants: deque[Want]) -> None:
         """Serve ready lanes, some at a time, until no claim wants more or none is left."""
         options = self.options
         by_time = options.ttl_seconds or options.max_wait_seconds or options.delay_seconds or options.window_seconds
@@ -126,11 +115,11 @@ class _Popping(msgspec.Struct):
                     stopped = lane.parked or lane.paused_at is not None or lane.committed >= lane.head
                     if plain and lane.lease is None and not lane.failing and not stopped:
                         self._claim(lane, want, 0, lane.head)  # as nearly all are: only the lease is new
-                        lease = (lane.lease, lane.lease_start, lane.lease_end, self.now, self.ends_at)
+                        lease = (lane.lease, lane.lease_start, lane.lease_end, self.now, want.ends_at)
                         self.db.execute(SQL["lease_lane"], (*lease, lane.partition_id, lane.group_id))
                     else:
                         self._serve(lane, want)
-                    if want.messages <= 0 or want.bytes <= 0 or len(want.lanes) >= want.claim.partitions:
+                    if want.messages <= 0 or want.bytes <= 0 or want.partitions <= 0:
                         wants.popleft()
                         if not wants:
                             return
@@ -142,7 +131,7 @@ class _Popping(msgspec.Struct):
         loaded = load(self.db, partition.id, self.call.group_id)
         return loaded[0] if loaded else None
 
-    def _serve(self, lane: LaneRow, want: _Want) -> None:
+    def _serve(self, lane: LaneRow, want: Want) -> None:
         """Give a claim what the lane has for it, after a look at what may stand in the way."""
         dead = lane.dead
         if lane.lease is not None:
@@ -201,31 +190,19 @@ class _Popping(msgspec.Struct):
         skip = next_skip(self.db, lane, lane.committed)
         return min(lane.head if found is None else int(found), lane.head if skip is None else skip)
 
-    def _claim(self, lane: LaneRow, want: _Want, attempts: int, visible: int) -> None:
+    def _claim(self, lane: LaneRow, want: Want, attempts: int, visible: int) -> None:
         first_pos = lane.committed
         most = 1 if self.conflating or first_pos < lane.probe_until else want.messages
         stop = min(visible, self._stop(lane) if lane.failing else lane.head, first_pos + most)
-        segments, upto, size = log.read_batch(self.db, lane.partition_id, first_pos, stop, want.bytes)
-        want.messages -= upto - first_pos
-        want.bytes -= size
+        upto = want.give(self.db, lane.partition_id, lane.name, (first_pos, stop), attempts)
+        want.partitions -= 1
         if self.call.auto_ack:
             advance(self.db, lane, upto, self.options)
             lane.offer(self.now)
         else:
             lane.lease = want.claim.token.bytes
             lane.lease_start, lane.lease_end = first_pos, upto
-            lane.leased_at, lane.ready_at = self.now, self.ends_at
-        want.lanes.append(
-            Lane(
-                partition=PartitionId(0, lane.partition_id),
-                name=lane.name,
-                first=first_pos,
-                upto=upto,
-                attempts=attempts,
-                lease_ends_at=self.ends_at,
-                segments=segments,
-            )
-        )
+            lane.leased_at, lane.ready_at = self.now, want.ends_at
 
     def next_at(self) -> int | None:
         if self.more:
