@@ -8,35 +8,25 @@ locks of another queue's partition while those of the failed lane are held, agai
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 
 import msgspec
 
-from fairlane.errors import LaneLocked, NotFound, SealError, StoreCorrupt
-from fairlane.model.ids import PartitionId, id_key, uuid7, uuid7_ms
+from fairlane.errors import StoreCorrupt
+from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.message import Message, PushItem
+from fairlane.model.moment import timestamp
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import DeadLetter, Failure
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec, key_of
-from fairlane.store.contract.values import NO_ID_TIME, Appended, Slice
+from fairlane.store.contract.values import Slice
 from fairlane.store.families.queues import Queues
 
 AGAIN_SECONDS = 1
 """A letter that could not be appended (operations wait there, or its key is not to be had) is tried again then."""
 HEADER = "dead-letter-of"
-
-decode_history = msgspec.json.Decoder(list[Failure]).decode
-
-
-class Pending(msgspec.Struct, frozen=True):
-    """A dead letter to be forwarded; `target` names the queue, None if its queue names none any more."""
-
-    letter: DeadLetter
-    tenant: str
-    target: str | None
 
 
 class Forwarding:
@@ -66,36 +56,7 @@ class Forwarding:
         return self._partitions[_partition_name(self.queue, letter)]
 
 
-Append = Callable[[Forwarding], Awaitable[int]]
-"""Append those of its letters that still wait; how many messages that were."""
-Postpone = Callable[[Sequence[DeadLetter], int | None], Awaitable[None]]
-"""Let letters wait for so many seconds, or not any more."""
-
-
-async def forward(
-    pending: Sequence[Pending], queues: Queues, codec: Codec, *, append: Append, postpone: Postpone
-) -> Appended:
-    """Each queue's letters by themselves: one that cannot take them keeps no other's back."""
-    targets: dict[tuple[str, str | None], list[DeadLetter]] = defaultdict(list)
-    for one in pending:
-        targets[one.tenant, one.target].append(one.letter)
-    appended: dict[int, int] = {}
-    for (tenant, target), letters in targets.items():
-        if target is None:
-            await postpone(letters, None)
-            continue
-        try:
-            forwarding = await _prepare(tenant, target, letters, queues, codec)
-            count = await append(forwarding)
-        except (NotFound, SealError, LaneLocked):
-            await postpone(letters, AGAIN_SECONDS)
-            continue
-        if count:
-            appended[forwarding.queue.id] = appended.get(forwarding.queue.id, 0) + count
-    return Appended(appended, len(pending))
-
-
-async def _prepare(tenant: str, target: str, letters: Sequence[DeadLetter], queues: Queues, codec: Codec) -> Forwarding:
+async def prepare(tenant: str, target: str, letters: Sequence[DeadLetter], queues: Queues, codec: Codec) -> Forwarding:
     """The queue, made if it is missing, with the partitions and the keys that the letters need."""
     queue = await queues.ensure(tenant, target)
     sealed = [letter.message for letter in letters if key_of(letter.message) is not None]
@@ -120,11 +81,7 @@ def _fill(part: Slice, letters: Sequence[DeadLetter], codec: Codec) -> None:
         fragment = pack(id, id, _item(letter, codec))
         if sealed:
             fragment = codec.seal_message(part.queue_id, part.partition, fragment)
-        part.fragments.append(fragment)
-        part.transaction_ids.append(id)
-        part.keys.append(id_key(id))
-        part.id_times.append(uuid7_ms(id) or NO_ID_TIME)
-        part.given.append(False)
+        part.add(id, fragment)
 
 
 def _item(letter: DeadLetter, codec: Codec) -> PushItem:
@@ -137,11 +94,11 @@ def _item(letter: DeadLetter, codec: Codec) -> PushItem:
     failures = [*letter.history, Failure(letter.failed_at, letter.error)]
     payload = {
         "original_message": old.raw,
-        "failed_at": _moment(letter.failed_at),
+        "failed_at": timestamp(letter.failed_at),
         "error": letter.error,
         "attempts": letter.attempts,
-        "first_failed_at": _moment(letter.first_failed_at),
-        "errors": [{"at": _moment(one.at), "error": one.error} for one in failures],
+        "first_failed_at": timestamp(letter.first_failed_at),
+        "errors": [{"at": timestamp(one.at), "error": one.error} for one in failures],
         "source": {
             "queue": letter.queue,
             "partition": letter.partition_name,
@@ -152,13 +109,8 @@ def _item(letter: DeadLetter, codec: Codec) -> PushItem:
             "traceId": old.trace_id,
             "type": old.type,
             "headers": old.headers,
-            "createdAt": _moment(letter.message_created_at),
+            "createdAt": timestamp(letter.message_created_at),
         },
     }
     headers = {**(old.headers or {}), HEADER: old.transaction_id}
     return PushItem(queue="", payload=msgspec.json.encode(payload), trace_id=old.trace_id, headers=headers)
-
-
-def _moment(micros: int) -> str:
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import DeadLetter, RenewOutcome
+from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment
 from fairlane.store.contract.operations import Operations
 from fairlane.store.contract.scheduled import ScheduledMessages
 from fairlane.store.contract.values import (
     AckResult,
-    Appended,
-    DeadFilter,
     LaneAck,
     Leased,
     PopCall,
@@ -31,6 +29,7 @@ from fairlane.store.contract.values import (
     Slice,
 )
 from fairlane.store.families.browse import Browse
+from fairlane.store.families.dead_letters import DeadLetters
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.groups import Groups
@@ -129,39 +128,6 @@ class Messages(Protocol):
         ...
 
 
-class DeadLetters(Protocol):
-    """Dead letters: messages given up on. One per (partition, group, position); failing again after a seek replaces
-    it."""
-
-    async def list(
-        self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
-    ) -> List[DeadLetter]:
-        """Newest failure first; `before` is (failed_at, id) of the last one seen."""
-        ...
-
-    async def get(self, queue_id: int, id: str) -> DeadLetter | None: ...
-
-    async def count(self, queue_id: int, where: DeadFilter) -> int: ...
-
-    async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
-        """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
-        new messages whose `replay-of` header names the first transactionId; (dead letter id, new message id) of each.
-        Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
-        fit. Where a partition has open operations, its messages become one; LaneWaiting if the queue is
-        encrypted."""
-        ...
-
-    async def forward(self, *, limit: int = 100) -> Appended:
-        """Append up to `limit` dead letters that wait for it to the queue that their queue names (`dead_letter_queue`),
-        of all tenants, longest waiting first: each once, whoever else forwards at the same time, and beyond that
-        queue's `max_size`. A letter waits from the transaction on that gave its message up."""
-        ...
-
-    async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
-        """Delete up to `limit` that match; how many."""
-        ...
-
-
 class Store(Protocol):
     """A store, open. `queues`, `messages`, `groups`, `dead_letters` are its families, and those that the modules
     beside this one describe, and those in `families`, which are written once."""
@@ -176,9 +142,7 @@ class Store(Protocol):
 
     groups: Groups
 
-    @property
-    def dead_letters(self) -> DeadLetters: ...
-
+    dead_letters: DeadLetters
     browse: Browse
     statistics: Statistics
     traces: Traces

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.model.ids import PartitionId
+from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.limits import COUNT_MAX, ERROR_CHARS_MAX, POP_BYTES_MAX
 from fairlane.model.names import check_count, check_flag, check_name
@@ -41,6 +41,14 @@ class Slice(msgspec.Struct):
     Ids the broker just made cannot be duplicates and are not looked up."""
     traced: bool = True
     """False if it is known that no message carries a traceId: then the store does not look."""
+
+    def add(self, id: str, fragment: bytes) -> None:
+        """Append a message by the id that the store just made for it."""
+        self.fragments.append(fragment)
+        self.transaction_ids.append(id)
+        self.keys.append(id_key(id))
+        self.id_times.append(uuid7_ms(id) or NO_ID_TIME)
+        self.given.append(False)
 
 
 class Duplicate(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlane.store.families.browse import Browse, Messages
+from fairlane.store.families.dead_letters import DeadLetters
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.groups import Groups
@@ -25,6 +26,7 @@ class Families:
     def __init__(self, port: Port, messages: Messages) -> None:
         self.queues = Queues(port)
         self.groups = Groups(port)
+        self.dead_letters = DeadLetters(port, self.queues)
         self.browse = Browse(port, messages)
         self.retention = Retention(port, self.browse)
         self.statistics = Statistics(port)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Paused
-from fairlane.store.families.port import Family, Transaction, Value, value
+from fairlane.store.families.port import Family, Transaction, Value, View, value
 
 
 class Pauses(Family):
@@ -50,7 +50,7 @@ class Pauses(Family):
     async def paused(self, queue_id: int) -> Paused:
         """What is paused of a queue; of its partitions the first thousand of each shard."""
 
-        async def look(view: Transaction) -> Paused:
+        async def look(view: View) -> Paused:
             partitions: dict[str, int] = {}
             for shard in self._port.shards:
                 partitions |= dict(await view.run("pauses.partitions", shard=shard, queue_id=queue_id))

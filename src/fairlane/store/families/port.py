@@ -19,6 +19,7 @@ import msgspec
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment
+from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.statements import load
 
@@ -31,14 +32,26 @@ Row = Any
 Value = str | int | float | bytes | bool | UUID | Sequence[Any] | None
 
 
-class Transaction(Protocol):
-    """One transaction. Whoever is given one awaits nothing else: on SQLite all other writes wait for it."""
+class View(Protocol):
+    """Statements that belong together."""
 
     async def run(self, statement: str, /, **values: Value) -> list[Row]: ...
+
+
+class Transaction(View, Protocol):
+    """One transaction. Whoever is given one awaits nothing else: on SQLite all other writes wait for it."""
 
     async def lock(self, statement: str, /, **values: Value) -> None:
         """Lock rows on PostgreSQL. Nobody else writes on SQLite, which has no such statement."""
         ...
+
+    async def hold(self, slices: Sequence[Slice], partitions: Sequence[PartitionId] = ()) -> None:
+        """Lock the partitions of slices that are to be pushed, and further ones, in the one order of locks."""
+        ...
+
+    async def push(self, slices: Sequence[Slice]) -> list[PushResult]: ...
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]: ...
 
 
 Work = Callable[[Transaction], Coroutine[Any, Any, T]]
@@ -60,7 +73,7 @@ class Port(Protocol):
         """Run one statement as a transaction of its own."""
         ...
 
-    async def view(self, work: Work[T]) -> T:
+    async def view(self, work: Callable[[View], Coroutine[Any, Any, T]]) -> T:
         """Several reads that belong together: on SQLite of one snapshot."""
         ...
 

@@ -23,7 +23,7 @@ from fairlane.model.queue import (
     labels_of,
     turns,
 )
-from fairlane.store.families.port import Family, Port, Transaction, Value, as_json, one, struct, value
+from fairlane.store.families.port import Family, Port, Transaction, Value, View, as_json, one, struct, value
 
 if TYPE_CHECKING:
     from fairlane.store.families.specs import SpecChange
@@ -242,7 +242,7 @@ class Queues(Family):
     async def depth(self, queue_id: int) -> int:
         """Messages not yet finished by every group; all retained ones while there is no group."""
 
-        async def look(view: Transaction) -> int:
+        async def look(view: View) -> int:
             found = await view.run("queues.depth", queue_id=queue_id)
             if not found:
                 raise gone(queue_id)
@@ -259,8 +259,8 @@ async def recount(port: Port, transaction: Transaction, queue_id: int) -> None:
     await transaction.run("queues.set_depth", queue_id=queue_id, depth=depth)
 
 
-async def _count(port: Port, transaction: Transaction, queue_id: int) -> int:
-    found = [await transaction.run("queues.unfinished", shard=shard, queue_id=queue_id) for shard in port.shards]
+async def _count(port: Port, view: View, queue_id: int) -> int:
+    found = [await view.run("queues.unfinished", shard=shard, queue_id=queue_id) for shard in port.shards]
     return sum(map(value, found))
 
 

@@ -12,7 +12,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
 from fairlane.store.families.groups import group_of
-from fairlane.store.families.port import Family, Transaction, Value, struct
+from fairlane.store.families.port import Family, Value, View, struct
 
 _SUMS = ("lanes", "lagging", "lag", "finished", "leases", "leased", "dead")
 
@@ -25,7 +25,7 @@ class _Counted:
         self.sums: dict[int, Counter[str]] = defaultdict(Counter)
         self.last_at: dict[int, int] = {}
 
-    async def add(self, view: Transaction, of: str, shard: int, ids: Iterable[int]) -> None:
+    async def add(self, view: View, of: str, shard: int, ids: Iterable[int]) -> None:
         """One shard's counts."""
         where: dict[str, Value] = {"shard": shard, "ids": list(ids)}
         for id, partitions, total, unfinished, leased, last_at in await view.run(f"statistics.logs_of_{of}", **where):
@@ -48,7 +48,7 @@ class Statistics(Family):
         """One for each queue that is there, in the order asked."""
         counted = _Counted()
 
-        async def look(view: Transaction) -> set[int]:
+        async def look(view: View) -> set[int]:
             there = {id for (id,) in await view.run("statistics.queues_there", queue_ids=queue_ids)}
             for shard in self._port.shards:
                 await counted.add(view, "queues", shard, there)
@@ -71,7 +71,7 @@ class Statistics(Family):
         counted = _Counted()
         page: dict[str, Value] = {"shards": self._port.shards, "queue_id": queue_id, "after": after, "limit": limit}
 
-        async def look(view: Transaction) -> list[tuple[PartitionId, dict[str, Any]]]:
+        async def look(view: View) -> list[tuple[PartitionId, dict[str, Any]]]:
             names = ("name", "start", "head", "created_at", "last_at", "oldest_at")
             found = [
                 (PartitionId(shard, id), dict(zip(names, rest, strict=True)))
@@ -89,7 +89,7 @@ class Statistics(Family):
         sums: dict[int, Counter[str]] = defaultdict(Counter)
         oldest: dict[int, int] = {}
 
-        async def look(view: Transaction) -> list[Any]:
+        async def look(view: View) -> list[Any]:
             for shard in self._port.shards:
                 for id, lanes, lagging, lag, oldest_at, *rest in await view.run(
                     "statistics.groups", shard=shard, queue_ids=queue_ids

@@ -11,7 +11,7 @@ from fairlane.errors import NotFound, TransactionRefused
 from fairlane.model.ids import PartitionId
 from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateRow, StreamQuery
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.port import Family, Transaction, Value, struct
+from fairlane.store.families.port import Family, Transaction, Value, View, struct
 
 
 class Streams(Family):
@@ -50,7 +50,7 @@ class Streams(Family):
         lane: dict[str, Value] = {"shard": partition.shard, "partition_id": partition.id, "group": where.idle_group}
         wanted: dict[str, Value] = {"query_id": query_id, "limit": limit, **msgspec.structs.asdict(where)}
 
-        async def look(view: Transaction) -> list[StateRow]:
+        async def look(view: View) -> list[StateRow]:
             if where.idle_group and await view.run("streams.leased", **lane):
                 return []
             return [struct(StateRow, row) for row in await view.run("streams.state", **lane, **wanted)]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
 from fairlane.model.ids import PartitionId
 from fairlane.store.codec import Codec
+from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Row, Value, Work, nothing, statements
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.messages import Messages
+from fairlane.store.postgres.messages import Messages, by_shard
+from fairlane.store.postgres.operations import enqueue_shard
 
 T = TypeVar("T")
 _NAME = re.compile(r"(?<![:\w]):([a-z_]+)")
@@ -28,7 +31,9 @@ def numbered(text: str) -> tuple[str, list[str]]:
 SQL = {name: numbered(text) for name, text in statements("postgres").items()}
 
 
-class Transaction:
+class View:
+    """Reads, each by itself."""
+
     def __init__(self, fetch: Callable[..., Awaitable[list[Row]]], now: int | None) -> None:
         self._fetch = fetch
         self._now = now
@@ -38,6 +43,27 @@ class Transaction:
 
     async def lock(self, statement: str, /, **values: Value) -> None:
         await self._fetch(*_call(statement, values, self._now))
+
+
+class Transaction(View):
+    def __init__(self, connection: asyncpg.Connection[Any], now: int | None, messages: Messages) -> None:
+        super().__init__(connection.fetch, now)
+        self._connection = connection
+        self._messages = messages
+
+    async def hold(self, slices: Sequence[Slice], partitions: Sequence[PartitionId] = ()) -> None:
+        await self._messages.lock(self._connection, [], slices, partitions)
+
+    async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
+        return await by_shard(slices, _partition, partial(self._messages.push_shard, self._fetch), at_once=False)
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        run = partial(enqueue_shard, self._fetch, now=self._now)
+        return await by_shard(operations, _partition, run, at_once=False)
+
+
+def _partition(one: Slice | NewOperation) -> tuple[int, int]:
+    return one.partition.id, 0
 
 
 class Port:
@@ -56,8 +82,8 @@ class Port:
     async def write(self, statement: str, /, **values: Value) -> list[Row]:
         return await self._database.write(*_call(statement, values, self._database.time()))
 
-    async def view(self, work: Work[T]) -> T:
-        return await work(Transaction(self._database.read, self._database.time()))
+    async def view(self, work: Callable[[View], Coroutine[Any, Any, T]]) -> T:
+        return await work(View(self._database.read, self._database.time()))
 
     async def transact(self, work: Work[T]) -> T:
         return await self._database.transact(lambda connection: work(self._transaction(connection)))
@@ -82,7 +108,7 @@ class Port:
         )
 
     def _transaction(self, connection: asyncpg.Connection[Any]) -> Transaction:
-        return Transaction(connection.fetch, self._database.time())
+        return Transaction(connection, self._database.time(), self._messages)
 
 
 def _call(statement: str, values: dict[str, Value], now: int | None) -> tuple[Any, ...]:

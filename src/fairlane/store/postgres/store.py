@@ -14,7 +14,6 @@ from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
 from fairlane.store.families.all import Families
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
-from fairlane.store.postgres.dead_letters import DeadLetters
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import migrate
@@ -48,7 +47,6 @@ class PostgresStore(Families):
         self._ahead = IdClock(database)
         self.messages = Messages(database, shards, self._ahead.saw)
         super().__init__(Port(database, shards, self.messages), self.messages)
-        self.dead_letters = DeadLetters(database, shards, self.messages, self.queues)
         self.operations = Operations(database, shards, self.messages)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database, shards, self.messages)

@@ -11,11 +11,14 @@ import apsw
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.store.codec import Codec
+from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Row, Value, Work, as_json, nothing, statements
 from fairlane.store.sqlite import browse, groups, queues, retention
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
+from fairlane.store.sqlite.operations import enqueue
+from fairlane.store.sqlite.push import push
 
 T = TypeVar("T")
 SQL = statements("sqlite")
@@ -47,6 +50,15 @@ class Transaction:
 
     async def lock(self, statement: str, /, **values: Value) -> None:
         """There is one writer."""
+
+    async def hold(self, slices: Sequence[Slice], partitions: Sequence[PartitionId] = ()) -> None:
+        """Nor is there anything to lock here."""
+
+    async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
+        return push(self.db, self.now, slices)
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        return [enqueue(self.db, self.now, one) for one in operations]
 
 
 class Port:

@@ -10,7 +10,6 @@ from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
 from fairlane.store.families.all import Families
 from fairlane.store.sqlite.database import Database
-from fairlane.store.sqlite.dead_letters import DeadLetters
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
 from fairlane.store.sqlite.port import Port
@@ -30,7 +29,6 @@ class SqliteStore(Families):
         self.messages = Messages(database)
         super().__init__(Port(database), self.messages)
         self._purging = asyncio.create_task(self._tidy(), name="fairlane-purge")
-        self.dead_letters = DeadLetters(database, self.queues)
         self.operations = Operations(database)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database)

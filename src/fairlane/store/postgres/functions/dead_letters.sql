@@ -78,32 +78,6 @@ BEGIN
     RETURN 'd';
 END $$;
 
--- The dead letters of a queue in one shard that match; NULL matches any.
-CREATE OR REPLACE FUNCTION fairlane.dead_letters_where(
-    p_shard int, p_queue bigint, p_group text, p_partition bigint, p_ids text[], p_failed_from timestamptz,
-    p_failed_until timestamptz, p_replayed boolean, p_error text
-) RETURNS TABLE (id text, shard int, partition_id bigint, group_id bigint, "position" bigint, queue text, partition_name text,
-                 "group" text, message bytea, message_created_at timestamptz, error text, attempts int,
-                 first_failed_at timestamptz, failed_at timestamptz, replayed_at timestamptz, replayed_as text,
-                 history jsonb)
-LANGUAGE sql STABLE AS $$
-    SELECT concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) COLLATE "C", d.shard, d.partition_id, d.group_id,
-           d.position, q.name, p.name::text, g.name, d.message, d.message_created_at, d.error, d.attempts, d.first_failed_at,
-           d.failed_at, d.replayed_at, d.replayed_as, d.history
-    FROM fairlane.dead_letters d
-    JOIN fairlane.queues q ON q.id = d.queue_id
-    JOIN fairlane.groups g ON g.id = d.group_id
-    JOIN fairlane.partitions p ON p.shard = d.shard AND p.id = d.partition_id
-    WHERE d.shard = p_shard AND d.queue_id = p_queue
-      AND (p_group IS NULL OR g.name = p_group)
-      AND (p_partition IS NULL OR d.partition_id = p_partition)
-      AND (p_ids IS NULL OR concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) = ANY (p_ids))
-      AND (p_failed_from IS NULL OR d.failed_at >= p_failed_from)
-      AND (p_failed_until IS NULL OR d.failed_at < p_failed_until)
-      AND (p_replayed IS NULL OR (d.replayed_at IS NOT NULL) = p_replayed)
-      AND (p_error IS NULL OR strpos(d.error, p_error) > 0);
-$$;
-
 -- Where a lane that has failures goes on from p_first: past what was finished ahead and past messages whose attempts are used up, which
 -- become dead letters; `stuck` if the queue lets such a message block the lane. Up to `stop` nothing stands in the way.
 CREATE OR REPLACE FUNCTION fairlane.past_failures(

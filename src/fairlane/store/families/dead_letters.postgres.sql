@@ -1,0 +1,93 @@
+-- part: letter
+d.shard, d.partition_id, d.group_id, d.position, q.name, p.name::text, g.name, d.message, d.message_created_at, d.error,
+       d.attempts, d.first_failed_at, d.failed_at, d.replayed_at, d.replayed_as, d.history
+
+-- part: id
+concat_ws('-', d.shard, d.partition_id, d.group_id, d.position) COLLATE "C"
+
+-- part: joined
+FROM fairlane.dead_letters d
+JOIN fairlane.queues q ON q.id = d.queue_id
+JOIN fairlane.tenants t ON t.id = q.tenant_id
+JOIN fairlane.groups g ON g.id = d.group_id
+JOIN fairlane.partitions p ON p.shard = d.shard AND p.id = d.partition_id
+WHERE d.shard = :shard
+
+-- part: matching
+{joined} AND d.queue_id = :queue_id
+  AND (:group::text IS NULL OR g.name = :group)
+  AND (:partition_id::bigint IS NULL OR d.partition_id = :partition_id)
+  AND (:ids::text[] IS NULL OR {id} = ANY (:ids))
+  AND (:failed_from::timestamptz IS NULL OR d.failed_at >= :failed_from)
+  AND (:failed_until::timestamptz IS NULL OR d.failed_at < :failed_until)
+  AND (:replayed::boolean IS NULL OR (d.replayed_at IS NOT NULL) = :replayed)
+  AND (:error::text IS NULL OR strpos(d.error, :error) > 0)
+
+-- part: lock
+SELECT d.shard, d.partition_id, d.group_id, d.position FROM fairlane.dead_letters d
+JOIN unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[]) u(partition_id, group_id, position)
+  ON u.partition_id = d.partition_id AND u.group_id = d.group_id AND u.position = d.position
+WHERE d.shard = :shard
+
+-- name: list
+SELECT {letter} {matching}
+  AND (:before_at::timestamptz IS NULL OR (d.failed_at, {id}) < (:before_at, :before_id::text COLLATE "C"))
+ORDER BY d.failed_at DESC, {id} DESC LIMIT :limit;
+
+-- name: oldest
+SELECT {letter} {matching} ORDER BY d.failed_at, d.partition_id, d.position, d.group_id LIMIT :limit;
+
+-- name: count
+SELECT count(*) {matching};
+
+-- name: get
+SELECT {letter} {joined}
+  AND d.queue_id = :queue_id AND d.partition_id = :partition_id AND d.group_id = :group_id AND d.position = :position;
+
+-- name: pending
+-- Letters that wait to be appended to the queue that is named for them, longest first.
+SELECT t.name, CASE WHEN jsonb_typeof(q.options -> 'dead_letter_queue') = 'string' THEN q.options ->> 'dead_letter_queue' END,
+       {letter}
+{joined} AND d.forward_at <= coalesce(:now, now()) ORDER BY d.forward_at LIMIT :limit;
+
+-- name: still_dead
+-- Those of the given dead letters that nobody replayed meanwhile.
+{lock} AND d.replayed_at IS NULL ORDER BY d.partition_id, d.group_id, d.position FOR UPDATE OF d;
+
+-- name: still_pending
+{lock} AND d.forward_at <= coalesce(:now, clock_timestamp())
+ORDER BY d.partition_id, d.group_id, d.position FOR UPDATE OF d;
+
+-- name: replayed
+UPDATE fairlane.dead_letters d SET replayed_at = coalesce(:now, clock_timestamp()), replayed_as = u.replayed_as
+FROM unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[], :replayed_as::text[])
+     u(partition_id, group_id, position, replayed_as)
+WHERE d.shard = :shard AND d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position;
+
+-- name: postpone
+-- For so many seconds; without them it waits no more.
+UPDATE fairlane.dead_letters d SET forward_at = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds::int)
+FROM unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[]) u(partition_id, group_id, position)
+WHERE d.shard = :shard AND d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position;
+
+-- name: lock_cursors (lock)
+-- A pop that moves cursors without holding their partitions is over when these locks are had.
+SELECT k.partition_id FROM fairlane.cursors k
+WHERE k.shard = :shard AND k.partition_id = ANY (:partition_ids) ORDER BY k.partition_id, k.group_id FOR UPDATE;
+
+-- name: delete
+-- Those that were seen: a message that was given up again since then is another letter.
+DELETE FROM fairlane.dead_letters d
+USING unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[], :failed_at::timestamptz[])
+      u(partition_id, group_id, position, failed_at)
+WHERE d.shard = :shard AND d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position
+  AND d.failed_at = u.failed_at
+RETURNING d.position;
+
+-- name: options
+SELECT q.options FROM fairlane.queues q WHERE q.id = :queue_id;
+
+-- name: names
+SELECT t.name, q.name, p.name::text
+FROM fairlane.partitions p JOIN fairlane.queues q ON q.id = p.queue_id JOIN fairlane.tenants t ON t.id = q.tenant_id
+WHERE p.shard = :shard AND p.id = :partition_id;
