@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.deferral.drain import OperationDrain
-from fairlane.errors import InvalidRequest, StoreCorrupt
+from fairlane.errors import InvalidRequest, NotFound, StoreCorrupt
 from fairlane.model.limits import COUNT_MAX, POP_BYTES_MAX
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import check_count, check_name, name_or_none
@@ -41,11 +41,26 @@ class DeadLetters:
         self._announce = announce
         self._operation_drain = operation_drain
 
-    async def list(self, queue: str, where: Where = _ANY, *, limit: int = 100) -> List[DeadLetter]:
+    async def list(
+        self, queue: str, where: Where = _ANY, *, limit: int = 100, before: tuple[int, str] | None = None
+    ) -> List[DeadLetter]:
+        """Latest failure first; `before` is the time and the id of the last one of the page before."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
         found = await self._queue(queue)
         chosen = await self._filter(found, where)
-        return [] if chosen is None else await self._store.dead_letters.list(found.id, chosen, limit=limit)
+        if chosen is None:
+            return []
+        return await self._store.dead_letters.list(found.id, chosen, limit=limit, before=before)
+
+    async def get(self, queue: str, id: str) -> DeadLetter:
+        """Raises NotFound."""
+        letter = await self._store.dead_letters.get((await self._queue(queue)).id, check_name("id", id))
+        if letter is None:
+            raise self.missing(queue, id)
+        return letter
+
+    def missing(self, queue: str, id: str) -> NotFound:
+        return NotFound(f"queue {queue!r} has no dead letter {id!r:.80}")
 
     async def page(self, query: DlqQuery) -> DeadLetterList:
         """Of a queue, or of all: those that are there are merged by the time of failure, latest first. To a reader, the

@@ -16,8 +16,10 @@ from fairlane.model import stats
 from fairlane.model.moment import Moment
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats, QueueStats
+from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.store import Store
 from fairlane.telemetry import KINDS, Minute, QueueCounts, Tally, Telemetry
+from fairlane.wire.admin import AdminQueue
 from fairlane.wire.queues import (
     Counts,
     Lag,
@@ -38,6 +40,7 @@ _UNREAD_PARTITIONS = 1000
 _WIDTHS = ((60, 1), (6 * 60, 5), (24 * 60, 15), (7 * 24 * 60, 60))
 """(longest range, width of a bucket), in minutes."""
 _WIDEST = 360
+_MINUTE = 60_000_000
 
 Counted = list[tuple[Queue, QueueStats]]
 
@@ -124,6 +127,34 @@ class Statistics:
                 oldest[id] = min(times)
         return oldest
 
+    async def admin_queues(self) -> list[AdminQueue]:
+        """Every queue by name, with its depth, age, rate and dead letters."""
+        counted = sorted(await self.queues(), key=lambda entry: entry[0].name)
+        groups = await self._store.statistics.groups([queue.id for queue, _ in counted])
+        oldest = await self.oldest(counted, groups)
+        rates, now = self._pushed_in_a_minute(), await self._store.now()
+        return [
+            AdminQueue(
+                name=queue.name,
+                depth=found.pending,
+                in_flight=found.leased,
+                oldest_message_age_seconds=max(0, now - oldest[queue.id]) / 1e6 if queue.id in oldest else None,
+                messages_per_minute=round(rates.get(queue.id, 0.0), 1),
+                dead_letters=found.dead,
+            )
+            for queue, found in counted
+        ]
+
+    def _pushed_in_a_minute(self) -> dict[int, float]:
+        """Messages pushed in the last sixty seconds, by queue: the minute that runs, and of the one before as much as
+        is within them."""
+        now, rates = wall_clock(), dict[int, float]()
+        for minute in self._telemetry.minutes(now - 2 * _MINUTE, now):
+            share = 1.0 if now - minute.at < _MINUTE else 1 - (now - minute.at - _MINUTE) / _MINUTE
+            for queue_id, found in minute.queues.items():
+                rates[queue_id] = rates.get(queue_id, 0.0) + found.pushed * max(0.0, share)
+        return rates
+
     async def namespaces(self) -> list[NamespaceSummary]:
         """What the queues hold, by namespace."""
         found = _by_label(await self.queues(), lambda queue: queue.namespace)
@@ -164,7 +195,7 @@ class Statistics:
 
     def series(self, span: Span) -> list[Bucket]:
         """What this broker counted, oldest first; times in which it did not run have no bucket."""
-        width = span.width_minutes * 60_000_000
+        width = span.width_minutes * _MINUTE
         found: dict[int, Bucket] = {}
         for minute in self._telemetry.minutes(*span):
             at = minute.at - minute.at % width

@@ -48,7 +48,7 @@ ROUTES: list[Route] = [
     *effects.routes,
     *browse.ROUTES,
     *dead_letters.routes,
-    *admin.ROUTES,
+    *admin.routes,
     *groups.routes,
     *pauses.routes,
     *traces.ROUTES,
@@ -60,5 +60,5 @@ ROUTES: list[Route] = [
     *streams.ROUTES,
     *operations.ROUTES,
     *retention.routes,
-    *docs.ROUTES,
+    *docs.routes,
 ]

@@ -3,150 +3,130 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from fairlane.errors import InvalidRequest, NotFound
-from fairlane.http.decode import decode, read
-from fairlane.http.query import name_or_none
-from fairlane.http.router import Route
-from fairlane.http.routes.queues import existing
-from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire_admin import (
+from fairlane.broker.broker import Broker
+from fairlane.broker.dead_letters import shown
+from fairlane.errors import InvalidRequest
+from fairlane.http.router import Routes
+from fairlane.model.limits import MESSAGE_BYTES_MAX
+from fairlane.model.moment import MICROS_MAX
+from fairlane.model.names import check_name, name_or_none
+from fairlane.model.outcome import DeadLetter
+from fairlane.store.contract.values import DeadFilter
+from fairlane.wire.admin import (
     AdminDone,
     AdminFilter,
+    AdminLetter,
     AdminLetterDetail,
     AdminLetters,
     AdminLettersQuery,
     AdminPurged,
     AdminPurgeQuery,
-    AdminQueue,
     AdminQueues,
     AdminReplayed,
     AdminReplayedMany,
     AdminReplayedOne,
-    admin_letter,
-    admin_letter_detail,
-    cursor_of,
-    read_cursor,
 )
-from fairlane.model.limits import MESSAGE_BYTES_MAX
-from fairlane.model.moment import MICROS_MAX
-from fairlane.model.names import check_name
-from fairlane.model.outcome import DeadLetter
-from fairlane.model.queue import Queue
-from fairlane.runtime.clock import wall_clock
-from fairlane.store.contract.values import DeadFilter
 
-if TYPE_CHECKING:
-    from fairlane.http.app import App
-
-_MINUTE = 60_000_000
+routes = Routes("admin")
+_LETTERS = "/admin/queues/{queue}/dlq"
+_PREVIEW_CHARS = 200
 
 
-async def list_queues(app: App, request: Request) -> Response:
-    counted = sorted(await app.broker.statistics.queues(), key=lambda entry: entry[0].name)
-    groups = await app.broker.store.statistics.groups([queue.id for queue, _ in counted])
-    oldest = await app.broker.statistics.oldest(counted, groups)
-    rates = _rates(app)
-    now = await app.broker.store.now()
-    queues = [
-        AdminQueue(
-            name=queue.name,
-            depth=stats.pending,
-            in_flight=stats.leased,
-            oldest_message_age_seconds=max(0, now - oldest[queue.id]) / 1e6 if queue.id in oldest else None,
-            messages_per_minute=round(rates.get(queue.id, 0.0), 1),
-            dead_letters=stats.dead,
-        )
-        for queue, stats in counted
-    ]
-    return json_response(AdminQueues(queues=queues))
+@routes.get("/admin/queues")
+async def list_queues(broker: Broker) -> AdminQueues:
+    """Every queue with its depth, age, rate and dead letters."""
+    return AdminQueues(queues=await broker.statistics.admin_queues())
 
 
-def _rates(app: App) -> dict[int, float]:
-    """Messages pushed in the last sixty seconds, by queue: the minute that runs, and of the one before as much as is
-    within them."""
-    now = wall_clock()
-    rates: dict[int, float] = {}
-    for minute in app.broker.telemetry.minutes(now - 2 * _MINUTE, now):
-        share = 1.0 if now - minute.at < _MINUTE else 1 - (now - minute.at - _MINUTE) / _MINUTE
-        for queue_id, counts in minute.queues.items():
-            rates[queue_id] = rates.get(queue_id, 0.0) + counts.pushed * max(0.0, share)
-    return rates
-
-
-async def list_letters(app: App, request: Request) -> Response:
-    query = read(request.query, AdminLettersQuery)
-    before = read_cursor(query.cursor)
-    queue = await existing(app, request.params["queue"])
-    letters = app.broker.store.dead_letters
-    page = await letters.list(queue.id, DeadFilter(), limit=query.limit + 1, before=before)
-    more = cursor_of(page[query.limit - 1]) if len(page) > query.limit else None
-    return json_response(AdminLetters(dead_letters=[admin_letter(one) for one in page[: query.limit]], next=more))
-
-
-async def show_letter(app: App, request: Request) -> Response:
-    _, letter = await _letter(app, request)
-    return json_response(admin_letter_detail(letter))
-
-
-async def replay_letter(app: App, request: Request) -> Response:
-    """Asked again, it answers what the first time made."""
-    queue, letter = await _letter(app, request)
-    replayed = dict(await app.broker.dead_letters.replay(queue.name, DeadFilter(ids=[letter.id])))
-    if letter.id not in replayed:
-        _, letter = await _letter(app, request)
-    new = replayed.get(letter.id) or letter.replayed_as
-    if new is None:
-        raise _no_letter(queue, letter.id)
-    return json_response(AdminReplayed(ok=True, new_message_id=new))
-
-
-async def replay_letters(app: App, request: Request) -> Response:
-    where = _where(decode(request.body, AdminFilter))
-    queue = await existing(app, request.params["queue"])
-    replayed: list[AdminReplayedOne] = []
-    while some := await app.broker.dead_letters.replay(queue.name, where):
-        replayed += [AdminReplayedOne(id=id, new_message_id=new) for id, new in some]
-    return json_response(AdminReplayedMany(ok=True, replayed=replayed))
-
-
-async def delete_letter(app: App, request: Request) -> Response:
-    queue, letter = await _letter(app, request)
-    if not await app.broker.dead_letters.purge(queue.name, DeadFilter(ids=[letter.id])):
-        raise _no_letter(queue, letter.id)
-    return json_response(AdminDone(ok=True))
-
-
-async def purge_letters(app: App, request: Request) -> Response:
-    query = read(request.query, AdminPurgeQuery)
-    where = _where(
-        AdminFilter(consumer_group=query.consumer_group, failed_from=query.failed_from, failed_until=query.failed_until)
+@routes.get(_LETTERS)
+async def list_letters(broker: Broker, queue: str, query: AdminLettersQuery) -> AdminLetters:
+    """Dead letters of a queue, latest failure first, page by page."""
+    page = await broker.dead_letters.list(queue, limit=query.limit + 1, before=_before(query.cursor))
+    last = page[query.limit - 1] if len(page) > query.limit else None
+    return AdminLetters(
+        dead_letters=[_letter(one) for one in page[: query.limit]],
+        next=None if last is None else f"{last.failed_at}_{last.id}",
     )
-    queue = await existing(app, request.params["queue"])
-    purged = 0
-    while some := await app.broker.dead_letters.purge(queue.name, where):
-        purged += some
-    return json_response(AdminPurged(ok=True, purged=purged))
 
 
-async def _letter(app: App, request: Request) -> tuple[Queue, DeadLetter]:
-    queue = await existing(app, request.params["queue"])
-    id = check_name("id", request.params["id"])
-    letter = await app.broker.store.dead_letters.get(queue.id, id)
-    if letter is None:
-        raise _no_letter(queue, id)
-    return queue, letter
+def _before(cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    failed_at, _, id = cursor.partition("_")
+    if not (failed_at.isascii() and failed_at.isdecimal() and len(failed_at) < 19 and 0 < len(id) < 100):
+        raise InvalidRequest("the cursor is none that a page gave as its `next`")
+    return int(failed_at), id
 
 
-def _no_letter(queue: Queue, id: str) -> NotFound:
-    return NotFound(f"queue {queue.name!r} has no dead letter {id!r:.80}")
+def _letter(letter: DeadLetter) -> AdminLetter:
+    text = bytes(shown(letter).raw).decode("utf-8", "replace")
+    return AdminLetter(
+        id=letter.id,
+        failed_at=letter.failed_at / 1e6,
+        error=letter.error,
+        attempts=letter.attempts,
+        preview=text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}...",
+    )
 
 
-def _where(given: AdminFilter) -> DeadFilter:
+@routes.get(f"{_LETTERS}/{{id}}")
+async def show_letter(broker: Broker, queue: str, id: str) -> AdminLetterDetail:
+    """One dead letter with its message, whole."""
+    letter = shown(await broker.dead_letters.get(queue, id))
+    return AdminLetterDetail(
+        id=letter.id,
+        failed_at=letter.failed_at / 1e6,
+        first_failed_at=letter.first_failed_at / 1e6,
+        error=letter.error,
+        attempts=letter.attempts,
+        partition=letter.partition,
+        consumer_group=letter.group,
+        message_id=letter.message_id,
+        transaction_id=letter.transaction_id,
+        data=letter.raw,
+        created_at=letter.created_at / 1e6,
+        replayed_at=None if letter.replayed_at is None else letter.replayed_at / 1e6,
+        new_message_id=letter.replayed_as,
+    )
+
+
+@routes.post(f"{_LETTERS}/{{id}}/replay")
+async def replay_letter(broker: Broker, queue: str, id: str) -> AdminReplayed:
+    """Push a dead letter again, once: asked again, the answer is the same."""
+    letter = await broker.dead_letters.get(queue, id)
+    replayed = dict(await broker.dead_letters.replay(queue, DeadFilter(ids=[id])))
+    new = replayed.get(id) or letter.replayed_as or (await broker.dead_letters.get(queue, id)).replayed_as
+    if new is None:
+        raise broker.dead_letters.missing(queue, id)
+    return AdminReplayed(new_message_id=new)
+
+
+@routes.post(f"{_LETTERS}/replay", body_bytes_max=2 * MESSAGE_BYTES_MAX)
+async def replay_letters(broker: Broker, queue: str, body: AdminFilter) -> AdminReplayedMany:
+    """Push all dead letters again that match and were not replayed yet."""
+    replayed = await broker.dead_letters.replay(queue, _where(body, body.ids))
+    return AdminReplayedMany(replayed=[AdminReplayedOne(id=id, new_message_id=new) for id, new in replayed])
+
+
+@routes.delete(f"{_LETTERS}/{{id}}")
+async def delete_letter(broker: Broker, queue: str, id: str) -> AdminDone:
+    """Delete a dead letter for good."""
+    if not await broker.dead_letters.purge(queue, DeadFilter(ids=[check_name("id", id)])):
+        raise broker.dead_letters.missing(queue, id)
+    return AdminDone()
+
+
+@routes.delete(_LETTERS)
+async def purge_letters(broker: Broker, queue: str, query: AdminPurgeQuery) -> AdminPurged:
+    """Delete all dead letters that match for good."""
+    return AdminPurged(purged=await broker.dead_letters.purge(queue, _where(query, None)))
+
+
+def _where(given: AdminPurgeQuery, ids: list[str] | None) -> DeadFilter:
     return DeadFilter(
         group=name_or_none("consumer_group", given.consumer_group),
-        ids=None if given.ids is None else [check_name("id", id) for id in given.ids],
+        ids=None if ids is None else [check_name("id", id) for id in ids],
         failed_from=_moment("failed_from", given.failed_from),
         failed_until=_moment("failed_until", given.failed_until),
     )
@@ -158,74 +138,3 @@ def _moment(name: str, seconds: float | None) -> int | None:
     if not math.isfinite(seconds):
         raise InvalidRequest(f"{name} must be a time in seconds since 1970")
     return int(max(0.0, min(seconds, MICROS_MAX / 1e6)) * 1e6)
-
-
-_LETTERS = "/admin/queues/{queue}/dlq"
-ROUTES = [
-    Route(
-        method="GET",
-        path="/admin/queues",
-        endpoint=list_queues,
-        summary="Every queue with its depth, age, rate and dead letters.",
-        tag="admin",
-        answer=AdminQueues,
-    ),
-    Route(
-        method="GET",
-        path=_LETTERS,
-        endpoint=list_letters,
-        summary="Dead letters of a queue, latest failure first, page by page.",
-        tag="admin",
-        query=AdminLettersQuery,
-        answer=AdminLetters,
-        statuses=(200, 404),
-    ),
-    Route(
-        method="GET",
-        path=f"{_LETTERS}/{{id}}",
-        endpoint=show_letter,
-        summary="One dead letter with its message, whole.",
-        tag="admin",
-        answer=AdminLetterDetail,
-        statuses=(200, 404),
-    ),
-    Route(
-        method="POST",
-        path=f"{_LETTERS}/{{id}}/replay",
-        endpoint=replay_letter,
-        summary="Push a dead letter again, once: asked again, the answer is the same.",
-        tag="admin",
-        answer=AdminReplayed,
-        statuses=(200, 404, 429),
-    ),
-    Route(
-        method="POST",
-        path=f"{_LETTERS}/replay",
-        endpoint=replay_letters,
-        summary="Push all dead letters again that match and were not replayed yet.",
-        tag="admin",
-        body=AdminFilter,
-        body_bytes_max=2 * MESSAGE_BYTES_MAX,
-        answer=AdminReplayedMany,
-        statuses=(200, 404, 429),
-    ),
-    Route(
-        method="DELETE",
-        path=f"{_LETTERS}/{{id}}",
-        endpoint=delete_letter,
-        summary="Delete a dead letter for good.",
-        tag="admin",
-        answer=AdminDone,
-        statuses=(200, 404),
-    ),
-    Route(
-        method="DELETE",
-        path=_LETTERS,
-        endpoint=purge_letters,
-        summary="Delete all dead letters that match for good.",
-        tag="admin",
-        query=AdminPurgeQuery,
-        answer=AdminPurged,
-        statuses=(200, 404),
-    ),
-]

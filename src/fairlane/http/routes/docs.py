@@ -8,15 +8,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from fairlane.http.openapi import openapi
-from fairlane.http.router import Route, Router
-from fairlane.http.server import Request, Response, json_response
+from fairlane.http.router import Router, Routes
+from fairlane.http.server import Response
+from fairlane.wire.base import encode
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
-HTML = "text/html; charset=utf-8"
-CSS = "text/css; charset=utf-8"
-SCRIPT = "text/javascript; charset=utf-8"
+routes = Routes("docs")
+HTML, CSS, SCRIPT = (f"text/{kind}; charset=utf-8" for kind in ("html", "css", "javascript"))
 _POLICY = (
     (
         b"content-security-policy",
@@ -28,47 +28,37 @@ _POLICY = (
 
 
 @lru_cache
-def _file(name: str) -> bytes:
-    return files("fairlane.http").joinpath(name).read_bytes()
+def _file(name: str, content_type: str) -> Response:
+    body = files("fairlane.http").joinpath(name).read_bytes()
+    return Response(200, body, content_type=content_type.encode(), headers=_POLICY)
 
 
-async def description(app: App, request: Request) -> Response:
-    """Made once, and beside the loop: it takes as long as a thousand pushes, and anybody may ask."""
+@routes.get("/openapi.json")
+async def description(app: App) -> Response:
+    """This description."""
+    # Made once, and beside the loop: it takes as long as a thousand pushes, and anybody may ask.
     if app.description is None:
         app.description = asyncio.create_task(asyncio.to_thread(_described, app.router))
     return Response(200, await asyncio.shield(app.description))
 
 
 def _described(router: Router) -> bytes:
-    return json_response(openapi(router.routes)).body
+    return encode(openapi(router.routes))
 
 
-async def page(app: App, request: Request) -> Response:
-    return Response(200, _file("docs.html"), content_type=HTML.encode(), headers=_POLICY)
+@routes.get("/docs", content_type=HTML)
+async def page() -> Response:
+    """This description for people."""
+    return _file("docs.html", HTML)
 
 
-async def style(app: App, request: Request) -> Response:
-    return Response(200, _file("docs.css"), content_type=CSS.encode(), headers=_POLICY)
+@routes.get("/docs/style.css", content_type=CSS)
+async def style() -> Response:
+    """The page's style."""
+    return _file("docs.css", CSS)
 
 
-async def script(app: App, request: Request) -> Response:
-    return Response(200, _file("docs.js"), content_type=SCRIPT.encode(), headers=_POLICY)
-
-
-ROUTES = [
-    Route(method="GET", path="/openapi.json", endpoint=description, summary="This description.", tag="docs"),
-    Route(
-        method="GET", path="/docs", endpoint=page, summary="This description for people.", tag="docs", content_type=HTML
-    ),
-    Route(
-        method="GET", path="/docs/style.css", endpoint=style, summary="The page's style.", tag="docs", content_type=CSS
-    ),
-    Route(
-        method="GET",
-        path="/docs/script.js",
-        endpoint=script,
-        summary="The page's script.",
-        tag="docs",
-        content_type=SCRIPT,
-    ),
-]
+@routes.get("/docs/script.js", content_type=SCRIPT)
+async def script() -> Response:
+    """The page's script."""
+    return _file("docs.js", SCRIPT)

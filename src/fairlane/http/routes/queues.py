@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -10,7 +10,7 @@ from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
 from fairlane.http.unknown import hint
-from fairlane.model.queue import Queue, QueueOptions, queue_options
+from fairlane.model.queue import QueueOptions, queue_options
 from fairlane.wire.queen import FOREIGN_OPTIONS
 from fairlane.wire.queues import (
     OPTION_NAMES,
@@ -35,9 +35,6 @@ from fairlane.wire.queues import (
     camel,
     options_out,
 )
-
-if TYPE_CHECKING:
-    from fairlane.http.app import App
 
 routes = Routes("queues")
 _QUEUE = "/api/v1/resources/queues/{queue}"
@@ -155,7 +152,3 @@ async def tasks(broker: Broker) -> TaskList:
 async def overview(broker: Broker) -> Overview:
     """What all queues hold together."""
     return await broker.statistics.overview()
-
-
-async def existing(app: App, name: str) -> Queue:
-    return await app.broker.queues.existing(name)

@@ -52,9 +52,7 @@ async def readyz(app: App, broker: Broker) -> Response:
         database="connected" if connected else "disconnected",
         journal=journal,
     )
-    if ready:
-        return respond(answer)
-    return msgspec.structs.replace(respond(answer, 503), headers=((b"retry-after", b"1"),))
+    return respond(answer) if ready else respond(answer, 503).plus((b"retry-after", b"1"))
 
 
 @health.get("/health", statuses=(200, 503), answer=Health)

@@ -1,0 +1,98 @@
+"""The admin API on the wire: queues and dead letters for people who run things. Times are seconds since 1970."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.wire.base import Answer, Body, Limit
+
+
+class AdminQueue(Answer, rename=None):
+    name: str
+    depth: int
+    """Messages that wait, without those in consumers' hands."""
+    in_flight: int
+    oldest_message_age_seconds: float | None
+    """Of the oldest that some group has not finished."""
+    messages_per_minute: float
+    """Pushed through this broker, over the last minute."""
+    dead_letters: int
+    """That were not replayed."""
+
+
+class AdminQueues(Answer):
+    queues: list[AdminQueue]
+
+
+class AdminLettersQuery(Body):
+    limit: Limit = 100
+    cursor: str | None = None
+    """`next` of the page before."""
+
+
+class AdminLetter(Answer, rename=None):
+    id: str
+    failed_at: float
+    error: str
+    attempts: int
+    preview: str
+    """The beginning of the message."""
+
+
+class AdminLetters(Answer, rename=None):
+    dead_letters: list[AdminLetter]
+    next: str | None
+    """The `cursor` of the next page, null on the last."""
+
+
+class AdminLetterDetail(Answer, rename=None):
+    id: str
+    failed_at: float
+    first_failed_at: float
+    error: str
+    attempts: int
+    partition: str
+    consumer_group: str
+    message_id: str
+    transaction_id: str
+    data: msgspec.Raw
+    created_at: float
+    replayed_at: float | None
+    new_message_id: str | None
+    """What it was replayed as."""
+
+
+class AdminPurgeQuery(Body, rename=None):
+    """A filter of dead letters; what is not given does not matter."""
+
+    consumer_group: str | None = None
+    failed_from: float | None = None
+    failed_until: float | None = None
+
+
+class AdminFilter(AdminPurgeQuery):
+    ids: list[str] | None = None
+
+
+class AdminReplayed(Answer, rename=None):
+    ok: bool = True
+    new_message_id: str
+
+
+class AdminReplayedOne(Answer, rename=None):
+    id: str
+    new_message_id: str
+
+
+class AdminReplayedMany(Answer):
+    ok: bool = True
+    replayed: list[AdminReplayedOne]
+
+
+class AdminDone(Answer):
+    ok: bool = True
+
+
+class AdminPurged(Answer):
+    ok: bool = True
+    purged: int
