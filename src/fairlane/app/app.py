@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -17,8 +17,23 @@ from fairlane.wire.schedules import Missed
 CONCURRENCY = 10
 
 F = TypeVar("F", bound=Callable[..., Any])
+Kind = Literal["message", "batch", "command"]
 Next = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Context, Next], Awaitable[Any]]
+
+
+class HandlerOptions(TypedDict, total=False):
+    """Options of a handler; `Handler` says what they are by default."""
+
+    concurrency: int | None
+    """Calls, or batches, that a worker runs at once."""
+    lease_seconds: int | None
+    processes: bool
+    """Run the function in processes of its own."""
+
+
+class GroupOptions(HandlerOptions, total=False):
+    group: str
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +41,8 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
     function: Callable[..., Any]
     queue: str
-    group: str
-    kind: Literal["message", "batch", "command"]
+    group: str = QUEUE_MODE
+    kind: Kind
     type: str | None = None
     size: int = 1
     """Messages of one call."""
@@ -112,91 +127,19 @@ class App:
         self.providers: list[Callable[..., Any]] = []
         self.schedules: list[Every] = []
 
-    def handler(
-        self,
-        queue: str,
-        *,
-        group: str = QUEUE_MODE,
-        type: str | None = None,
-        concurrency: int | None = None,
-        lease_seconds: int | None = None,
-        processes: bool = False,
-    ) -> Callable[[F], F]:
+    def handler(self, queue: str, *, type: str | None = None, **options: Unpack[GroupOptions]) -> Callable[[F], F]:
         """The function handles the messages of a queue, or those of one `type`, each by itself."""
+        return self._registers("message", queue, type=type, **options)
 
-        def register(function: F) -> F:
-            self._add(
-                Handler(
-                    function=function,
-                    queue=queue,
-                    group=group,
-                    kind="message",
-                    type=type,
-                    concurrency=concurrency,
-                    lease_seconds=lease_seconds,
-                    processes=processes,
-                )
-            )
-            return function
-
-        return register
-
-    def command(
-        self,
-        name: str,
-        *,
-        concurrency: int | None = None,
-        lease_seconds: int | None = None,
-        processes: bool = False,
-    ) -> Callable[[F], F]:
+    def command(self, name: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """The function carries out a command: a message in the queue of that name, and every message of the queues that
         specs map to it by `map_to`. What it returns is kept as the result of the message."""
+        return self._registers("command", name, **options)
 
-        def register(function: F) -> F:
-            self._add(
-                Handler(
-                    function=function,
-                    queue=name,
-                    group=QUEUE_MODE,
-                    kind="command",
-                    concurrency=concurrency,
-                    lease_seconds=lease_seconds,
-                    processes=processes,
-                )
-            )
-            return function
-
-        return register
-
-    def batch(
-        self,
-        queue: str,
-        *,
-        size: int = 100,
-        group: str = QUEUE_MODE,
-        concurrency: int | None = None,
-        lease_seconds: int | None = None,
-        processes: bool = False,
-    ) -> Callable[[F], F]:
+    def batch(self, queue: str, *, size: int = 100, **options: Unpack[GroupOptions]) -> Callable[[F], F]:
         """The function handles up to `size` messages at once. Its first parameter is a list of payloads; it returns
         None, or a result for each."""
-
-        def register(function: F) -> F:
-            self._add(
-                Handler(
-                    function=function,
-                    queue=queue,
-                    group=group,
-                    kind="batch",
-                    size=size,
-                    concurrency=concurrency,
-                    lease_seconds=lease_seconds,
-                    processes=processes,
-                )
-            )
-            return function
-
-        return register
+        return self._registers("batch", queue, size=size, **options)
 
     def every(
         self,
@@ -217,17 +160,24 @@ class App:
 
         def register(function: F) -> F:
             called = name or str(getattr(function, "__name__", ""))
-            self._add(
-                Handler(
-                    function=function,
-                    queue=called,
-                    group=QUEUE_MODE,
-                    kind="message",
-                    concurrency=1,
-                    lease_seconds=lease_seconds,
-                )
-            )
+            self._registers("message", called, concurrency=1, lease_seconds=lease_seconds)(function)
             self.schedules.append(Every(name=called, seconds=seconds, cron=cron, timezone=timezone, missed=missed))
+            return function
+
+        return register
+
+    def _registers(self, kind: Kind, queue: str, **options: Any) -> Callable[[F], F]:
+        def register(function: F) -> F:
+            handler = Handler(function=function, queue=queue, kind=kind, **options).check()
+            for other in self.handlers:
+                if (other.queue, other.group) != (handler.queue, handler.group):
+                    continue
+                if other.type == handler.type or "batch" in (other.kind, handler.kind):
+                    raise InvalidRequest(
+                        f"{handler.name} and {other.name} would both handle queue {handler.queue!r:.80}; "
+                        "give one of them another group or type"
+                    )
+            self.handlers.append(handler)
             return function
 
         return register
@@ -254,15 +204,3 @@ class App:
             if not queues or handler.queue in queues:
                 found.setdefault((handler.queue, handler.group), {})[handler.type] = handler
         return [Subscription(queue=queue, group=group, handlers=handlers) for (queue, group), handlers in found.items()]
-
-    def _add(self, handler: Handler) -> None:
-        handler.check()
-        for other in self.handlers:
-            if (other.queue, other.group) != (handler.queue, handler.group):
-                continue
-            if other.type == handler.type or "batch" in (other.kind, handler.kind):
-                raise InvalidRequest(
-                    f"{handler.name} and {other.name} would both handle queue {handler.queue!r:.80}; "
-                    "give one of them another group or type"
-                )
-        self.handlers.append(handler)

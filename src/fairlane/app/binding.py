@@ -1,14 +1,17 @@
-"""Bindings: what each parameter of a handler is given, by its annotation."""
+"""Bindings: what each parameter of a handler is given, by its annotation: the payload, the context, or what a provider
+makes when a worker starts and ends when it stops."""
 
 from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from fairlane.app.app import Handler
 from fairlane.app.context import Context
+from fairlane.client.consume import is_coroutine
 from fairlane.errors import InvalidRequest
 from fairlane.model.message import decoder_of
 
@@ -62,22 +65,20 @@ class Binding:
             raise InvalidRequest(f"{self.handler.name} runs in a process, where it can be given its payload only")
 
 
-def is_coroutine(function: Any) -> bool:
-    called = getattr(type(function), "__call__", None)  # noqa: B004  # looked at, not tested for
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-
-
-def hints_of(function: Any) -> dict[str, Any]:
+def _hints_of(function: Any) -> dict[str, Any]:
     """Annotations as types. InvalidRequest says which one cannot be read."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
-        name = getattr(function, "__qualname__", function)
-        raise InvalidRequest(f"the annotations of {name} cannot be read: {error}") from None
+        raise InvalidRequest(f"the annotations of {_name_of(function)} cannot be read: {error}") from None
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__qualname__", function))
 
 
 def _parameters(handler: Handler) -> list[tuple[str, Any]]:
-    hints = hints_of(handler.function)
+    hints = _hints_of(handler.function)
     found = []
     for parameter in inspect.signature(handler.function).parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
@@ -93,3 +94,34 @@ def _hashable(annotation: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+async def provide(providers: Sequence[Callable[..., Any]], stack: AsyncExitStack) -> dict[Any, Any]:
+    """What each makes, by type. A provider may take what those before it made; the stack ends what they began."""
+    made: dict[Any, Any] = {}
+    for provider in providers:
+        hints = _hints_of(provider)
+        kind = _kind(provider, hints.pop("return", None))
+        arguments = [_given(provider, name, hints, made) for name in inspect.signature(provider).parameters]
+        if inspect.isasyncgenfunction(provider):
+            made[kind] = await stack.enter_async_context(asynccontextmanager(provider)(*arguments))
+        elif inspect.isgeneratorfunction(provider):
+            made[kind] = stack.enter_context(contextmanager(provider)(*arguments))
+        else:
+            value = provider(*arguments)
+            made[kind] = await value if inspect.isawaitable(value) else value
+    return made
+
+
+def _kind(provider: Callable[..., Any], returned: Any) -> Any:
+    if inspect.isasyncgenfunction(provider) or inspect.isgeneratorfunction(provider):
+        returned = (typing.get_args(returned) or (None,))[0]
+    if returned is None:
+        raise InvalidRequest(f"{_name_of(provider)} must say by its return annotation what it provides")
+    return returned
+
+
+def _given(provider: Callable[..., Any], name: str, hints: dict[str, Any], made: dict[Any, Any]) -> Any:
+    if hints.get(name) not in made:
+        raise InvalidRequest(f"nothing registered before {_name_of(provider)} provides its parameter {name!r}")
+    return made[hints[name]]

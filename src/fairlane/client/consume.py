@@ -21,7 +21,7 @@ from fairlane.model.names import QUEUE_MODE, check_count
 from fairlane.model.verdict import Verdict, settled
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import Consumer
-from fairlane.runtime.handling import Handled, Handling
+from fairlane.runtime.handling import Handled, Handling, one_each
 
 T = TypeVar("T")
 
@@ -98,11 +98,8 @@ class Calls(Handling):
                 answer = await answer
         if not self.whole:
             return Handled([settled(messages[0], answer)])
-        if answer is None:
-            answer = [None] * len(messages)
-        if len(answer) != len(messages):
-            raise InvalidRequest(f"the handler gave {len(answer)} verdicts for {len(messages)} messages")
-        return Handled([settled(message, one) for message, one in zip(messages, answer, strict=True)])
+        answers = one_each(answer, len(messages))
+        return Handled([settled(message, one) for message, one in zip(messages, answers, strict=True)])
 
     def close(self) -> None:
         if self._threads is not None:

@@ -4,7 +4,6 @@ none leads."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from fairlane.commands.executors import Executors
 from fairlane.commands.handling import Calls, Chaining, Commands
 from fairlane.errors import CommandFailed
 from fairlane.runtime.consumer import Consumer
+from fairlane.runtime.service import Service
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue
 
@@ -31,37 +31,30 @@ class Mapped(NamedTuple):
     declared: ir.CommandSpec
 
 
-class CommandService:
+class CommandService(Service):
     def __init__(self, broker: Broker, executors: Executors) -> None:
+        super().__init__("commands")
         self._broker = broker
         self._executors = executors
         self._consumers: dict[str, tuple[Mapped, Consumer]] = {}
         self._unable: dict[str, Mapped] = {}
         """Those whose secret is missing; an apply that brings it makes them others."""
         self._seen: object = None
-        self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="fairlane commands")
 
     async def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
         """Begin nothing new, and let what is under way end."""
-        self._stopping.set()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        await self._end(list(self._consumers), grace_seconds)
-        if self._task is not None and (error := self._task.exception()):
-            raise error
+        try:
+            await super().stop()
+        finally:
+            await self._end(list(self._consumers), grace_seconds)
 
     async def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping:
             queues = self._broker.compiled_specs.queues
             if queues is not self._seen:  # they are others whenever a spec was applied
                 await self.renew()
                 self._seen = queues
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
+            await self._rest(LOOK_SECONDS)
 
     async def renew(self) -> None:
         """Run what the specs in force say, and no longer what they do not."""

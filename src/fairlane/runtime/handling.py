@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckOutcome, RenewOutcome
 from fairlane.model.verdict import Verdict, failure, settled
@@ -87,6 +88,17 @@ class Handling:
 
     def close(self) -> None:
         """The consumer has ended."""
+
+
+def one_each(returned: Any, count: int) -> Sequence[object]:
+    """What a handler of a whole batch returned for each message: None means that all are done."""
+    if returned is None:
+        return [None] * count
+    size = len(returned) if isinstance(returned, list | tuple) else type(returned).__name__
+    if size != count:
+        raise InvalidRequest(f"the handler gave {size} verdicts for {count} messages")
+    verdicts: Sequence[object] = returned
+    return verdicts
 
 
 def charged(messages: Sequence[Any], verdict: Verdict | None, known: dict[int, Verdict] | None = None) -> Handled:

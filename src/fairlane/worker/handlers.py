@@ -11,13 +11,12 @@ import msgspec
 from fairlane.app.app import App, Next, Subscription
 from fairlane.app.binding import Binding
 from fairlane.app.context import Context
-from fairlane.app.results import verdict_of, verdicts_of
 from fairlane.client.client import Client
 from fairlane.model.outcome import AckItem
-from fairlane.model.verdict import Dead, Verdict, failure, settled
+from fairlane.model.verdict import Dead, Done, Verdict, settled
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import POLLS_MAX, Consumer
-from fairlane.runtime.handling import Handled, Handling, charged
+from fairlane.runtime.handling import Handled, Handling, charged, one_each
 from fairlane.wire.transactions import TransactionStep
 from fairlane.worker.stage import Stage
 
@@ -63,14 +62,9 @@ class Handlers(Handling):
             text = f"no handler of this queue takes messages of type {message.type!r:.80}"
             return Handled([settled(message, Dead(text))])
         context = Context(messages, self._stage, claim)
-        try:
-            verdict = await self._verdict(binding, context)
-            return Handled([settled(message, verdict)], context.pushed)
-        except Exception as error:  # the handler's boundary: its failure is a verdict
-            self.log.warning("%s failed on %r", binding.handler.name, message, exc_info=True)
-            return charged(messages, failure(error))
+        return Handled([settled(message, await self._verdict(binding, context))], context.pushed)
 
-    async def _verdict(self, binding: Binding, context: Context) -> Verdict:
+    async def _verdict(self, binding: Binding, context: Context) -> object:
         raw = context.message.raw
         if self._subscription.mapping is not None:
             raw = msgspec.Raw(self._subscription.mapping(bytes(raw)))
@@ -78,7 +72,10 @@ class Handlers(Handling):
             data = binding.decode(raw) if binding.reads else None
         except (ValueError, RecursionError) as error:  # of which msgspec's are
             return Dead(f"the data does not fit {binding.handler.name}: {error}")
-        return verdict_of(await self._called(binding, data, context), keep=binding.handler.kind == "command")
+        returned = await self._called(binding, data, context)
+        if binding.handler.kind == "command" and returned is not None and not isinstance(returned, Verdict):
+            return Done(returned)
+        return returned
 
     async def _batch(self, claim: Claim, messages: list[Any]) -> Handled:
         """A batch. What does not fit is dead-lettered alone; when the handler raises, each lane's first is charged."""
@@ -92,14 +89,13 @@ class Handlers(Handling):
                 unfit[index] = Dead(f"the data does not fit {binding.handler.name}: {error}")
         context = Context([messages[index] for index in data] or messages, self._stage, claim)
         try:
-            verdicts = dict(unfit)
+            verdicts: dict[int, object] = dict(unfit)
             if data:
                 returned = await self._called(binding, list(data.values()), context)
-                verdicts |= zip(data, verdicts_of(returned, len(data)), strict=True)
+                verdicts |= zip(data, one_each(returned, len(data)), strict=True)
             items = [settled(message, verdicts[index]) for index, message in enumerate(messages)]
         except Exception as error:  # the handler's boundary: its failure is a verdict
-            self.log.warning("%s failed on %d messages", binding.handler.name, len(messages), exc_info=True)
-            return charged(messages, failure(error), unfit)
+            return charged(messages, self.on_error(error, messages), unfit)
         return Handled(items, context.pushed)
 
     async def _called(self, binding: Binding, data: Any, context: Context) -> Any:

@@ -14,8 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from fairlane.app.app import App
-from fairlane.app.binding import Binding
-from fairlane.app.providers import provide
+from fairlane.app.binding import Binding, provide
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import PartitionId
