@@ -8,15 +8,18 @@ import re
 from ast import literal_eval
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fairlane.http.server import Limits, Request
+from fairlane.http.server import Limits, Request, Response
+from fairlane.http.server.connection import Connection
 from fairlane.http.server.parser import KnownHeaders, Parser
+from fairlane.runtime.memory import Budget
 from tests.http.raw_requests import CORPUS, GET, POST, made, mutations
 
 STRICTER = {
@@ -85,11 +88,16 @@ def read(method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], b
     return Read(method, path + b"?" + query if query else path, found, body)
 
 
-class Requests:
-    """Takes every request that the parser finds."""
+class Requests(Connection):
+    """Takes every request that a connection finds."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: KnownHeaders) -> None:
+        server: Any = SimpleNamespace(
+            limits=Limits(), budget=Budget(0), loop=SimpleNamespace(time=lambda: 0.0), known_headers=known
+        )
+        super().__init__(server)
         self.whole: list[Read] = []
+        self.error: str | None = None
 
     def begin(self, request: Request, length: int | None, came: int = 0) -> None:
         pass
@@ -104,15 +112,19 @@ class Requests:
         target = request.path + b"?" + request.query_string
         self.whole.append(read(request.method.encode(), target, request.headers.items(), request.body))
 
+    def _end(self, response: Response, linger: bool) -> None:
+        self.error = msgspec.json.decode(response.body)["error"]
+
 
 def by_ours(pieces: Iterable[bytes], known: KnownHeaders | None = None) -> Outcome:
-    found = Requests()
-    parser = Parser(found, Limits(), {} if known is None else known, "")
+    found = Requests({} if known is None else known)
     for piece in pieces:
-        refusal = parser.feed(piece)
-        if refusal is not None:
-            return Outcome(found.whole, "refused", msgspec.json.decode(refusal[0].body)["error"])
-    return Outcome(found.whole, "ended" if parser.ended else "waits" if parser.in_head or parser.in_body else "idle")
+        found.data_received(piece)
+        if found.error is not None:
+            return Outcome(found.whole, "refused", found.error)
+    parser = found._parser
+    waits = parser is not None and (parser.in_head or parser.in_body)
+    return Outcome(found.whole, "ended" if found.ended else "waits" if waits else "idle")
 
 
 def unquoted(error: str) -> str:

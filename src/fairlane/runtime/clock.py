@@ -13,14 +13,10 @@ def wall_clock() -> int:
     return time.time_ns() // 1000
 
 
-class SteadyClock:
-    """Begins at the wall clock, but not before `least`, and then runs by the monotonic one.
+def steady_clock(least: int = 0) -> Clock:
+    """A clock that begins at the wall clock, but not before `least`, and then runs by the monotonic one.
 
     A store that keeps the time itself uses it: leases must not end early, nor never, because somebody set the
     host's clock."""
-
-    def __init__(self, least: int = 0) -> None:
-        self._offset = max(wall_clock(), least) - time.monotonic_ns() // 1000
-
-    def __call__(self) -> int:
-        return self._offset + time.monotonic_ns() // 1000
+    offset = max(wall_clock(), least) - time.monotonic_ns() // 1000
+    return lambda: offset + time.monotonic_ns() // 1000

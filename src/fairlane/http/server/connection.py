@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from fairlane.http.server.limits import Refused, overloaded, too_many_connections
 from fairlane.http.server.message import Request, Response, error_response
-from fairlane.http.server.parser import Parser, Refusal
+from fairlane.http.server.parser import END, KNOWN_BYTES_MAX, Parser, Refusal
 from fairlane.runtime.memory import SMALL_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def serialise(response: Response, *, head_only: bool, close: bool) -> list[bytes
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection. The parser calls `begin`, `grow`, `may_continue` and `complete`."""
+    """One client's connection. A header that is known byte for byte is not parsed again: clients send the same few as
+    long as they live. The parser of the others calls `begin`, `grow`, `may_continue` and `complete`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -57,6 +58,10 @@ class Connection(asyncio.Protocol):
         self._budget = server.budget
         self._loop = server.loop
         self._parser: Parser | None = None
+        """From the first request on whose header is not known."""
+        self._peer = ""
+        self.ended = False
+        """A request was to be the last: nothing behind it is looked at."""
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -83,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_SOON_BYTES_MAX)
         server = self._server
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        self._parser = Parser(self, self._limits, server.known_headers, peer[0] if isinstance(peer, tuple) else "")
+        self._peer = peer[0] if isinstance(peer, tuple) else ""
         if isinstance(here, tuple) and here[0] not in server.addresses:
             server.addresses.add(here[0])
             server.door.bound(here[0])
@@ -111,10 +116,27 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
-        if self._closing or self._refusal is not None or parser is None:
+        if self._closing or self.ended or self._refusal is not None:
             return
+        if parser is None or not (parser.in_head or parser.in_body):
+            head = data[: data.find(END, 0, KNOWN_BYTES_MAX) + 4]
+            known = self._server.known_headers.get(head)
+            if known is not None and len(data) == len(head) + known.length:
+                method, path, headers, query, length, keep_alive = known
+                request = Request(method, path, headers, data[len(head) :], self._peer, query, keep_alive)
+                self.ended = not keep_alive
+                try:
+                    self.begin(request, length, length)
+                except Refused as refused:
+                    self._refuse((refused.response, refused.linger))
+                else:
+                    self.complete(request)
+                return
+        if parser is None:
+            parser = self._parser = Parser(self, self._limits, self._server.known_headers, self._peer)
         was_in_head = parser.in_head
         refusal = parser.feed(data)
+        self.ended = parser.ended
         if refusal is not None:
             self._refuse(refusal)
         elif parser.in_head and not was_in_head and self._task is None:

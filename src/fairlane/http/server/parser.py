@@ -1,6 +1,4 @@
-"""The parser: bytes of one connection become requests. Parsing is llhttp's, through httptools.
-
-A header that is known byte for byte is not parsed again: clients send the same few as long as they live."""
+"""The parser: bytes of one connection become requests. Parsing is llhttp's, through httptools."""
 
 from __future__ import annotations
 
@@ -11,9 +9,9 @@ import httptools
 from fairlane.http.server.limits import Limits, Refused, bad_request, long_header
 from fairlane.http.server.message import Request, Response, error_response
 
-_END = b"\r\n\r\n"
+END = b"\r\n\r\n"
 _KNOWN_MAX = 1000
-_KNOWN_BYTES_MAX = 1024
+KNOWN_BYTES_MAX = 1024
 _FRAMING_BYTES_MAX = 16 * 1024
 """Of sizes of chunks, their extensions and trailers, beside half of what the chunks hold: so a chunk has about twelve
 bytes or more, for each costs as much as a header does."""
@@ -85,24 +83,10 @@ class Parser:
 
     def feed(self, data: bytes) -> Refusal | None:
         """Parse what came. The answer, if that cannot be served: then nothing more may be fed."""
-        if self.ended:
-            return None
         between = not (self.in_head or self.in_body)
-        head = data[: data.find(_END, 0, _KNOWN_BYTES_MAX) + 4] if between else b""
-        known = self._known.get(head)
-        if known is not None and len(data) == len(head) + known.length:
-            method, path, headers, query, _, keep_alive = known
-            request = Request(method, path, headers, data[len(head) :], self._peer, query, keep_alive)
-            self.ended = not keep_alive
-            try:
-                self._sink.begin(request, known.length, known.length)
-            except Refused as refused:
-                return refused.response, refused.linger
-            self._sink.complete(request)
-            return None
         refusal = self._parse(data)
         if between and refusal is None:
-            self._learn(head, len(data))
+            self._learn(data[: data.find(END, 0, KNOWN_BYTES_MAX) + 4], len(data))
         return refusal
 
     def _parse(self, data: bytes) -> Refusal | None:

@@ -20,7 +20,7 @@ import msgspec
 from fairlane.errors import FairlaneError, JournalFull, SealError, StoreFull, StoreUnavailable
 from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
-from fairlane.runtime.clock import SteadyClock
+from fairlane.runtime.clock import steady_clock
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.contract.journal import Backlog, Entry, JournalState, NewEntry
 from fairlane.store.journal.files import SQL, Leftover, Use, choose, connect, join, member_lock
@@ -50,7 +50,7 @@ class JournalFile:
         self._checkpoints: Checkpointer | None = None
         if is_safe():
             self._checkpoints = Checkpointer(db, pages=CHECKPOINT_PAGES, pages_max=_LOG_PAGES_MAX)
-        self._writer = Writer(db, SteadyClock())
+        self._writer = Writer(db, steady_clock())
         self._keyring = keyring
         self.sealed = keyring is not None
         self._draining: LockFile | None = None

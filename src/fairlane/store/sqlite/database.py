@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import apsw
 
 from fairlane.errors import ShuttingDown
-from fairlane.runtime.clock import Clock, SteadyClock
+from fairlane.runtime.clock import Clock, steady_clock
 from fairlane.runtime.lock_file import LockFile
 from fairlane.store.sqlite import rows
 from fairlane.store.sqlite.connection import MEMORY, lock, open_reader, open_writer
@@ -41,7 +41,7 @@ class Database:
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None) -> Database:
         db, readers, lock, last_at = await asyncio.to_thread(_open, path)
-        clock = clock or SteadyClock(least=last_at)
+        clock = clock or steady_clock(least=last_at)
         return cls(Writer(db, clock), readers, lock, clock)
 
     async def read(self, work: Work[T]) -> T:

@@ -26,6 +26,7 @@ class SqliteStore(Families):
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.id_time: Callable[[], int] = lambda: database.clock() // 1000
         self.messages = Messages(database)
         super().__init__(Port(database), self.messages)
         self._purging = asyncio.create_task(self._tidy(), name="fairlane-purge")
@@ -54,9 +55,6 @@ class SqliteStore(Families):
     async def answer(self) -> None:
         """There is one writer, so that this comes after what it has in hand."""
         await self._database.write(lambda db, now: rows(db, SAVE_CLOCK, now))
-
-    def id_time(self) -> int:
-        return self._database.clock() // 1000
 
     def flushes(self) -> int:
         """One: the writer and whoever prepares a second flush would only wait for each other's turn of the
