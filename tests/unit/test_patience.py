@@ -6,8 +6,7 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from fairlane.broker.deferral.patience import Patience
-from fairlane.broker.deferral.store_watch import StoreWatch
+from fairlane.broker.deferral.patience import Patience, StoreWatch
 from fairlane.errors import StoreUnavailable
 from fairlane.store.contract.journal import Backlog
 
@@ -45,7 +44,10 @@ async def answers(patience: Patience, *, times: int = 40) -> None:
 async def waited(patience: Patience, seconds: float, *, hasty: bool = True) -> tuple[bool, float]:
     """Whether work of so many seconds was waited for, and how long."""
     began = monotonic()
-    return await patience.wait_for(asyncio.sleep(seconds), hasty=lambda: hasty, backlogs=backlogs), monotonic() - began
+    return (
+        await patience.wait_for(asyncio.sleep(seconds), hasty=lambda: hasty, backlogs=backlogs) is not None,
+        monotonic() - began,
+    )
 
 
 async def left(patience: Patience) -> None:

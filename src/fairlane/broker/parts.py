@@ -9,7 +9,7 @@ from functools import partial
 
 from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import Acker
-from fairlane.broker.admission import PATIENT, Admission, Kind, Limit
+from fairlane.broker.admission import PATIENT, Admission, Intake, Kind, Limit
 from fairlane.broker.announcer import Announcer
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
@@ -28,7 +28,6 @@ from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE, Flags
 from fairlane.broker.forwarder import Forwarder
 from fairlane.broker.groups import Groups
 from fairlane.broker.inbox import Inbox
-from fairlane.broker.intake import Intake
 from fairlane.broker.leases import Leases
 from fairlane.broker.pauses import Pauses
 from fairlane.broker.pop import Popper

@@ -1,4 +1,7 @@
-"""The patience with the store: how long its answer is waited for.
+"""The watch of the store, whether it answers, and the patience with it, how long an answer is waited for.
+
+The store is away only if it was asked and did not answer: a locked lane, a slow flush or a statement that fails is the
+trouble of one lane or one request.
 
 One slow flush has the whole patience. A store that was given work and has answered nobody for a good while is asked
 whether it is there; if it does not even answer that, nobody waits for it any longer: who does, and who comes, is
@@ -7,13 +10,19 @@ answered from the journal."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import Any
 
-from fairlane.broker.deferral.store_watch import LATE_SECONDS, StoreWatch
+import msgspec
+
 from fairlane.store.contract.journal import Backlog
 
+ASK_SECONDS = 1.0
+"""Between two questions while it is away."""
+LATE_SECONDS = 0.05
+"""A timer that fires later than this tells of a stall of this process, in which it could hear nobody."""
 PATIENCE_SECONDS = 2.0
 SILENCE_SHARE = 0.25
 """Of the patience: a silence of the whole store that is shorter says nothing."""
@@ -23,17 +32,99 @@ FORGET = 0.9
 """What is left of the slowest answer with each that comes after it."""
 
 
-class _Flight:
+log = logging.getLogger(__name__)
+
+
+class StoreWatch:
+    """The store watch: `up` until a question got no answer; away until one did. `ask` is the question: it fails, or
+    returns."""
+
+    def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
+        self.up = True
+        self.why = ""
+        self.outages = 0
+        self._ask = ask
+        self._asking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._lost_at = 0.0
+        self._back = asyncio.Event()
+        self._back.set()
+
+    async def check(self, why: str, seconds: float) -> bool:
+        """Ask because of `why`; whether the store is there. It is away if there is no answer within `seconds`."""
+        if self.up and not await self.answers(seconds):
+            self.lost(why)
+        return self.up
+
+    async def answers(self, seconds: float) -> bool:
+        """Whether the store answers in time. Of many that ask at once, one does."""
+        give_up_at = monotonic() + seconds
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._asked())
+            self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        asking = self._asking
+        while not asking.done() and (left := give_up_at - monotonic()) > 0:
+            await asyncio.wait([asking], timeout=left)
+            late = monotonic() - give_up_at
+            give_up_at += late if late > LATE_SECONDS else 0.0
+        return asking.done() and not asking.cancelled() and asking.exception() is None
+
+    async def _asked(self) -> None:
+        await self._ask()
+
+    def lost(self, why: str) -> None:
+        """A question got no answer."""
+        if not self.up:
+            return
+        self.up = False
+        self.why = why
+        self.outages += 1
+        self._lost_at = monotonic()
+        self._back.clear()
+        log.warning("store unavailable, pushes and acks go to the journal: %s", why)
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._wait(), name="fairlane store watch")
+
+    async def _wait(self) -> None:
+        """Ask until there is an answer."""
+        while not await self.answers(ASK_SECONDS):
+            if self._asking is not None and self._asking.done():  # it was refused, at once
+                await asyncio.sleep(ASK_SECONDS)
+        self.back()
+
+    def back(self) -> None:
+        if not self.up:
+            self.up = True
+            log.warning("store available again after %.1f s", self.away_seconds())
+            self._back.set()
+
+    def away_seconds(self) -> float:
+        return monotonic() - self._lost_at if self.outages else 0.0
+
+    async def wait_back(self, seconds: float) -> bool:
+        """Wait for the store, so long at most; whether it is back."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._back.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._watching, self._asking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class _Flight(msgspec.Struct, eq=False):
     """Work that is waited for, until `answered` is set by its end or by whoever gives it up."""
 
-    __slots__ = ("answered", "give_up_at", "hasty", "task")
-
-    def __init__(self, task: asyncio.Task[Any], give_up_at: float, hasty: Callable[[], bool]) -> None:
-        self.task = task
-        self.give_up_at = give_up_at
-        self.hasty = hasty
-        self.answered: asyncio.Future[Any] = asyncio.Future()
-        task.add_done_callback(self.answered.set_result)
+    task: asyncio.Task[Any]
+    answered: asyncio.Future[Any]
+    give_up_at: float
+    hasty: Callable[[], bool]
 
     def give_up(self) -> None:
         if not self.answered.done():
@@ -70,19 +161,21 @@ class Patience:
 
     async def wait_for(
         self, work: Coroutine[Any, Any, Any], hasty: Callable[[], bool], backlogs: Callable[[], frozenset[Backlog]]
-    ) -> bool:
-        """Whether the work, which is about `backlogs`, was done in time; if not, it goes on by itself. It has the whole
-        patience unless `hasty`."""
+    ) -> asyncio.Task[Any] | None:
+        """The work, which is about `backlogs`, when it is done; None if it was not in time, and goes on by itself. It
+        has the whole patience unless `hasty`."""
         began = monotonic()
         if not self._flights:
             self._heard_at = began
         task: asyncio.Task[Any] = asyncio.Task(work)
-        flight = _Flight(task, began + self.seconds, hasty)
+        answered: asyncio.Future[Any] = asyncio.Future()
+        task.add_done_callback(answered.set_result)
+        flight = _Flight(task, answered, began + self.seconds, hasty)
         self._flights.add(flight)
         if self._timer is None:
             self._set_timer(began)
         try:
-            await flight.answered
+            await answered
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -92,10 +185,10 @@ class Patience:
             self._heard_at = monotonic()
             self._slowest = max(self._heard_at - began, self._slowest * FORGET)
             task.result()
-            return True
+            return task
         self.abandoned[task] = backlogs()
         task.add_done_callback(self._end)
-        return False
+        return None
 
     def _set_timer(self, now: float) -> None:
         silent_at = self._heard_at + self.silence_seconds()
