@@ -35,55 +35,43 @@ def compile_spec(source: Source, read: Read) -> Compiled:
     """The document of a file and all it imports. SpecError if one cannot even be parsed."""
     loaded: dict[str, tuple[Source, tree.File]] = {}
     _load(source, read, loaded, opened=(source.name,))
-    return _Compiler().compile(list(loaded.values()))
-
-
-class _Compiler:
-    def __init__(self) -> None:
-        self._problems: list[SpecError] = []
-        self._locations: dict[Path, Location] = {}
-        self._app = ""
-        self._declared: dict[str, Any] = {noun.family: {} for noun in NOUNS}
-
-    def compile(self, loaded: list[tuple[Source, tree.File]]) -> Compiled:
-        for source, parsed in loaded:
-            self._file(SpecFile(source, self._problems, self._locations), parsed)
-        if not self._app and not self._problems:
-            self._problems.append(source.error("there is no `app Name { ... }` here", 0))
-        spec = ir.Spec(app=self._app, **self._declared)
-        return Compiled(spec, self._locations, self._problems)
-
-    def _file(self, file: SpecFile, parsed: tree.File) -> None:
+    problems: list[SpecError] = []
+    locations: dict[Path, Location] = {}
+    declared: dict[str, Any] = {noun.family: {} for noun in NOUNS}
+    app = ""
+    for origin, parsed in loaded.values():
+        file = SpecFile(origin, problems, locations)
         for item in parsed.items:
             if isinstance(item, tree.Import):
                 continue
             if item.kind.text != "app" or item.label is None:
                 file.note(item.kind, "a file holds imports and `app Name { ... }`, and all else inside of it")
                 continue
-            if self._app and item.label.text != self._app:
-                message = f"a spec is one app: `{item.label.text}` here, `{self._app}` before"
-                file.note(item.label, message)
-            self._app = self._app or item.label.text
+            app = app or item.label.text
+            if item.label.text != app:
+                file.note(item.label, f"a spec is one app: `{item.label.text}` here, `{app}` before")
             for entry in item.body.entries:
-                self._declaration(file, entry)
+                _declare(file, entry, declared)
+    if not app and not problems:
+        problems.append(source.error("there is no `app Name { ... }` here", 0))
+    return Compiled(ir.Spec(app=app, **declared), locations, problems)
 
-    def _declaration(self, file: SpecFile, entry: tree.Entry) -> None:
-        word = word_of(entry)
-        if word.text not in _NOUNS:
-            file.note(word, f"an app has no `{word.text}`", hint=suggestion(word.text, _NOUNS))
-        elif not isinstance(entry, tree.Section) or entry.label is None:
-            file.note(word, f"a {word.text} is declared as `{word.text} Name {{ ... }}`")
-        else:
-            noun = _NOUNS[word.text]
-            path = (noun.family, entry.label.text)
-            if path in self._locations:
-                first = self._locations[path]
-                line, _ = first.source.position(first.node.start)
-                hint = f"first in {first.source.name}, line {line}"
-                file.note(entry.label, f"the {word.text} `{entry.label.text}` is declared twice", hint=hint)
-                return
-            file.locate(path, entry.label)
-            self._declared[noun.family][entry.label.text] = noun.read(file, entry, path)
+
+def _declare(file: SpecFile, entry: tree.Entry, declared: dict[str, Any]) -> None:
+    word = word_of(entry)
+    noun = _NOUNS.get(word.text)
+    if noun is None:
+        file.note(word, f"an app has no `{word.text}`", hint=suggestion(word.text, _NOUNS))
+    elif not isinstance(entry, tree.Section) or entry.label is None:
+        file.note(word, f"a {word.text} is declared as `{word.text} Name {{ ... }}`")
+    elif first := file.locations.get((noun.family, entry.label.text)):
+        line, _ = first.source.position(first.node.start)
+        hint = f"first in {first.source.name}, line {line}"
+        file.note(entry.label, f"the {word.text} `{entry.label.text}` is declared twice", hint=hint)
+    else:
+        path = (noun.family, entry.label.text)
+        file.locate(path, entry.label)
+        declared[noun.family][entry.label.text] = noun.read(file, entry, path)
 
 
 def _load(source: Source, read: Read, loaded: dict[str, tuple[Source, tree.File]], *, opened: tuple[str, ...]) -> None:
@@ -98,7 +86,13 @@ def _load(source: Source, read: Read, loaded: dict[str, tuple[Source, tree.File]
         if name not in loaded:
             if len(loaded) + len(opened) >= FILES_MAX:
                 raise source.error(f"more than {FILES_MAX} files are imported", item.path.start, item.path.end)
-            _load(_read(source, item.path, name, read), read, loaded, opened=(*opened, name))
+            try:
+                text = read(name)
+            except (OSError, UnicodeDecodeError) as error:
+                why = error.strerror or type(error).__name__ if isinstance(error, OSError) else "it is not UTF-8 text"
+                message = f"{item.path.text} cannot be read: {why}"
+                raise source.error(message, item.path.start, item.path.end) from None
+            _load(Source(name, text), read, loaded, opened=(*opened, name))
     loaded[source.name] = source, file
 
 
@@ -109,16 +103,3 @@ def _resolved(source: Source, path: tree.Literal) -> str:
         hint = "write it from the directory of this file on, with `/` between its parts"
         raise source.error("an import names a file by a relative path", path.start, path.end, hint=hint)
     return posixpath.normpath(posixpath.join(posixpath.dirname(source.name), text))
-
-
-def _read(source: Source, path: tree.Literal, name: str, read: Read) -> Source:
-    try:
-        return Source(name, read(name))
-    except OSError as error:
-        raise _unreadable(source, path, error.strerror or type(error).__name__) from None
-    except UnicodeDecodeError:
-        raise _unreadable(source, path, "it is not UTF-8 text") from None
-
-
-def _unreadable(source: Source, path: tree.Literal, why: str) -> SpecError:
-    return source.error(f"{path.text} cannot be read: {why}", path.start, path.end)

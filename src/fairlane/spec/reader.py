@@ -18,6 +18,7 @@ Path: TypeAlias = tuple[str, ...]
 """Where something is in the document: ("queues", "Orders", "key")."""
 
 Form = Literal["setting", "section", "types"]
+_FORMS: dict[Form, type[tree.Node]] = {"setting": tree.Setting, "section": tree.Section, "types": tree.Types}
 _SHAPES: dict[Form, str] = {"setting": "`{0}: ...`", "section": "`{0} {{ ... }}`", "types": "`{0} {{ field: type }}`"}
 
 SCALARS: tuple[str, ...] = get_args(get_type_hints(ir.Scalar)["of"])
@@ -55,7 +56,7 @@ class SpecFile:
             elif word.text in found:
                 line, _ = self.source.position(found[word.text].start)
                 self.note(word, f"`{word.text}` is there twice", hint=f"first in line {line}")
-            elif form != _form(entry) or (isinstance(entry, tree.Section) and entry.label):
+            elif not isinstance(entry, _FORMS[form]) or (isinstance(entry, tree.Section) and entry.label):
                 self.note(word, f"`{word.text}` is written {_SHAPES[form].format(word.text)}")
             else:
                 found[word.text] = entry
@@ -125,19 +126,6 @@ class SpecFile:
 
 def word_of(entry: tree.Entry) -> tree.Word:
     return entry.kind if isinstance(entry, tree.Section) else entry.name
-
-
-def _form(entry: tree.Entry) -> Form:
-    return "setting" if isinstance(entry, tree.Setting) else "types" if isinstance(entry, tree.Types) else "section"
-
-
-def dotted(value: tree.Value) -> str | None:
-    """`A.b` if that is all it is."""
-    names: list[str] = []
-    while isinstance(value, tree.Member):
-        names.append(value.name.text)
-        value = value.of
-    return ".".join([value.name, *reversed(names)]) if isinstance(value, tree.Name) else None
 
 
 def number(file: SpecFile, setting: tree.Setting, path: Path) -> int | None:
@@ -214,10 +202,10 @@ def reference(file: SpecFile, setting: tree.Setting, path: Path) -> str | None:
     value = setting.value
     if isinstance(value, tree.Literal) and isinstance(value.value, str):
         return value.value
-    name = dotted(value)
-    if name is None:
-        file.expected(setting, "a name")
-    return name
+    if keys := tree.keys_of(value):
+        return ".".join(keys)
+    file.expected(setting, "a name")
+    return None
 
 
 def expression(file: SpecFile, setting: tree.Setting, path: Path) -> str | None:
@@ -233,10 +221,10 @@ def expression(file: SpecFile, setting: tree.Setting, path: Path) -> str | None:
 def mapping(file: SpecFile, setting: tree.Setting, path: Path) -> ir.Mapping | None:
     """`map_to: command Name { field: expression }`; in a webhook it is `command: Name { ... }`."""
     call, command = setting.value, setting.name.text == "map_to"
-    name = None
+    name = ""
     if isinstance(call, tree.Call) and call.command == command:
-        name = call.head.text if isinstance(call.head, tree.Label) else dotted(call.head)
-    if name is None or not isinstance(call, tree.Call):
+        name = call.head.text if isinstance(call.head, tree.Label) else ".".join(tree.keys_of(call.head))
+    if not name or not isinstance(call, tree.Call):
         shape = "map_to: command Entity.Name { field: ... }" if command else "command: Entity.Name { field: ... }"
         file.note(setting.value, f"`{setting.name.text}` names a command and what it gets: `{shape}`")
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from fairlane.spec import ir
@@ -13,6 +14,7 @@ from fairlane.spec.text.parser import parse_expression
 from fairlane.spec.text.source import Source
 
 Path = tuple[str, ...]
+_keys = partial(tree.keys_of, index=True)
 _COMPARED = ("==", "<=", ">=", "+", "-", "*", "/", "%")
 _TEXTS = ("startsWith", "endsWith", "contains")
 _SCALARS: dict[str, Any] = {
@@ -33,7 +35,7 @@ def sample_body(spec: ir.Spec, webhook: ir.WebhookSpec, sent: dict[str, Any]) ->
     if queue is not None and queue.message_type is not None:
         payload = queue.message_type.fields.get("payload")
         if isinstance(payload, ir.RecordType):
-            body = _merged(body, _of_type(payload, ""))
+            _merge(body, _of_type(payload, ""), over=True)
     if webhook.on_type is not None:
         body["type"] = webhook.on_type
     wanted: dict[Path, Any] = {}
@@ -46,7 +48,10 @@ def sample_body(spec: ir.Spec, webhook: ir.WebhookSpec, sent: dict[str, Any]) ->
     # Those that were compared with something say more than those that were only read.
     for path, value in sorted(wanted.items(), key=lambda read: read[1] is None):
         if path[0] == "payload" and len(path) > 1:
-            _put(body, path[1:], f"sample {path[-1]}" if value is None else value)
+            more: Any = f"sample {path[-1]}" if value is None else value
+            for key in path[:0:-1]:
+                more = {key: more}
+            _merge(body, more, over=False)
     return body
 
 
@@ -80,7 +85,7 @@ def _results(node: tree.Expression) -> Iterator[Path]:
     if isinstance(node, tree.Conditional):
         yield from _results(node.then)
         yield from _results(node.otherwise)
-    elif path := _path(node):
+    elif path := _keys(node):
         yield path
 
 
@@ -88,19 +93,19 @@ def _reads(node: Any) -> Iterator[tuple[Path, Any]]:
     """The paths in an expression, each with a value that suits it if one stands beside it."""
     if isinstance(node, tree.Binary) and node.operator in _COMPARED:
         for one, other in ((node.left, node.right), (node.right, node.left)):
-            if (path := _path(one)) and isinstance(other, tree.Literal):
+            if (path := _keys(one)) and isinstance(other, tree.Literal):
                 yield path, other.value
     if isinstance(node, tree.Function) and node.target is not None and node.name.text in _TEXTS:
         [argument] = node.arguments
-        if (path := _path(node.target)) and isinstance(argument, tree.Literal):
+        if (path := _keys(node.target)) and isinstance(argument, tree.Literal):
             yield path, argument.value
     if isinstance(node, tree.Function) and is_macro(node):
         variable, part = node.arguments
-        if path := _path(node.target):
+        if path := _keys(node.target):
             yield path, []
         yield from _reads(node.target)
-        yield from (read for read in _reads(part) if read[0][:1] != _path(variable))
-    elif path := _path(node):
+        yield from (read for read in _reads(part) if read[0][:1] != _keys(variable))
+    elif path := _keys(node):
         yield path, None
     elif isinstance(node, tree.Node):
         for name in node.__struct_fields__:
@@ -108,20 +113,6 @@ def _reads(node: Any) -> Iterator[tuple[Path, Any]]:
     elif isinstance(node, tuple):
         for part in node:
             yield from _reads(part)
-
-
-def _path(node: Any) -> Path | None:
-    """`a.b["c"]` as its keys."""
-    match node:
-        case tree.Name(name=name):
-            return (name,)
-        case tree.Member(of=of, name=word):
-            inner = _path(of)
-            return None if inner is None else (*inner, word.text)
-        case tree.Index(of=of, key=tree.Literal(value=str(key))):
-            inner = _path(of)
-            return None if inner is None else (*inner, key)
-    return None
 
 
 def _of_type(type_: ir.Type, name: str) -> Any:
@@ -140,19 +131,11 @@ def _of_type(type_: ir.Type, name: str) -> Any:
             return {}
 
 
-def _put(body: dict[str, Any], path: Path, value: Any) -> None:
-    """Where nothing is yet."""
-    for key in path[:-1]:
-        inner = body.setdefault(key, {})
-        if not isinstance(inner, dict):
-            return
-        body = inner
-    body.setdefault(path[-1], value)
-
-
-def _merged(body: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """What the type says goes before what the sender would send."""
+def _merge(body: dict[str, Any], more: dict[str, Any], *, over: bool) -> None:
+    """Add what is not there yet, and with `over` replace what is."""
     for key, value in more.items():
         mine = body.get(key)
-        body[key] = _merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
-    return body
+        if isinstance(mine, dict) and isinstance(value, dict):
+            _merge(mine, value, over=over)
+        elif over or key not in body:
+            body[key] = value

@@ -116,13 +116,13 @@ class _Compiler:
             case tree.Literal(value=value):
                 return _Typed(self._literal(node), lambda message: value)
             case tree.Name(name=name):
-                return _Typed(self._name(node, name), operators.walk([name]))
+                return _Typed(self._name(node, name), operators.walk((name,)))
             case tree.Member(of=of, name=word):
                 container = self.compile(of)
                 type_ = self._member(container.type, word)
-                if keys := _keys(node):
+                if keys := tree.keys_of(node):
                     return _Typed(type_, operators.walk(keys))
-                step = operators.walk([word.text])
+                step = operators.walk((word.text,))
                 return _Typed(type_, lambda message: step(container.evaluate(message)))
             case tree.Index(of=of, key=key):
                 return self._index(node, self.compile(of), self.compile(key))
@@ -311,14 +311,6 @@ def is_macro(node: tree.Function) -> bool:
 
 def _never(message: Message) -> Any:
     raise Mismatch("this cannot be evaluated")
-
-
-def _keys(node: tree.Expression) -> list[str]:
-    """`a.b.c`: the way down a message, key by key; nothing if it is another expression."""
-    if isinstance(node, tree.Name):
-        return [node.name]
-    before = _keys(node.of) if isinstance(node, tree.Member) else []
-    return [*before, node.name.text] if before and isinstance(node, tree.Member) else []
 
 
 def _choice(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluate:

@@ -206,7 +206,7 @@ def element(container: Any, key: Any) -> Any:
     raise Mismatch(f"{kind(container)} has no `{key}`")
 
 
-def walk(keys: list[str]) -> Callable[[Any], Any]:
+def walk(keys: tuple[str, ...]) -> Callable[[Any], Any]:
     """The way down a message, key by key."""
 
     def walked(value: Any) -> Any:

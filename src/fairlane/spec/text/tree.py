@@ -177,3 +177,18 @@ class Import(Node, frozen=True, kw_only=True):
 
 class File(Node, frozen=True, kw_only=True):
     items: tuple[Import | Section, ...]
+
+
+def keys_of(node: object, *, index: bool = False) -> tuple[str, ...]:
+    """`a.b.c` as its keys, with `index` also `a["b"]`; none if it is another expression."""
+    match node:
+        case Name(name=name):
+            return (name,)
+        case Member(of=of, name=Word(text=key)):
+            pass
+        case Index(of=of, key=Literal(value=str(key))) if index:
+            pass
+        case _:
+            return ()
+    before = keys_of(of, index=index)
+    return (*before, key) if before else ()
