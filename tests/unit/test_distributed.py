@@ -26,7 +26,7 @@ def text() -> str:
 
 
 def tables() -> dict[str, str]:
-    return dict(re.findall(r"CREATE TABLE fairlane\.(\w+) \((.*?)\n\)", text(), re.DOTALL))
+    return dict(re.findall(r"CREATE TABLE fairlane\.(\w+) \((.*?)\)(?: WITH [^;]*)?;", text(), re.DOTALL))
 
 
 def keys() -> Iterator[tuple[str, str]]:

@@ -1,54 +1,36 @@
--- All tables, as a new database gets them. A table begins with the columns of its key, on one line.
+-- All tables, as a new database gets them. A table begins with the columns of its key.
 --
 -- Hot tables begin their key with `shard`, and every hot statement names one shard: on one PostgreSQL that costs nothing, on Citus it
 -- is the distribution column. No foreign keys or triggers, which would not survive that.
 CREATE SCHEMA IF NOT EXISTS fairlane;
 
 -- Versions of the schema that were applied. `hash` is that of this file, where the tables were made by it.
-CREATE TABLE fairlane.migrations (
-    version int PRIMARY KEY,
-    name text NOT NULL, hash text, applied_at timestamptz NOT NULL
-);
+CREATE TABLE fairlane.migrations (version int PRIMARY KEY, name text NOT NULL, hash text, applied_at timestamptz NOT NULL);
 
 -- Which text of the functions is installed: another text replaces them at the next start.
-CREATE TABLE fairlane.functions (
-    one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    hash text NOT NULL
-);
+CREATE TABLE fairlane.functions (one boolean PRIMARY KEY DEFAULT true CHECK (one), hash text NOT NULL);
 
 -- The values of `shard`, chosen when the database was made.
-CREATE TABLE fairlane.shards (
-    shard int PRIMARY KEY
-);
-
--- The catalogue: tenants, queues, groups.
+CREATE TABLE fairlane.shards (shard int PRIMARY KEY);
 
 -- Whose queues they are.
-CREATE TABLE fairlane.tenants (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name text NOT NULL UNIQUE
-);
+CREATE TABLE fairlane.tenants (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE);
 INSERT INTO fairlane.tenants (name) VALUES ('default');
 
 -- Queues, each with its options.
 CREATE TABLE fairlane.queues (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    tenant_id bigint NOT NULL, name text NOT NULL, namespace text NOT NULL, task text NOT NULL,
-    options jsonb NOT NULL,
-    -- Messages not yet finished by every group; kept only while options.max_size > 0.
-    depth bigint NOT NULL DEFAULT 0,
+    tenant_id bigint NOT NULL, name text NOT NULL, namespace text NOT NULL, task text NOT NULL, options jsonb NOT NULL,
+    depth bigint NOT NULL DEFAULT 0,  -- Messages not yet finished by every group; kept only while options.max_size > 0.
     created_at timestamptz NOT NULL,
-    -- Set while an operator keeps it from being read.
-    paused_at timestamptz,
+    paused_at timestamptz,  -- Set while an operator keeps it from being read.
     -- `retained` is asked by every push; `ruled` finds the queues that a pass of retention is about.
     retained boolean NOT NULL GENERATED ALWAYS AS (coalesce((options ->> 'retention_enabled')::boolean, false)) STORED,
     ruled boolean NOT NULL GENERATED ALWAYS AS (coalesce((options ->> 'retention_enabled')::boolean, false)
                                                 OR coalesce((options ->> 'dead_letter_retention_seconds')::bigint, 0) > 0) STORED,
-    -- A queue by its name; those of a tenant.
-    UNIQUE (tenant_id, name)
+    UNIQUE (tenant_id, name)  -- A queue by its name; those of a tenant.
 ) WITH (fillfactor = 50);
--- Retention: the queues with rules.
-CREATE INDEX queues_ruled ON fairlane.queues (id) WHERE ruled;
+CREATE INDEX queues_ruled ON fairlane.queues (id) WHERE ruled;  -- Retention: the queues with rules.
 -- Acks: whether any queue is limited.
 CREATE INDEX queues_limited ON fairlane.queues (id) WHERE (options ->> 'max_size')::bigint > 0;
 
@@ -56,39 +38,25 @@ CREATE INDEX queues_limited ON fairlane.queues (id) WHERE (options ->> 'max_size
 CREATE TABLE fairlane.groups (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue_id bigint NOT NULL, name text NOT NULL, mode text NOT NULL, from_at timestamptz,
-    -- Whether it gets of each partition only the newest message.
-    conflation boolean NOT NULL DEFAULT false,
-    -- Made by a person's look, and not popped for by a consumer since.
-    look boolean NOT NULL DEFAULT false,
-    -- What it has not finished takes a place in a limited queue.
-    counts boolean NOT NULL DEFAULT true,
+    conflation boolean NOT NULL DEFAULT false,  -- Whether it gets of each partition only the newest message.
+    look boolean NOT NULL DEFAULT false,  -- Made by a person's look, and not popped for by a consumer since.
+    counts boolean NOT NULL DEFAULT true,  -- What it has not finished takes a place in a limited queue.
     created_at timestamptz NOT NULL,
-    -- Set while an operator keeps it from reading.
-    paused_at timestamptz,
+    paused_at timestamptz,  -- Set while an operator keeps it from reading.
     -- Where making this group's cursors goes on: behind this partition name in this shard; NULL when all are made.
     seed_shard int, seed_after text COLLATE "C",
-    -- A group by its name; those of a queue.
-    UNIQUE (queue_id, name)
+    UNIQUE (queue_id, name)  -- A group by its name; those of a queue.
 );
 
 -- Queues that were deleted and whose rows are still being removed.
-CREATE TABLE fairlane.purges (
-    queue_id bigint PRIMARY KEY,
-    deleted_at timestamptz NOT NULL
-);
+CREATE TABLE fairlane.purges (queue_id bigint PRIMARY KEY, deleted_at timestamptz NOT NULL);
 
 -- The number of the last change of the catalogue. Changes are numbered in commit order by the lock on its only row.
-CREATE TABLE fairlane.catalogue (
-    one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    version bigint NOT NULL
-) WITH (fillfactor = 50);
+CREATE TABLE fairlane.catalogue (one boolean PRIMARY KEY DEFAULT true CHECK (one), version bigint NOT NULL) WITH (fillfactor = 50);
 INSERT INTO fairlane.catalogue (version) VALUES (0);
 
 -- Which queues changed, for what brokers remember of them.
-CREATE TABLE fairlane.catalogue_changes (
-    version bigint PRIMARY KEY,
-    queue_id bigint NOT NULL
-);
+CREATE TABLE fairlane.catalogue_changes (version bigint PRIMARY KEY, queue_id bigint NOT NULL);
 
 -- The log: partitions, and the messages in them.
 
@@ -102,8 +70,7 @@ CREATE TABLE fairlane.catalogue_changes (
 CREATE TABLE fairlane.partitions (
     shard int NOT NULL, id bigint GENERATED ALWAYS AS IDENTITY, epoch bigint GENERATED ALWAYS AS (pushes >> 4) STORED,
     queue_id bigint NOT NULL, name text COLLATE "C" NOT NULL,
-    -- The next position, and the first one that is retained.
-    head bigint NOT NULL DEFAULT 0, start bigint NOT NULL DEFAULT 0,
+    head bigint NOT NULL DEFAULT 0, start bigint NOT NULL DEFAULT 0,  -- The next position, and the first one that is retained.
     pushes bigint NOT NULL DEFAULT 0, message_bytes_max int NOT NULL DEFAULT 0,
     -- The latest time inside any UUIDv7 transactionId stored here: a later id cannot be a duplicate.
     newest_id_ms bigint NOT NULL DEFAULT -1,
@@ -117,11 +84,9 @@ CREATE TABLE fairlane.partitions (
     -- A lane that becomes ready counts as if it had waited this much longer: its priority.
     priority_lead interval NOT NULL DEFAULT '0',
     created_at timestamptz NOT NULL, last_at timestamptz NOT NULL,
-    -- Set while an operator keeps it from being read.
-    paused_at timestamptz,
+    paused_at timestamptz,  -- Set while an operator keeps it from being read.
     PRIMARY KEY (shard, id, epoch)
-) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
-        autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- A partition by its name; those of a queue. The shard comes second, or a plan made for a small table may take this index for the key.
 CREATE INDEX partitions_name ON fairlane.partitions (queue_id, shard, name);
 
@@ -149,25 +114,21 @@ CREATE TABLE fairlane.deleted_ids (
     -- Keys do not compress, and trying to costs more than all else of a row. Ids of messages are 16 bytes each.
     keys bigint[] STORAGE EXTERNAL NOT NULL, message_ids bytea STORAGE EXTERNAL NOT NULL,
     -- NULL: the same as the messages', as where the broker made them. An element is NULL where message_keys has the id.
-    transaction_ids uuid[] STORAGE EXTERNAL,
-    PRIMARY KEY (shard, partition_id, created_at, first_pos)
+    transaction_ids uuid[] STORAGE EXTERNAL, PRIMARY KEY (shard, partition_id, created_at, first_pos)
 );
--- Retention: those whose window has passed.
-CREATE INDEX deleted_ids_forget ON fairlane.deleted_ids (shard, forget_at);
+CREATE INDEX deleted_ids_forget ON fairlane.deleted_ids (shard, forget_at);  -- Retention: those whose window has passed.
 
 -- Messages that pops step over: deleted ones have the group 0, those that a group finished or gave up on ahead of its cursor have that
 -- group. A cursor with one of its own ahead is marked as failing, as with a row of `failures`.
 CREATE TABLE fairlane.skips (
     shard int NOT NULL, partition_id bigint NOT NULL, position bigint NOT NULL, group_id bigint NOT NULL,
-    created_at timestamptz NOT NULL,
-    PRIMARY KEY (shard, partition_id, position, group_id)
+    created_at timestamptz NOT NULL, PRIMARY KEY (shard, partition_id, position, group_id)
 );
 
 -- Partitions whose log below `start` still has to go.
 CREATE TABLE fairlane.trims (
     shard int NOT NULL, partition_id bigint NOT NULL,
-    -- Of what lies below this position nothing is remembered.
-    cleared bigint NOT NULL DEFAULT 0,
+    cleared bigint NOT NULL DEFAULT 0,  -- Of what lies below this position nothing is remembered.
     PRIMARY KEY (shard, partition_id)
 );
 
@@ -177,27 +138,20 @@ CREATE TABLE fairlane.trims (
 -- an epoch. That a group has one cursor in a partition is kept by the locks under which cursors are made.
 CREATE TABLE fairlane.cursors (
     shard int NOT NULL, partition_id bigint NOT NULL, group_id bigint NOT NULL, epoch bigint NOT NULL DEFAULT 0,
-    -- Everything below is finished.
-    committed bigint NOT NULL,
-    -- Unordered queues: positions below were handed out.
-    claimed bigint NOT NULL DEFAULT 0,
-    -- NULL: nothing to read. Past: may be claimed. Future: leased, or sleeping after a failure.
-    ready_at timestamptz,
+    committed bigint NOT NULL,  -- Everything below is finished.
+    claimed bigint NOT NULL DEFAULT 0,  -- Unordered queues: positions below were handed out.
+    ready_at timestamptz,  -- NULL: nothing to read. Past: may be claimed. Future: leased, or sleeping after a failure.
     lease uuid, lease_start bigint NOT NULL DEFAULT 0, lease_end bigint NOT NULL DEFAULT 0, leased_at timestamptz,
-    -- The lease that its holder finished last: a repeated ack is told apart from a stale one.
-    last_lease uuid,
+    last_lease uuid,  -- The lease that its holder finished last: a repeated ack is told apart from a stale one.
     -- After a lost lease messages below are delivered one at a time, so that the poison is found alone.
     probe_until bigint NOT NULL DEFAULT 0,
-    -- Whether `failures` or `skips` has rows of this lane.
-    failing boolean NOT NULL DEFAULT false,
+    failing boolean NOT NULL DEFAULT false,  -- Whether `failures` or `skips` has rows of this lane.
     -- The lane was set aside, by an operator or with a message whose attempts are used up, until it is resumed.
     parked boolean NOT NULL DEFAULT false,
     dead bigint NOT NULL DEFAULT 0,
     -- Messages dropped because they were too old; those that were dead-lettered for it count as dead.
-    expired bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (shard, partition_id, group_id, epoch)
-) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
-        autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+    expired bigint NOT NULL DEFAULT 0, PRIMARY KEY (shard, partition_id, group_id, epoch)
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- pop: the lanes of a group that are ready, longest first. renew, release: the live leases of a group.
 CREATE INDEX cursors_ready ON fairlane.cursors (shard, group_id, ready_at) WHERE ready_at IS NOT NULL;
 
@@ -205,10 +159,8 @@ CREATE INDEX cursors_ready ON fairlane.cursors (shard, group_id, ready_at) WHERE
 -- a lane, here or in `failures`, holds its cursor.
 CREATE TABLE fairlane.claims (
     shard int NOT NULL, partition_id bigint NOT NULL, group_id bigint NOT NULL, first_pos bigint NOT NULL,
-    upto bigint NOT NULL, token uuid NOT NULL, ends_at timestamptz NOT NULL,
-    PRIMARY KEY (shard, partition_id, group_id, first_pos)
-) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
-        autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+    upto bigint NOT NULL, token uuid NOT NULL, ends_at timestamptz NOT NULL, PRIMARY KEY (shard, partition_id, group_id, first_pos)
+) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- pop: claims that ran out. renew, release: the live ones of a group.
 CREATE INDEX claims_ends ON fairlane.claims (shard, group_id, ends_at);
 
@@ -221,11 +173,9 @@ CREATE TABLE fairlane.failures (
     due_at timestamptz, token uuid, alone boolean NOT NULL DEFAULT false,
     error text NOT NULL,
     -- Earlier failures, oldest first, as [{"at": microseconds, "error": text}]; the last one has columns of its own.
-    history jsonb NOT NULL DEFAULT '[]',
-    PRIMARY KEY (shard, partition_id, group_id, position)
+    history jsonb NOT NULL DEFAULT '[]', PRIMARY KEY (shard, partition_id, group_id, position)
 );
--- pop: messages that are due.
-CREATE INDEX failures_due ON fairlane.failures (shard, group_id, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX failures_due ON fairlane.failures (shard, group_id, due_at) WHERE due_at IS NOT NULL;  -- pop: messages that are due.
 -- ack_unordered: messages of a lane that came again and are held by a consumer, however many others wait for their time.
 CREATE INDEX failures_out ON fairlane.failures (shard, partition_id, group_id, token) WHERE token IS NOT NULL;
 
@@ -237,10 +187,8 @@ CREATE TABLE fairlane.dead_letters (
     -- When to append the letter to the queue that its queue names for that; NULL: it was, or no queue is named.
     forward_at timestamptz,
     error text NOT NULL,
-    -- As that of `failures`.
-    history jsonb NOT NULL DEFAULT '[]',
-    message bytea NOT NULL,
-    PRIMARY KEY (shard, partition_id, group_id, position)
+    history jsonb NOT NULL DEFAULT '[]',  -- As that of `failures`.
+    message bytea NOT NULL, PRIMARY KEY (shard, partition_id, group_id, position)
 );
 -- Lists a queue's dead letters, newest failure first.
 CREATE INDEX dead_letters_failed ON fairlane.dead_letters (shard, queue_id, failed_at);
@@ -250,11 +198,8 @@ CREATE INDEX dead_letters_forward ON fairlane.dead_letters (shard, forward_at) W
 -- What an ack carried as its result.
 CREATE TABLE fairlane.results (
     shard int NOT NULL, partition_id bigint NOT NULL, group_id bigint NOT NULL, position bigint NOT NULL,
-    created_at timestamptz NOT NULL, result bytea NOT NULL,
-    PRIMARY KEY (shard, partition_id, group_id, position)
+    created_at timestamptz NOT NULL, result bytea NOT NULL, PRIMARY KEY (shard, partition_id, group_id, position)
 );
-
--- Scheduled messages, and schedules.
 
 -- Scheduled messages: those of one call and partition are a segment, in the order in which they are due. They get their
 -- positions when they are due; a row for each would cost ten times as much.
@@ -262,18 +207,13 @@ CREATE TABLE fairlane.scheduled_segments (
     shard int NOT NULL, id uuid NOT NULL,
     partition_id bigint NOT NULL, queue_id bigint NOT NULL, partition_name text COLLATE "C" NOT NULL,
     created_at timestamptz NOT NULL,
-    -- When its first message is due, or is tried again while its queue is full.
-    next_at timestamptz NOT NULL,
-    -- When its last message is due.
-    last_at timestamptz NOT NULL,
+    next_at timestamptz NOT NULL,  -- When its first message is due, or is tried again while its queue is full.
+    last_at timestamptz NOT NULL,  -- When its last message is due.
     n int NOT NULL,
-    -- How many of them, from the first, were appended already.
-    taken int NOT NULL DEFAULT 0,
-    -- Whether ids of it are in scheduled_keys.
-    keyed boolean NOT NULL,
+    taken int NOT NULL DEFAULT 0,  -- How many of them, from the first, were appended already.
+    keyed boolean NOT NULL,  -- Whether ids of it are in scheduled_keys.
     PRIMARY KEY (shard, id)
-) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
-        autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- due_scheduled: what is due, oldest first.
 CREATE INDEX scheduled_segments_due ON fairlane.scheduled_segments (shard, next_at, id);
 -- find_scheduled: a message by its id, which says when it was scheduled; purging a partition.
@@ -288,26 +228,20 @@ CREATE TABLE fairlane.scheduled_messages (
 
 -- Ids that do not say when they were scheduled.
 CREATE TABLE fairlane.scheduled_keys (
-    shard int NOT NULL, partition_id bigint NOT NULL, key bigint NOT NULL,
-    segment_id uuid NOT NULL,
-    PRIMARY KEY (shard, partition_id, key)
+    shard int NOT NULL, partition_id bigint NOT NULL, key bigint NOT NULL, segment_id uuid NOT NULL, PRIMARY KEY (shard, partition_id, key)
 );
 
 -- Schedules: what is pushed at every tick.
 CREATE TABLE fairlane.schedules (
     tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL,
     options text NOT NULL, revision text NOT NULL,
-    -- NULL while it is paused.
-    next_at timestamptz,
-    paused_at timestamptz,
-    PRIMARY KEY (tenant, name)
+    next_at timestamptz,  -- NULL while it is paused.
+    paused_at timestamptz, PRIMARY KEY (tenant, name)
 );
--- due and next_in: the first to tick.
-CREATE INDEX schedules_next ON fairlane.schedules (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX schedules_next ON fairlane.schedules (next_at) WHERE next_at IS NOT NULL;  -- due and next_in: the first to tick.
 
--- Operations: pushes and acks that were accepted and are not applied yet.
-
--- One push or ack each. It is claimed and completed once, which moves no index entry as long as there is room in its page.
+-- Operations: one push or ack each that was accepted and is not applied yet. It is claimed and completed once, which moves
+-- no index entry as long as there is room in its page.
 CREATE TABLE fairlane.operations (
     shard int NOT NULL, partition_id bigint NOT NULL, group_id bigint NOT NULL, sequence bigint NOT NULL,  -- group 0 for pushes
     id uuid NOT NULL, type text NOT NULL, priority int NOT NULL, tenant text NOT NULL, queue text NOT NULL,
@@ -328,76 +262,57 @@ CREATE TABLE fairlane.operation_backlogs (
     shard int NOT NULL, partition_id bigint NOT NULL, group_id bigint NOT NULL,
     queue_id bigint NOT NULL, tenant text NOT NULL, queue text NOT NULL, partition_name text NOT NULL,
     "group" text NOT NULL, priority int NOT NULL, open int NOT NULL,
-    -- Of the open operations in all: the places that they hold in their queue.
-    messages bigint NOT NULL,
-    -- Nothing below is open.
-    next_sequence bigint NOT NULL,
+    messages bigint NOT NULL,  -- Of the open operations in all: the places that they hold in their queue.
+    next_sequence bigint NOT NULL,  -- Nothing below is open.
     ready_at timestamptz NOT NULL,
-    -- When the lane was made, or an operation of it ended last.
-    moved_at timestamptz NOT NULL,
+    moved_at timestamptz NOT NULL,  -- When the lane was made, or an operation of it ended last.
     claim uuid,
-    -- Set only inside the transaction that applies the lane's acks.
-    passing boolean NOT NULL DEFAULT false,
+    passing boolean NOT NULL DEFAULT false,  -- Set only inside the transaction that applies the lane's acks.
     PRIMARY KEY (shard, partition_id, group_id)
-) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
-        autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- claim: lanes that are ready, best priority first, longest-ready first.
 CREATE INDEX operation_backlogs_ready ON fairlane.operation_backlogs (shard, priority, ready_at);
--- Counting the depth of a queue anew.
-CREATE INDEX operation_backlogs_queue ON fairlane.operation_backlogs (shard, queue_id);
-
--- Retention.
+CREATE INDEX operation_backlogs_queue ON fairlane.operation_backlogs (shard, queue_id);  -- Counting the depth of a queue anew.
 
 -- When retention looks at a partition next. Every partition of a retained queue that holds messages has a row.
 CREATE TABLE fairlane.expiries (
     shard int NOT NULL, partition_id bigint NOT NULL,
-    queue_id bigint NOT NULL, due_at timestamptz NOT NULL,
-    PRIMARY KEY (shard, partition_id)
+    queue_id bigint NOT NULL, due_at timestamptz NOT NULL, PRIMARY KEY (shard, partition_id)
 ) WITH (fillfactor = 70);
--- Retention: the partitions that are due, longest first.
-CREATE INDEX expiries_due ON fairlane.expiries (shard, due_at);
+CREATE INDEX expiries_due ON fairlane.expiries (shard, due_at);  -- Retention: the partitions that are due, longest first.
 
 -- The rules that the rows of `expiries` were made by. Partitions of a queue whose rules changed get theirs in bounded steps:
 -- behind this name in this shard; NULL when all have one.
 CREATE TABLE fairlane.retention_rules (
-    queue_id bigint PRIMARY KEY,
-    rules text NOT NULL, seed_shard int, seed_after text COLLATE "C" NOT NULL
+    queue_id bigint PRIMARY KEY, rules text NOT NULL, seed_shard int, seed_after text COLLATE "C" NOT NULL
 );
 
 -- What went, by queue, minute and rule.
 CREATE TABLE fairlane.retention_minutes (
     shard int NOT NULL, queue_id bigint NOT NULL, at timestamptz NOT NULL, rule text NOT NULL,
-    messages bigint NOT NULL, unread bigint NOT NULL,
-    PRIMARY KEY (shard, queue_id, at, rule)
+    messages bigint NOT NULL, unread bigint NOT NULL, PRIMARY KEY (shard, queue_id, at, rule)
 );
--- Forgetting history that is too old.
-CREATE INDEX retention_minutes_at ON fairlane.retention_minutes (shard, at);
+CREATE INDEX retention_minutes_at ON fairlane.retention_minutes (shard, at);  -- Forgetting history that is too old.
 
 -- The same by partition and hour. By name: a partition that went is still known here.
 CREATE TABLE fairlane.retention_hours (
     shard int NOT NULL, queue_id bigint NOT NULL, partition_name text COLLATE "C" NOT NULL, at timestamptz NOT NULL, rule text NOT NULL,
-    messages bigint NOT NULL, unread bigint NOT NULL,
-    PRIMARY KEY (shard, queue_id, partition_name, at, rule)
+    messages bigint NOT NULL, unread bigint NOT NULL, PRIMARY KEY (shard, queue_id, partition_name, at, rule)
 );
--- Forgetting history that is too old.
-CREATE INDEX retention_hours_at ON fairlane.retention_hours (shard, at);
-
--- Traces and streams.
+CREATE INDEX retention_hours_at ON fairlane.retention_hours (shard, at);  -- Forgetting history that is too old.
 
 -- Events that consumers told of a message.
 CREATE TABLE fairlane.traces (
     shard int NOT NULL, partition_id bigint NOT NULL, transaction_id text NOT NULL, id text NOT NULL,
     created_at timestamptz NOT NULL, group_name text NOT NULL, event_type text NOT NULL, data bytea NOT NULL,
-    -- A JSON array.
-    names text NOT NULL,
+    names text NOT NULL,  -- A JSON array.
     PRIMARY KEY (shard, partition_id, transaction_id, id)
 );
 
 -- The names that an event was told under, newest last.
 CREATE TABLE fairlane.trace_names (
     shard int NOT NULL, tenant_id bigint NOT NULL, name text COLLATE "C" NOT NULL, created_at timestamptz NOT NULL, trace_id text NOT NULL,
-    partition_id bigint NOT NULL, transaction_id text NOT NULL,
-    PRIMARY KEY (shard, tenant_id, name, created_at, trace_id)
+    partition_id bigint NOT NULL, transaction_id text NOT NULL, PRIMARY KEY (shard, tenant_id, name, created_at, trace_id)
 );
 -- Purging a partition and deleting a message: the names of its traces.
 CREATE INDEX trace_names_message ON fairlane.trace_names (shard, partition_id, transaction_id);
@@ -415,8 +330,7 @@ CREATE TABLE fairlane.stream_queries (
     id uuid PRIMARY KEY,
     tenant_id bigint NOT NULL, name text NOT NULL, source_queue text NOT NULL, sink_queue text,
     config_hash text NOT NULL, updated_at timestamptz NOT NULL,
-    -- A stream by its name.
-    UNIQUE (tenant_id, name)
+    UNIQUE (tenant_id, name)  -- A stream by its name.
 );
 
 -- What a stream keeps of a partition, by key.
@@ -425,10 +339,7 @@ CREATE TABLE fairlane.stream_state (
     window_end double precision, updated_at timestamptz NOT NULL, value bytea NOT NULL,
     PRIMARY KEY (shard, partition_id, query_id, key)
 ) WITH (fillfactor = 70);
--- Dropping all state of a query.
-CREATE INDEX stream_state_query ON fairlane.stream_state (shard, query_id);
-
--- Sources, specs, workers, and what brokers share.
+CREATE INDEX stream_state_query ON fairlane.stream_state (shard, query_id);  -- Dropping all state of a query.
 
 -- Sources: how far the records of somebody's API were read, and who reads them.
 CREATE TABLE fairlane.sources (
@@ -436,15 +347,13 @@ CREATE TABLE fairlane.sources (
     id bigint GENERATED ALWAYS AS IDENTITY,
     revision text NOT NULL DEFAULT '', cursor text, token bigint NOT NULL DEFAULT 1, leased_until timestamptz,
     created_at timestamptz NOT NULL, sweep int NOT NULL DEFAULT 0, sweeping boolean NOT NULL DEFAULT false,
-    sweep_cursor text, swept_at timestamptz, committed_at timestamptz, records bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant, name)
+    sweep_cursor text, swept_at timestamptz, committed_at timestamptz, records bigint NOT NULL DEFAULT 0, PRIMARY KEY (tenant, name)
 );
 
 -- What is known of each record: the hash of its content, and the last sweep that saw it. All in shard 0: a source knows no other.
 CREATE TABLE fairlane.shadow_records (
     shard int NOT NULL, source_id bigint NOT NULL, key text COLLATE "C" NOT NULL,
-    hash text NOT NULL, sweep int NOT NULL,
-    PRIMARY KEY (shard, source_id, key)
+    hash text NOT NULL, sweep int NOT NULL, PRIMARY KEY (shard, source_id, key)
 );
 -- unseen: records that a sweep did not see.
 CREATE INDEX shadow_records_sweep ON fairlane.shadow_records (shard, source_id, sweep);
@@ -453,46 +362,35 @@ CREATE INDEX shadow_records_sweep ON fairlane.shadow_records (shard, source_id, 
 CREATE TABLE fairlane.specs (
     tenant text COLLATE "C" NOT NULL, version bigint NOT NULL,
     app text COLLATE "C" NOT NULL, hash text NOT NULL, applied_by text NOT NULL, applied_at timestamptz NOT NULL,
-    source text NOT NULL, document text NOT NULL,
-    PRIMARY KEY (tenant, version)
+    source text NOT NULL, document text NOT NULL, PRIMARY KEY (tenant, version)
 );
--- in_force and versions: the latest of an app.
-CREATE INDEX specs_app ON fairlane.specs (tenant, app, version);
+CREATE INDEX specs_app ON fairlane.specs (tenant, app, version);  -- in_force and versions: the latest of an app.
 
 -- What handlers did once for a message, so that another attempt need not do it again.
 CREATE TABLE fairlane.effects (
     shard int NOT NULL, tenant text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL,
-    value bytea NOT NULL, kept_until timestamptz NOT NULL,
-    PRIMARY KEY (shard, tenant, key)
+    value bytea NOT NULL, kept_until timestamptz NOT NULL, PRIMARY KEY (shard, tenant, key)
 );
--- keep: those whose time is over.
-CREATE INDEX effects_kept_until ON fairlane.effects (shard, kept_until);
+CREATE INDEX effects_kept_until ON fairlane.effects (shard, kept_until);  -- keep: those whose time is over.
 
 -- Workers that told of themselves, each with what it said last.
 CREATE TABLE fairlane.workers (
     tenant text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL,
-    facts text NOT NULL, seen_at timestamptz NOT NULL,
-    PRIMARY KEY (tenant, id)
+    facts text NOT NULL, seen_at timestamptz NOT NULL, PRIMARY KEY (tenant, id)
 );
 
 -- Keys of encrypted queues, each sealed by a key that the operator holds.
 CREATE TABLE fairlane.data_keys (
-    id bytea PRIMARY KEY,
-    queue_id bigint NOT NULL, kek text NOT NULL, wrapped bytea NOT NULL, created_at timestamptz NOT NULL
+    id bytea PRIMARY KEY, queue_id bigint NOT NULL, kek text NOT NULL, wrapped bytea NOT NULL, created_at timestamptz NOT NULL
 );
--- All keys of a queue: for a replay, and to delete them with it.
-CREATE INDEX data_keys_queue ON fairlane.data_keys (queue_id);
+CREATE INDEX data_keys_queue ON fairlane.data_keys (queue_id);  -- All keys of a queue: for a replay, and to delete them with it.
 
 -- Flags: what operators turned on or off for all brokers.
-CREATE TABLE fairlane.flags (
-    name text PRIMARY KEY,
-    enabled boolean NOT NULL, changed_at timestamptz NOT NULL
-);
+CREATE TABLE fairlane.flags (name text PRIMARY KEY, enabled boolean NOT NULL, changed_at timestamptz NOT NULL);
 
 -- Work that one broker at a time does for all of them. A token names one time of leading, and is never used again.
 CREATE TABLE fairlane.leadership (
-    name text PRIMARY KEY,
-    token bigint NOT NULL, leads_until timestamptz NOT NULL, rests_until timestamptz NOT NULL
+    name text PRIMARY KEY, token bigint NOT NULL, leads_until timestamptz NOT NULL, rests_until timestamptz NOT NULL
 );
 
 -- Cursors of the groups that count for the depth of a limited queue.
