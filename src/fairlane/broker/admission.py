@@ -77,7 +77,7 @@ class Admission:
             kind: {"execute": 0, "enqueue": 0, "refuse": 0} for kind in LIMITS
         }
         """How many of each kind went which way, for the metrics."""
-        self._watch = route.watch
+        self.watch = route.watch
         self._drain = drain
         self._telemetry = telemetry
         acks = (self.acks, self.ack_operations)
@@ -87,6 +87,16 @@ class Admission:
             "pop": acks,
         }
 
+    @property
+    def limits(self) -> Mapping[Kind, Limit]:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Mapping[Kind, Limit]) -> None:
+        self._limits = limits
+        self.calm = frozenset([kind for kind, limit in limits.items() if limit.wait_seconds >= 0])
+        """Kinds of which one that finds nobody waiting is executed: then there is no more to decide."""
+
     def wait_seconds(self, kind: Kind) -> float:
         """How long one more of this kind would wait; of a pop, its acks."""
         return self._batchers[kind][0].wait_seconds()
@@ -95,7 +105,7 @@ class Admission:
         """Whether one more of this kind becomes an operation; Overloaded if it is not even that. Asked once for each
         request. While the store is away the journal decides."""
         limit = self.limits.get(kind)
-        if limit is None or not self._watch.up:
+        if limit is None or not self.watch.up:
             return False
         late = False
         # Who finds nobody waiting waits for nothing.

@@ -280,7 +280,11 @@ class Broker(Parts):
     async def pop_request(self, request: PopRequest) -> Popped:
         if self._stopped:
             self._check_running()
-        self.admission.defers("pop")
+        admission = self.admission
+        if admission.acks.waiting or "pop" not in admission.calm or not admission.watch.up:
+            admission.defers("pop")
+        else:
+            admission.decisions["pop"]["execute"] += 1
         return await self._popper.pop(request)
 
     async def ack_request(self, request: AckRequest) -> Sequence[AckOutcome]:
@@ -290,7 +294,12 @@ class Broker(Parts):
         count = items.size if type(items) is Alike else len(items)
         if not count:
             return []
-        batcher = self.admission.ack_operations if self.admission.defers("ack") else self.admission.acks
+        admission = self.admission
+        batcher = admission.acks
+        if batcher.waiting or "ack" not in admission.calm or not admission.watch.up:
+            batcher = admission.ack_operations if admission.defers("ack") else batcher
+        else:
+            admission.decisions["ack"]["execute"] += 1
         try:
             outcomes = await batcher.put(request, count)
         except Exception:
