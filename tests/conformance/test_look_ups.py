@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.browse import Browser, MessageFilter
+from fairlane.broker.browse import MessageFilter
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
@@ -27,11 +27,13 @@ def item(queue: Queue, id: str, **more: Any) -> PushItem:
 
 async def looked_up(harness: Harness, *queues: Queue, limit: int = 100, **where: Any) -> list[str]:
     """`queue partition transactionId` of what is found, page by page."""
-    browser, before, found = Browser(harness.store), None, []
+    names, before, found = [queue.name for queue in queues], None, list[str]()
     while True:
-        page = await browser.page(MessageFilter(queues=list(queues), **where), limit=limit, before=before)
+        page = await harness.broker.browse.search(
+            MessageFilter(queues=list(queues), **where), limit=limit, before=before
+        )
         assert len(page.messages) <= limit
-        found += [f"{queues.index(one.queue)} {one.partition} {one.head.transaction_id}" for one in page.messages]
+        found += [f"{names.index(one.queue)} {one.partition} {one.transaction_id}" for one in page.messages]
         if page.next is None:
             return found
         before = page.next

@@ -11,6 +11,7 @@ from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import Acker
 from fairlane.broker.admission import PATIENT, Admission, Intake, Kind, Limit
 from fairlane.broker.announcer import Announcer
+from fairlane.broker.browse import Browse
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.catalogue_watch import CATALOGUE, CatalogueWatch
@@ -29,6 +30,7 @@ from fairlane.broker.forwarder import Forwarder
 from fairlane.broker.groups import Groups
 from fairlane.broker.inbox import Inbox
 from fairlane.broker.leases import Leases
+from fairlane.broker.messages import Messages
 from fairlane.broker.pauses import Pauses
 from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
@@ -42,6 +44,7 @@ from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.statistics import Statistics
 from fairlane.broker.status import Status
+from fairlane.broker.traces import Traces
 from fairlane.broker.transact import Step, Transactor
 from fairlane.broker.waiters import Waiters
 from fairlane.broker.wide_pop import WidePopper
@@ -160,6 +163,9 @@ class Parts:
         self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics)
         self.groups = Groups(store, tenant, self.catalogue, self.announce, self.statistics)
         self.dead_letters = DeadLetters(store, tenant, self.catalogue, self.announce, self.operation_drain)
+        self.browse = Browse(store, tenant)
+        self.messages = Messages(store, tenant, self.intake, self.dead_letters, self.announce)
+        self.traces = Traces(store, tenant, self.catalogue)
         self.workers = Workers(store, tenant)
         self.effects = Effects(store, tenant)
         self.status = Status(self)

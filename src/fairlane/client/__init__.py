@@ -5,10 +5,10 @@ from fairlane.client.client import DEFAULT_SERVER, Client
 from fairlane.client.consume import Batched
 from fairlane.client.operations import OperationState, QueuedPush
 from fairlane.client.transactions import Transaction
-from fairlane.client.views import BrowsedMessage, MessageHead, MessagePage
 from fairlane.model.message import Batch, Message
 from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
 from fairlane.runtime.consumer import Consumer
+from fairlane.wire.browse import BrowsedMessage, MessageHead, MessagePage
 from fairlane.wire.dead_letters import DeadLetter
 from fairlane.wire.groups import GroupSummary
 from fairlane.wire.queues import Counts, PartitionDetail, QueueDetail, QueueSummary

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from fairlane.client.family import Family
-from fairlane.client.transport import path_of
-from fairlane.client.views import BrowsedMessage, MessagePage
-from fairlane.client.wire import decode, timestamp
+from fairlane.client.wire import timestamp
 from fairlane.model.limits import BATCH_ITEMS_MAX
-from fairlane.model.names import check_count, check_name
+from fairlane.model.names import check_count, check_name, name_or_none
+from fairlane.wire.browse import BrowsedMessage, MessagePage
 
 
 class Browse(Family):
@@ -26,17 +25,13 @@ class Browse(Family):
     ) -> MessagePage:
         """Messages without their payloads, newest first, of a queue or of all: those created at or after `since`,
         microseconds since 1970, with this transactionId or of this trace. `before` is the `next` of the page before."""
-        query: dict[str, str | int] = {
-            "from": timestamp(since),
-            "limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX),
-        }
         names = {"queue": queue, "partition": partition, "transactionId": transaction_id, "traceId": trace_id}
-        query |= {name: check_name(name, given) for name, given in names.items() if given is not None}
-        if before is not None:
-            query["before"] = before
-        return decode(await self._transport.ask("GET", path_of("messages"), query=query), MessagePage)
+        query: dict[str, str | int | None] = {name: name_or_none(name, given) for name, given in names.items()}
+        limit = check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
+        query |= {"from": timestamp(since), "limit": limit, "before": before}
+        return await self._ask(MessagePage, "GET", "messages", query=query)
 
     async def message(self, partition_id: str, transaction_id: str) -> BrowsedMessage:
         """One message, whole. Raises NotFound."""
         message = (check_name("partition_id", str(partition_id)), check_name("transaction_id", transaction_id))
-        return decode(await self._transport.ask("GET", path_of("messages", *message)), BrowsedMessage)
+        return await self._ask(BrowsedMessage, "GET", "messages", *message)

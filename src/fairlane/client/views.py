@@ -13,42 +13,6 @@ class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Fields that this version does not know are ignored."""
 
 
-class MessageHead(_View, frozen=True, kw_only=True, rename="camel"):
-    """A stored message without its payload."""
-
-    id: str
-    transaction_id: str
-    partition_id: str
-    queue: str
-    partition: str
-    position: int = 0
-    status: str = ""
-    created_at: Moment
-
-
-class MessagePage(_View, frozen=True, kw_only=True, rename="camel"):
-    messages: list[MessageHead]
-    """Newest first."""
-    next: str | None = None
-    """Where the next page begins; None on the last."""
-
-
-class BrowsedMessage(MessageHead, frozen=True, kw_only=True, rename="camel"):
-    """A stored message, whole."""
-
-    raw: msgspec.Raw = msgspec.field(name="payload")
-    """The producer's bytes: JSON."""
-    trace_id: str | None = None
-    type: str | None = None
-    headers: dict[str, str] | None = None
-    error_message: str | None = None
-    """Of the last failed attempt."""
-
-    @property
-    def data(self) -> Any:
-        return msgspec.json.decode(self.raw)
-
-
 class SourceView(_View, frozen=True, kw_only=True, rename="camel"):
     """A source: how far its records were read, and who reads them."""
 

@@ -10,7 +10,6 @@ from collections.abc import Awaitable
 from importlib.metadata import version
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.browse import Browser
 from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
 from fairlane.http.problems import problem
@@ -32,7 +31,6 @@ class App:
     def __init__(self, broker: Broker, *, siblings: Siblings | None = None) -> None:
         self.broker = broker
         self.tenant = broker.tenant
-        self.browser = Browser(broker.store)
         self.router = Router(ROUTES)
         self.server: Server | None = None
         self.description: asyncio.Task[bytes] | None = None

@@ -11,7 +11,6 @@ from fairlane.broker.queues import partition_detail
 from fairlane.broker.statistics import Bucket, counts, summed
 from fairlane.http.router import Routes
 from fairlane.http.routes.analytics import worker
-from fairlane.http.routes.browse import page_of
 from fairlane.model.moment import Moment
 from fairlane.model.stats import PartitionStats
 from fairlane.telemetry import Telemetry, VerbStats
@@ -207,20 +206,20 @@ def _partition(one: PartitionStats) -> StatusPartition:
 
 
 @status.get(f"{_QUEUES}/{{queue}}/messages")
-async def queue_messages(app: App, broker: Broker, queue: str, query: StatusMessagesQuery) -> list[StatusMessage]:
+async def queue_messages(broker: Broker, queue: str, query: StatusMessagesQuery) -> list[StatusMessage]:
     """The newest messages of a queue."""
     where = MessageFilter(queues=[await broker.queues.existing(queue)])
-    page = await page_of(app, where, limit=query.limit, offset=query.offset)
+    page = await broker.browse.search(where, limit=query.limit, offset=query.offset)
     return [
         StatusMessage(
-            id=seen.head.id,
-            transaction_id=seen.head.transaction_id,
-            partition_id=str(seen.head.partition),
-            queue_path=f"{queue}/{seen.partition}",
+            id=seen.id,
+            transaction_id=seen.transaction_id,
+            partition_id=seen.partition_id,
+            queue_path=seen.queue_path,
             queue=queue,
             partition=seen.partition,
             status=seen.status,
-            created_at=Moment(seen.head.created_at),
+            created_at=seen.created_at,
         )
         for seen in page.messages
     ]

@@ -1,0 +1,120 @@
+"""Traces: notes of consumers on their work, by message and by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.messages import message_at
+from fairlane.errors import InvalidRequest, NotFound
+from fairlane.model.ids import PartitionId, uuid7
+from fairlane.model.limits import POP_BYTES_MAX
+from fairlane.model.message import check_depth
+from fairlane.model.moment import Moment
+from fairlane.model.names import QUEUE_MODE, check_name
+from fairlane.model.segment import messages
+from fairlane.model.trace import Trace
+from fairlane.store.contract.store import Store
+from fairlane.wire.base import NULL, Pagination
+from fairlane.wire.traces import (
+    NamedTraceEntry,
+    NamedTraceList,
+    NamedTraceQuery,
+    TraceBody,
+    TraceEntry,
+    TraceNameEntry,
+    TraceNameList,
+    TraceNameQuery,
+)
+
+
+class Traces:
+    def __init__(self, store: Store, tenant: str, catalogue: Catalogue) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._catalogue = catalogue
+
+    async def add(self, body: TraceBody) -> str:
+        """Note something of the work on a message; the id of the note."""
+        if not body.data:
+            raise InvalidRequest("data is required")
+        data, names = bytes(body.data), body.trace_names or []
+        check_depth(data)
+        trace = Trace(
+            id=uuid7(),
+            partition=PartitionId.parse(body.partition_id),
+            transaction_id=body.transaction_id,
+            data=data,
+            group=body.consumer_group or QUEUE_MODE,
+            event_type=body.event_type or "info",
+            names=[names] if isinstance(names, str) else names,
+        ).check()
+        position = await self._store.messages.find(trace.partition, trace.transaction_id)
+        if position is None or not await self._store.traces.add(trace):
+            raise NotFound("Message not found")
+        return trace.id
+
+    async def of_message(self, partition_id: str, transaction_id: str) -> list[TraceEntry]:
+        """Oldest first."""
+        found = await self._store.traces.of_message(*message_at(partition_id, transaction_id))
+        return [TraceEntry(**_fields(trace)) for trace in found]
+
+    async def named(self, name: str, query: NamedTraceQuery) -> NamedTraceList:
+        """Over all queues, oldest first."""
+        check_name("traceName", name)
+        traces = await self._store.traces.named(self._tenant, name, limit=query.limit, offset=query.offset)
+        queues = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
+        shown: list[NamedTraceEntry] = []
+        size = 0
+        for trace in traces:
+            payload = await self._payload(trace)
+            size += len(trace.data) + len(payload)
+            if shown and size > POP_BYTES_MAX:
+                break
+            partition = await self._catalogue.partition(trace.partition)
+            shown.append(
+                NamedTraceEntry(
+                    transaction_id=trace.transaction_id,
+                    partition_id=str(trace.partition),
+                    queue_name=queues.get(partition.queue_id) if partition else None,
+                    partition_name=partition.name if partition else None,
+                    message_payload=payload,
+                    **_fields(trace),
+                )
+            )
+        total = await self._store.traces.count_named(self._tenant, name)
+        return NamedTraceList(traces=shown, total=total, pagination=Pagination(limit=query.limit, offset=query.offset))
+
+    async def _payload(self, trace: Trace) -> msgspec.Raw:
+        position = await self._store.messages.find(trace.partition, trace.transaction_id)
+        if position is None:
+            return NULL
+        segments = await self._store.messages.read(trace.partition, position, position + 1)
+        found = next(messages(segments, position, position + 1), None)
+        return found.raw if found else NULL
+
+    async def names(self, query: TraceNameQuery) -> TraceNameList:
+        """The names that traces were given, latest seen first."""
+        found = await self._store.traces.names(self._tenant, limit=query.limit, offset=query.offset)
+        entries = [
+            TraceNameEntry(
+                trace_name=one.name, trace_count=one.traces, message_count=one.messages, last_seen=Moment(one.last_at)
+            )
+            for one in found
+        ]
+        total = await self._store.traces.count_names(self._tenant)
+        pagination = Pagination(limit=query.limit, offset=query.offset)
+        return TraceNameList(trace_names=entries, total=total, pagination=pagination)
+
+
+def _fields(trace: Trace) -> dict[str, Any]:
+    return {
+        "id": trace.id,
+        "event_type": trace.event_type,
+        "data": msgspec.Raw(trace.data),
+        "consumer_group": trace.group,
+        "created_at": Moment(trace.created_at),
+        "trace_names": trace.names,
+    }

@@ -1,0 +1,147 @@
+"""Browsing on the wire: stored messages, one by one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fairlane.model.moment import Moment
+from fairlane.wire.base import Answer, Body, Limit
+
+Status = Literal["pending", "processing", "completed", "dead_letter"]
+
+
+class MessageQuery(Body):
+    queue: str | None = None
+    partition: str | None = None
+    ns: str | None = None
+    """Namespace."""
+    task: str | None = None
+    status: Status | None = None
+    since: Moment | None = msgspec.field(name="from", default=None)
+    """An hour ago, unless `transactionId`, `traceId` or `before` is given."""
+    until: Moment | None = msgspec.field(name="to", default=None)
+    """Now; included, to the end of its minute."""
+    transaction_id: str | None = None
+    trace_id: str | None = None
+    before: str | None = None
+    """The `next` of the page before."""
+    limit: Limit = 200
+    offset: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    """The messages before it are walked over; for pages further on there is `before`."""
+
+
+class _Message(Answer):
+    """A message, as far as every look at it tells of it."""
+
+    id: str
+    transaction_id: str
+    partition_id: str
+    queue_path: str
+    queue: str
+    partition: str
+    namespace: str
+    task: str
+    status: Status
+    trace_id: str | None
+    producer_sub: str | None = None
+    position: int
+    created_at: Moment
+    lease_expires_at: Moment | None
+
+
+class BusStatus(Answer):
+    consumed_by: int
+    total_groups: int
+
+
+class MessageHead(_Message):
+    """A stored message without its payload."""
+
+    queue_status: str | None
+    """To the queue's own group; null if there is none."""
+    bus_status: BusStatus
+    queue_priority: int
+
+
+class ListMode(Answer):
+    has_queue_mode: bool
+    bus_groups_count: int
+    type: str
+
+
+class MessagePage(Answer):
+    messages: list[MessageHead]
+    """Newest first."""
+    mode: ListMode
+    next: str | None
+    """Where the next page begins, to be sent as `before`; null on the last page."""
+
+
+class QueueConfig(Answer):
+    lease_time: int
+    retry_limit: int
+    retry_delay: int
+    ttl: int
+    priority: int
+
+
+class GroupView(Answer):
+    name: str
+    consumed: bool
+    lease_expires_at: Moment | None
+
+
+class DetailMode(ListMode):
+    consumed_by_groups: int
+
+
+class BrowsedMessage(_Message):
+    """A stored message, whole."""
+
+    raw: msgspec.Raw = msgspec.field(name="payload")
+    """The producer's bytes: JSON."""
+    is_encrypted: bool = False
+    type: str | None
+    headers: dict[str, str] | None
+    error_message: str | None
+    """Of the last failed attempt."""
+    retry_count: int
+    queue_config: QueueConfig
+    mode: DetailMode
+    consumer_groups: list[GroupView]
+
+    @property
+    def data(self) -> Any:
+        return msgspec.json.decode(self.raw)
+
+
+class _Done(Answer):
+    """The end of a verb on one message, in words as well."""
+
+    success: bool = True
+    partition_id: str
+    transaction_id: str
+    message: str
+
+
+class DeletedMessage(_Done):
+    message: str = "Message deleted successfully"
+
+
+class RetriedMessage(_Done):
+    message_id: str
+    """Of the copy that was pushed."""
+    message: str = "Message pushed again"
+
+
+class DeadLetterBody(Body):
+    consumer_group: str | None = None
+    """Without one: every group that has not finished the message."""
+    error: str | None = None
+
+
+class DeadLetteredMessage(_Done):
+    consumer_groups: list[str]
+    message: str = "Message moved to the dead letters"
