@@ -6,15 +6,14 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from fairlane.app.calls import Calls, Outbound, wait_on
 from fairlane.client.pushes import item_of
 from fairlane.model.idempotency import idempotency_key
-from fairlane.model.message import Message
-from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.message import Message, PushOptions
 from fairlane.runtime.claim import Claim
 from fairlane.wire.push import Item
 
@@ -68,20 +67,11 @@ class Context:
         kind = message.type or message.queue
         return hashlib.sha256(_canonical([kind, msgspec.json.decode(message.raw)])).hexdigest()
 
-    def push(
-        self,
-        queue: str,
-        data: Any,
-        *,
-        partition: str = DEFAULT_PARTITION,
-        transaction_id: str | None = None,
-        type: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
+    def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
         """Push a message in the transaction that acks this one: both happen, or neither. Nothing is pushed if the
         handler fails, or asks for the message to come again. The trace goes on in the new message."""
-        trace = self.message.trace_id
-        self.pushed.append(item_of(queue, data, partition, transaction_id, trace, type, headers))
+        options.setdefault("trace_id", self.message.trace_id)
+        self.pushed.append(item_of(queue, data, **options))
 
     @property
     def http(self) -> Calls:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -27,8 +27,8 @@ from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
-from fairlane.model.message import Batch, Message, PushItem, check_items, check_payload, check_payloads
-from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_count, check_name
+from fairlane.model.message import Batch, Message, PushItem, PushOptions, check_items, check_payload, check_payloads
+from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
     COMPLETED,
     AckItem,
@@ -120,18 +120,14 @@ class Broker(Parts):
         queue: str,
         data: Any,
         *,
-        partition: str = DEFAULT_PARTITION,
-        transaction_id: str | None = None,
-        trace_id: str | None = None,
-        type: str | None = None,
-        headers: dict[str, str] | None = None,
         deliver_at: int | None = None,
         delay_ms: int | None = None,
         priority: int | None = None,
+        **options: Unpack[PushOptions],
     ) -> PushOutcome:
         """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`.
         With a time to come, or a delay, it is `scheduled`: kept aside until then. `priority` is 0 to 9."""
-        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+        item = item_of(queue, data, **options)
         item.deliver_at, item.delay_ms, item.priority = deliver_at, delay_ms, priority
         special = check_items([item])
         [outcome] = await self.intake.push(PushRequest(self.tenant, [item], special))

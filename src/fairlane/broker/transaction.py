@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest
-from fairlane.model.message import Message, PushItem, check_payload
-from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.message import Message, PushItem, PushOptions, check_options, check_payload
 from fairlane.model.outcome import AckStatus
 from fairlane.model.verdict import ack_item
 
@@ -22,18 +21,8 @@ class Transaction:
         self.steps: list[Step] = []
         self.outcomes: list[Outcome] = []
 
-    def push(
-        self,
-        queue: str,
-        data: Any,
-        *,
-        partition: str = DEFAULT_PARTITION,
-        transaction_id: str | None = None,
-        trace_id: str | None = None,
-        type: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        self.steps.append(item_of(queue, data, partition, transaction_id, trace_id, type, headers))
+    def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
+        self.steps.append(item_of(queue, data, **options))
 
     def ack(
         self,
@@ -47,25 +36,9 @@ class Transaction:
             self.steps.append(AckStep(ack_item(message, status, error, None, result), message.group))
 
 
-def item_of(
-    queue: str,
-    data: Any,
-    partition: str,
-    transaction_id: str | None,
-    trace_id: str | None,
-    type: str | None,
-    headers: dict[str, str] | None,
-) -> PushItem:
-    payload = encoded("the data", data)
-    return PushItem(
-        queue=queue,
-        payload=payload,
-        partition=partition,
-        transaction_id=transaction_id,
-        trace_id=trace_id,
-        type=type,
-        headers=headers,
-    )
+def item_of(queue: str, data: Any, **options: Unpack[PushOptions]) -> PushItem:
+    check_options(options)
+    return PushItem(queue=queue, payload=encoded("the data", data), **options)
 
 
 def encoded(what: str, value: Any) -> bytes:

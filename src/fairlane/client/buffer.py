@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from fairlane.client.pushes import Pushes, item_of
 from fairlane.model.limits import BATCH_ITEMS_MAX, MESSAGE_BYTES_MAX
-from fairlane.model.message import PushItem
-from fairlane.model.names import DEFAULT_PARTITION, check_count
+from fairlane.model.message import PushItem, PushOptions
+from fairlane.model.names import check_count
 from fairlane.model.outcome import PushOutcome
 
 
@@ -29,19 +29,9 @@ class Buffer:
     def __len__(self) -> int:
         return len(self._items)
 
-    async def push(
-        self,
-        queue: str,
-        data: Any,
-        *,
-        partition: str = DEFAULT_PARTITION,
-        transaction_id: str | None = None,
-        trace_id: str | None = None,
-        type: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
+    async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
         """Put one message in. Returns at once, unless the buffer is full: then it is flushed first."""
-        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+        item = item_of(queue, data, **options)
         if self._items and (len(self._items) >= self.items_max or self._bytes + len(item.payload) > self.bytes_max):
             await self.flush()
         self._items.append(item)

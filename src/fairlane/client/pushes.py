@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import msgspec
 
@@ -17,9 +17,9 @@ from fairlane.client.wire import decode
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
-from fairlane.model.message import PushItem, check_depth, check_items, check_payload
+from fairlane.model.message import PushItem, PushOptions, check_depth, check_items, check_options, check_payload
 from fairlane.model.moment import Moment
-from fairlane.model.names import DEFAULT_PARTITION, check_count
+from fairlane.model.names import check_count
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import PRIORITY_MAX
 from fairlane.runtime.batcher import Batcher, Weight
@@ -41,14 +41,10 @@ class Pushes(Operations):
         queue: str,
         data: Any,
         *,
-        partition: str = DEFAULT_PARTITION,
-        transaction_id: str | None = None,
-        trace_id: str | None = None,
-        type: str | None = None,
-        headers: dict[str, str] | None = None,
         deliver_at: int | None = None,
         delay_ms: int | None = None,
         priority: int | None = None,
+        **options: Unpack[PushOptions],
     ) -> PushOutcome:
         """Store one message and return when it is durable. Queue and partition are made when first named.
 
@@ -59,7 +55,7 @@ class Pushes(Operations):
         QueueFull when waiting did not help, and OutcomeUnknown when no answer came: pushing again with the same
         transaction_id stores it at most once.
         """
-        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+        item = item_of(queue, data, **options)
         if deliver_at is not None or delay_ms is not None:
             PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
             item.deliver_at, item.delay_ms = None if deliver_at is None else Moment(deliver_at), delay_ms
@@ -68,7 +64,7 @@ class Pushes(Operations):
         [outcome] = await self._store([item])
         if outcome.error is not None:
             raise outcome.error
-        return (await self._settled([outcome], [transaction_id]))[0]
+        return (await self._settled([outcome], [options.get("transaction_id")]))[0]
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
         """Store many; one outcome per item. The items of one partition are stored together or refused together."""
@@ -170,29 +166,16 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
     return prepared
 
 
-def item_of(
-    queue: str,
-    data: Any,
-    partition: str,
-    transaction_id: str | None,
-    trace_id: str | None,
-    type: str | None,
-    headers: dict[str, str] | None,
-) -> Item:
+def item_of(queue: str, data: Any, **options: Unpack[PushOptions]) -> Item:
     """One checked item. Its transactionId is made here, so that every attempt to push it carries the same."""
+    check_options(options)
     try:
         payload = encode(data)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequest(f"the data cannot be written as JSON: {error}") from None
-    item = Item(
-        queue=queue,
-        payload=msgspec.Raw(payload),
-        partition=partition,
-        transaction_id=uuid7() if transaction_id is None else transaction_id,
-        trace_id=trace_id,
-        type=type,
-        headers=headers,
-    )
+    item = Item(queue=queue, payload=msgspec.Raw(payload), **options)
+    if item.transaction_id is None:
+        item.transaction_id = uuid7()
     item.check()
     if len(payload) > 2 * JSON_DEPTH_MAX:  # a shorter one cannot be nested too deeply
         check_depth(payload)

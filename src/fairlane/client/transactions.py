@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -13,8 +13,7 @@ from fairlane.client.problems import rebuilt
 from fairlane.client.pushes import item_of
 from fairlane.errors import TransactionRefused
 from fairlane.model.ids import PartitionId
-from fairlane.model.message import Message
-from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.message import Message, PushOptions
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
 from fairlane.model.verdict import ack_item
 from fairlane.wire.transactions import TransactionAnswer, TransactionBody, TransactionResult, TransactionStep
@@ -44,18 +43,8 @@ class Transaction:
         self.steps: list[TransactionStep] = []
         self.outcomes: list[PushOutcome | AckOutcome] = []
 
-    def push(
-        self,
-        queue: str,
-        data: Any,
-        *,
-        partition: str = DEFAULT_PARTITION,
-        transaction_id: str | None = None,
-        trace_id: str | None = None,
-        type: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        item = item_of(queue, data, partition, transaction_id, trace_id, type, headers)
+    def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
+        item = item_of(queue, data, **options)
         self.steps.append(TransactionStep(type="push", items=[item]))
 
     def ack(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeVar, overload
 
 import msgspec
 
@@ -27,6 +27,23 @@ from fairlane.model.queue import PRIORITY_MAX
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+
+class PushOptions(TypedDict, total=False):
+    """Options of a message to push; `PushItem` has their defaults."""
+
+    partition: str
+    transaction_id: str | None
+    trace_id: str | None
+    type: str | None
+    headers: dict[str, str] | None
+
+
+def check_options(options: PushOptions) -> None:
+    """TypeError for an option that a push does not take, as for any function."""
+    unknown = options.keys() - PushOptions.__optional_keys__
+    if unknown:
+        raise TypeError(f"push() got an unexpected keyword argument {min(unknown)!r}")
 
 
 class PushItem(msgspec.Struct, kw_only=True):
