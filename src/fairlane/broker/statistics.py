@@ -75,6 +75,10 @@ class Statistics:
         self._telemetry = telemetry
         self._known: _Count | None = None
 
+    async def now(self) -> int:
+        """The store's time, by which ages are told."""
+        return await self._store.now()
+
     async def queues(self, where: SpanQuery | None = None) -> Counted:
         """Every queue, or those that are meant, newest first, with its numbers."""
         queues = await self._store.queues.list(self._tenant)

@@ -99,6 +99,16 @@ class Status:
             uptime_seconds=self.uptime_seconds(),
         )
 
+    async def operations(self, *, stuck_seconds: int) -> tuple[int, int, int]:
+        """How many operations are not applied yet, how many failed, and how many lanes of them have not moved."""
+        store, tenant, stuck = self._broker.store, self._broker.tenant, 0
+        depth = await store.operations.depth()
+        if depth:
+            before = await store.now() - stuck_seconds * 1_000_000
+            backlogs = await store.operations.backlogs(tenant, limit=10_000)
+            stuck = sum(backlog.moved_at < before for backlog in backlogs)
+        return depth, await store.operations.failed(tenant), stuck
+
     def journal(self) -> JournalStatus | None:
         """None if this broker has no journal."""
         route, drain = self._broker.route, self._broker.journal_drain

@@ -31,7 +31,7 @@ from fairlane.config import Settings, encryption_key, named_variables
 from fairlane.errors import FairlaneError
 from fairlane.http.app import App
 from fairlane.http.browsers import Hosts
-from fairlane.http.prometheus import snapshot
+from fairlane.http.metrics import snapshot
 from fairlane.http.server import Limits
 from fairlane.http.siblings import Siblings
 from fairlane.outbound.addresses import Allowed

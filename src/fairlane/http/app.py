@@ -12,14 +12,13 @@ from importlib.metadata import version
 from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
+from fairlane.http.metrics import StoreMetrics
 from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
 from fairlane.http.routes import ROUTES, hooks
 from fairlane.http.server import Limits, Request, Response, Server, bad_request, overloaded, too_large
 from fairlane.http.siblings import Siblings
-from fairlane.http.store_metrics import StoreMetrics
 
-_HEALTH_SECONDS = 2.0
 _IGNORED_BYTES_MAX = 64 * 1024
 """Of a body that its route has no use for: some clients send an empty object with every POST."""
 
@@ -38,7 +37,7 @@ class App:
         self.version = version("fairlane")
         self.hostname = socket.gethostname()
         self.siblings = siblings
-        self.store_metrics = StoreMetrics(self)
+        self.store_metrics = StoreMetrics(broker)
         self.worker_id = os.getpid()
         self._hosts = Hosts()
         self._origins: frozenset[bytes] = frozenset()
