@@ -15,8 +15,8 @@ from bench.load import BATCH, PAYLOAD
 from fairlane.http.decode import decode
 from fairlane.http.routes.pops import pop_request
 from fairlane.http.server import Request, Response, Server
-from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
+from fairlane.runtime.process import new_event_loop
 from fairlane.wire.ack import AckBatch
 from fairlane.wire.push import PushBody
 

@@ -30,7 +30,7 @@ from bench.load import PAYLOAD, Load, Rate, closed_loop
 from bench.postgres import MAJORS, PostgresServer, fresh_database, running, settings_in_force
 from bench.report import print_machine, verdict
 from fairlane import Client
-from fairlane.runtime.loop import new_event_loop
+from fairlane.runtime.process import new_event_loop
 from tests.broker_process import broker_process
 
 QUEUE = "bench"

@@ -29,8 +29,8 @@ from bench import endurance, workloads, yardsticks
 from bench.load import Load, Rate, Run
 from bench.postgres import MAJORS, PostgresServer, fresh_database, running, settings_in_force
 from bench.report import Comparison, print_machine, table_of, verdict
-from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
+from fairlane.runtime.process import new_event_loop
 
 ROWS = [
     Comparison("push 100 over 100 partitions", workloads.push_100, yardsticks.push, "(a) row per message", 3),

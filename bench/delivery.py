@@ -26,8 +26,8 @@ from bench.core import Bench, base_arguments
 from bench.load import Load, Run
 from bench.postgres import running, settings_in_force
 from bench.report import Comparison, print_machine, verdict
-from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
+from fairlane.runtime.process import new_event_loop
 
 ROWS = [
     Comparison("schedule 100 over 100 partitions", delivery_workloads.schedule_100, workloads.push_100, "push", 0.5),

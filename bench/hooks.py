@@ -36,7 +36,7 @@ from bench.spec import rate
 from bench.wrk import Shot, shoot
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
-from fairlane.runtime.loop import new_event_loop
+from fairlane.runtime.process import new_event_loop
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
 from fairlane.spec.compiled_queue import CompiledQueue, decoded

@@ -35,7 +35,7 @@ from bench.postgres import MAJORS, PostgresServer, fresh_database, running, sett
 from bench.report import print_machine, verdict
 from bench.workloads import GROUP, QUEUE, backlog
 from bench.wrk import Shot, shoot
-from fairlane.runtime.loop import new_event_loop
+from fairlane.runtime.process import new_event_loop
 from tests.broker_process import broker_process
 
 POP = f"/api/v1/pop/queue/{QUEUE}?batch={BATCH}&consumerGroup={GROUP}"

@@ -31,7 +31,7 @@ import asyncpg
 import msgspec
 
 from bench.producers import BATCH, Producer, Run, load, percentile
-from fairlane.runtime.loop import new_event_loop
+from fairlane.runtime.process import new_event_loop
 from tests.broker_process import BrokerProcess, broker_process
 from tests.faults.outages import frozen
 from tests.postgres import PostgresServer, running_server

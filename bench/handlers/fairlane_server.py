@@ -7,8 +7,8 @@ import sys
 
 from bench.handlers.push import answer
 from fairlane.http.server import Request, Response, Server
-from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector
+from fairlane.runtime.process import new_event_loop
 
 
 async def handle(request: Request) -> Response:

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import POLLS_MAX
-from fairlane.runtime.private_file import warning_of
+from fairlane.runtime.process import warning_of
 
 SECRET_NAMES = "*SECRET*"  # noqa: S105
 _OURS = "FAIRLANE_SECRET_"

@@ -10,7 +10,7 @@ import pytest
 from fairlane import Client, NotFound, OutcomeUnknown, Overloaded, StoreUnavailable, TransactionRefused, Unavailable
 from fairlane.client.retries import Retries
 from fairlane.errors import ShuttingDown
-from fairlane.runtime.retry_after import seconds_of
+from fairlane.runtime.backoff import seconds_of
 from tests.client.rogue import Answer, Drop, Rogue
 
 PUSH = "/api/v1/push"

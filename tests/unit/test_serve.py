@@ -19,7 +19,7 @@ from fairlane.cli.serve import check
 from fairlane.config import Settings, load_settings
 from fairlane.errors import InvalidRequest, Unavailable
 from fairlane.http.server import open_sockets
-from fairlane.runtime.data_directory import DataDirectory
+from fairlane.runtime.process import DataDirectory
 from fairlane.store.postgres.embedded import EmbeddedPostgres
 
 

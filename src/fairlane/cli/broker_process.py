@@ -36,9 +36,8 @@ from fairlane.http.server import Limits
 from fairlane.http.siblings import Siblings
 from fairlane.outbound.addresses import Allowed
 from fairlane.outbound.caller import Caller
-from fairlane.runtime.descriptors import raise_descriptor_limit
-from fairlane.runtime.loop import new_event_loop
 from fairlane.runtime.memory import ease_collector, return_large_blocks
+from fairlane.runtime.process import new_event_loop, raise_descriptor_limit
 
 DRAIN_SECONDS = 8.0
 GIVE_UP_SECONDS = 9.0

@@ -73,7 +73,7 @@ declare(serve, _options())
 @contextmanager
 def owned(settings: Settings) -> Iterator[Settings]:
     """Hold the data directory and run what lives in it; the settings with which workers are to be started."""
-    from fairlane.runtime.data_directory import DataDirectory
+    from fairlane.runtime.process import DataDirectory
 
     with DataDirectory(settings.data_dir) as directory:
         if settings.store != EMBEDDED:

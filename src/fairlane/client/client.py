@@ -10,7 +10,6 @@ from fairlane.client.browse import Browse
 from fairlane.client.buffer import Buffer
 from fairlane.client.consume import Consumers
 from fairlane.client.dead_letters import DeadLetters
-from fairlane.client.effects import Effects
 from fairlane.client.groups import Groups
 from fairlane.client.operations import QueuedOperation
 from fairlane.client.pauses import Pausing
@@ -59,7 +58,6 @@ class Client(
     Schedules,
     Workers,
     Sources,
-    Effects,
     Specs,
 ):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.

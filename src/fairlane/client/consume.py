@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from fairlane.client.acks import Acks
-from fairlane.client.leases import Leases
 from fairlane.client.pops import Pops
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
@@ -111,7 +110,7 @@ def is_coroutine(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
-class Consumers(Pops, Acks, Leases):
+class Consumers(Pops, Acks):
     @overload
     async def consume(
         self, queue: str, handler: Handler[T] | Batched[T], *, type: type[T], **options: Unpack[ConsumeOptions]

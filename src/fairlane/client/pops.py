@@ -1,4 +1,4 @@
-"""Pop: lease messages, waiting for them if asked to."""
+"""Pop: lease messages, waiting for them if asked to; keep the lease longer, or give it back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from fairlane.client.wire import decode, micros, timestamp
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, RENEW_SECONDS, WAIT_SECONDS_MAX
 from fairlane.model.message import Batch, Decode, Lane, Message, decoder_of
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.outcome import RenewOutcome
+from fairlane.wire.leases import ExtendBody, Released, Renewed
 from fairlane.wire.pop import PopAnswer
 
 T = TypeVar("T")
 
 _ALL = Subscription()
+Leased = str | Batch[Any] | Message[Any]
+"""A lease, or what was given under it."""
 
 
 class PopOptions(TypedDict, total=False):
@@ -71,6 +75,23 @@ class Pops(Family):
             "GET", path_of("pop", *path), key=affinity(queue, group), query=query, wait=wait
         )
         return _batch(decode(body, PopAnswer), queue, read) if body else Batch("", [])
+
+    async def renew(self, lease: Leased, seconds: int | None = None) -> RenewOutcome:
+        """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was
+        given it, and otherwise for a minute, unless they are given. `renewed` is 0 if it ended."""
+        if seconds is None:
+            seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
+        check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
+        answer = await self._ask(Renewed, "POST", *_lease_path(lease, "extend"), body=ExtendBody(seconds=seconds))
+        return RenewOutcome(answer.renewed, answer.new_expires_at)
+
+    async def release(self, lease: Leased) -> int:
+        """Give a lease back at once, without a charge; how many lanes it had."""
+        return (await self._ask(Released, "POST", *_lease_path(lease, "release"))).released
+
+
+def _lease_path(lease: Leased, verb: str) -> tuple[str, ...]:
+    return "lease", check_name("lease", lease if isinstance(lease, str) else lease.lease), verb
 
 
 def _batch(answer: PopAnswer, queue: str, decode: Decode) -> Batch[Any]:

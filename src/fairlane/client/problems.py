@@ -6,7 +6,7 @@ import msgspec
 
 from fairlane import errors
 from fairlane.errors import FairlaneError
-from fairlane.runtime.retry_after import seconds_of
+from fairlane.runtime.backoff import seconds_of
 from fairlane.wire.problem import Problem
 
 RETRY_AFTER = 5.0  # seconds, when an overloaded broker does not say

@@ -13,8 +13,8 @@ from fairlane.model.idempotency import sendable
 from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import check_json
 from fairlane.outbound.caller import Caller, Reply
+from fairlane.runtime.backoff import seconds_of
 from fairlane.runtime.clock import wall_clock
-from fairlane.runtime.retry_after import seconds_of
 from fairlane.spec import ir
 
 STANDARD = PRESETS["standard_webhooks"]

@@ -16,8 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Overloaded, Unavailable
 from fairlane.outbound.addresses import NOTHING_INSIDE, Address, Allowed, check_addresses, check_url
-from fairlane.runtime.backoff import backoff
-from fairlane.runtime.retry_after import seconds_of
+from fairlane.runtime.backoff import backoff, seconds_of
 
 ATTEMPTS = 5
 FIRST_SECONDS = 0.2

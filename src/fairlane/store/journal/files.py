@@ -18,7 +18,7 @@ from typing import Any, Final
 import apsw
 
 from fairlane.errors import StoreUnavailable
-from fairlane.runtime.lock_file import LockFile
+from fairlane.runtime.process import LockFile
 from fairlane.store.sqlite.connection import make_durable
 from fairlane.store.sqlite.rows import rows
 from fairlane.store.statements import load

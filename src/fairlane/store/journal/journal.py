@@ -21,7 +21,7 @@ from fairlane.errors import FairlaneError, JournalFull, SealError, StoreFull, St
 from fairlane.model.queue import Queue
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.clock import steady_clock
-from fairlane.runtime.lock_file import LockFile
+from fairlane.runtime.process import LockFile
 from fairlane.store.contract.journal import Backlog, Entry, JournalState, NewEntry
 from fairlane.store.journal.files import SQL, Leftover, Use, choose, connect, join, member_lock
 from fairlane.store.keyring import Keyring

@@ -8,8 +8,7 @@ from typing import Final
 import apsw
 
 from fairlane.errors import StoreUnavailable, StoreUnsafe
-from fairlane.runtime.lock_file import LockFile
-from fairlane.runtime.private_file import make_private, warning_of
+from fairlane.runtime.process import LockFile, make_private, warning_of
 from fairlane.store.sqlite.migrate import migrate
 
 MEMORY: Final = ":memory:"

@@ -14,7 +14,7 @@ import apsw
 
 from fairlane.errors import ShuttingDown
 from fairlane.runtime.clock import Clock, steady_clock
-from fairlane.runtime.lock_file import LockFile
+from fairlane.runtime.process import LockFile
 from fairlane.store.sqlite import rows
 from fairlane.store.sqlite.connection import MEMORY, lock, open_reader, open_writer
 from fairlane.store.sqlite.faults import translate
