@@ -10,7 +10,6 @@ from functools import partial
 from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import Acker
 from fairlane.broker.admission import PATIENT, Admission, Intake, Kind, Limit
-from fairlane.broker.announcer import Announcer
 from fairlane.broker.browse import Browse
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
@@ -34,7 +33,7 @@ from fairlane.broker.messages import Messages
 from fairlane.broker.pauses import Pauses
 from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
-from fairlane.broker.push import Pusher
+from fairlane.broker.push import Announcer, Pusher
 from fairlane.broker.queues import Queues
 from fairlane.broker.reseed import Reseed
 from fairlane.broker.retention import RetentionService

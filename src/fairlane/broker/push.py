@@ -11,11 +11,11 @@ from time import monotonic
 
 import msgspec
 
-from fairlane.broker.announcer import Announcer
-from fairlane.broker.capacity import Capacity
+from fairlane.broker.capacity import Capacity, make_room
 from fairlane.broker.catalogue import Catalogue, Refused
 from fairlane.broker.push_batch import Draft, Flush, PartitionName, PushRequest, doubt, pack_items
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
+from fairlane.broker.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
     BrokerFailed,
     FairlaneError,
@@ -37,6 +37,7 @@ from fairlane.store.contract.values import (
     Slice,
     Stored,
 )
+from fairlane.telemetry import Telemetry
 
 _ROUNDS_MAX = 100
 """A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
@@ -47,6 +48,46 @@ LOCKED_SECONDS = 10.0
 _LOCKED_PAUSE_SECONDS = 0.1
 
 Enqueue = Callable[[Flush, Sequence[Draft], OperationReason], Awaitable[list[Draft]]]
+
+
+class Announcer:
+    """Wakes long polls, here and at other brokers, when there may be something for them."""
+
+    def __init__(self, store: Store, waiters: Waiters, telemetry: Telemetry) -> None:
+        self._store = store
+        self._waiters = waiters
+        self._telemetry = telemetry
+        self._ready: dict[int, int] = {}
+
+    def stored(self, queue_id: int, lanes: Sequence[Sequence[tuple[int, int]]]) -> None:
+        """A flush filled these lanes; the messages of each are those of these (request, item)."""
+        self._ready[queue_id] = self._ready.get(queue_id, 0) + len(lanes)
+        counts = self._telemetry.queue(queue_id)
+        for owners in lanes:
+            counts.pushed += len(owners)
+            counts.pushes += 1 if owners[0][0] == owners[-1][0] else len({request for request, _ in owners})
+
+    def flushed(self) -> None:
+        """Wake polls once for all lanes that a flush filled."""
+        ready, self._ready = self._ready, {}
+        waiters = self._waiters
+        if NOT_MADE_YET in waiters.parked:
+            waiters.wake(NOT_MADE_YET, len(waiters))
+        for queue_id, lanes in ready.items():
+            if queue_id in waiters.parked:
+                waiters.wake(queue_id, lanes)
+            if not self._store.alone:
+                self._store.hint(queue_id)
+
+    def appended(self, queue_id: int, count: int) -> None:
+        """Messages came that nobody pushes now: they waited for their time, or as operations."""
+        self._telemetry.queue(queue_id).pushed += count
+        self.announce(queue_id, 1)
+
+    def announce(self, queue_id: int, lanes: int) -> None:
+        """Lanes of a queue became ready, however that came."""
+        self._ready[queue_id] = self._ready.get(queue_id, 0) + lanes
+        self.flushed()
 
 
 class Pusher:
@@ -251,7 +292,7 @@ class Pusher:
         if deferred:
             await self._defer(flush, deferred, "maintaining_order")
         for refusals in full.values():
-            _make_room(flush, refusals, self._capacity)
+            make_room(flush, refusals, self._capacity)
         flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
 
     async def move(self, draft: Draft) -> None:
@@ -328,30 +369,3 @@ def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:
             position=found.position,
         )
         flush.settle(draft, draft.drop(index), outcome)
-
-
-def _make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacity) -> None:
-    """Leave in the requests' parts that fit, in the order they came; each part goes whole or not at all."""
-    depth = max(result.depth for _, result in refusals)
-    capacity = refusals[0][1].capacity
-    parts: dict[tuple[int, PartitionName], list[int]] = defaultdict(list)
-    by_partition = {draft.partition: draft for draft, _ in refusals}
-    for draft, _ in refusals:
-        for offset, (request, _) in enumerate(draft.owners):
-            parts[request, draft.partition].append(offset)
-    room = capacity - depth
-    out: dict[PartitionName, list[int]] = defaultdict(list)
-    for (_, partition), offsets in sorted(parts.items()):
-        if len(offsets) <= room and not (flush.in_order and partition in out):
-            room -= len(offsets)
-        else:
-            out[partition] += offsets
-    error = limits.refusal(refusals[0][0].slice.queue_id, Full(depth, capacity), sum(map(len, out.values())))
-    for partition, offsets in out.items():
-        draft = by_partition[partition]
-        for offset in sorted(offsets, reverse=True):
-            transaction_id = draft.slice.transaction_ids[offset]
-            outcome = PushOutcome(
-                status="refused", transaction_id=transaction_id, depth=depth, capacity=capacity, error=error
-            )
-            flush.settle(draft, draft.drop(offset), outcome)

@@ -11,9 +11,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.decode import decode, read
+from fairlane.http.decode import check_parameters, decode, read
 from fairlane.http.server import Request, Response, error_response
-from fairlane.http.unknown import check_parameters
 from fairlane.wire.base import encode
 
 JSON = "application/json"

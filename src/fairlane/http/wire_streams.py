@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.nesting import Nested
+from fairlane.http.decode import Nested
 from fairlane.model.stream import StateOp
 from fairlane.wire.push import Item
 

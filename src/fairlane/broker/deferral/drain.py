@@ -16,9 +16,9 @@ from time import monotonic
 from uuid import UUID, uuid4
 
 from fairlane.broker.ack import Acker
-from fairlane.broker.announcer import Announcer
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.deferral.work import AckWork, PushWork, Work
+from fairlane.broker.push import Announcer
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.runtime.backoff import backoff

@@ -11,14 +11,13 @@ from time import monotonic
 from typing import Final, Literal, cast
 
 from fairlane.broker.ack import Acker
-from fairlane.broker.announcer import Announcer
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.deferral.drain import Drain
 from fairlane.broker.deferral.entries import ack_request, applied_operation, push_request
 from fairlane.broker.deferral.route import Route
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
-from fairlane.broker.push import Pusher
+from fairlane.broker.push import Announcer, Pusher
 from fairlane.broker.push_batch import Flush
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from fairlane.broker.ack import Acker, AckRequest
-from fairlane.broker.announcer import Announcer
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.deferral.append import Appender
 from fairlane.broker.deferral.enqueue import Enqueuer
@@ -33,7 +32,7 @@ from fairlane.broker.deferral.entries import (
 )
 from fairlane.broker.deferral.patience import PATIENCE_SECONDS, Patience, StoreWatch
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
-from fairlane.broker.push import Pusher
+from fairlane.broker.push import Announcer, Pusher
 from fairlane.broker.push_batch import UNDECIDED, Flush, PushRequest
 from fairlane.errors import FairlaneError, LaneLocked, LaneWaiting, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7

@@ -10,8 +10,7 @@ import msgspec
 
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
-from fairlane.http.decode import decode
-from fairlane.http.nesting import SHALLOW_BYTES, Nested, check_depths
+from fairlane.http.decode import SHALLOW_BYTES, Nested, check_depths, decode
 from fairlane.http.problems import problem, public_text
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response

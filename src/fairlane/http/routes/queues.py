@@ -8,8 +8,8 @@ import msgspec
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
+from fairlane.http.decode import hint
 from fairlane.http.router import Routes
-from fairlane.http.unknown import hint
 from fairlane.model.queue import QueueOptions, queue_options
 from fairlane.wire.queen import FOREIGN_OPTIONS
 from fairlane.wire.queues import (

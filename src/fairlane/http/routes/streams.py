@@ -9,8 +9,7 @@ import msgspec
 
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, NotFound, TransactionRefused
-from fairlane.http.decode import decode
-from fairlane.http.nesting import Nested, check_depths
+from fairlane.http.decode import Nested, check_depths, decode
 from fairlane.http.router import Route
 from fairlane.http.routes.pushes import check_wire_items, push_element
 from fairlane.http.server import Request, Response, error_response, json_response

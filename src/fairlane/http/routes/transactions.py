@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
-from fairlane.http.decode import decode
-from fairlane.http.nesting import Nested, check_depths
+from fairlane.http.decode import Nested, check_depths, decode
 from fairlane.http.router import Route, respond
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
-import msgspec
 
 from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
@@ -21,8 +20,6 @@ from fairlane.model.segment import Segment, may_be_traced, traces_of, transactio
 from fairlane.store.contract.acks import in_force, only_repeats
 from fairlane.store.contract.values import (
     AckResult,
-    Duplicates,
-    Full,
     Gone,
     LaneAck,
     Leased,
@@ -64,56 +61,17 @@ class Messages:
         self.locked = LockedRows(database)
 
     async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
+        async def run(shard: int, part: list[Slice]) -> list[PushResult]:
+            return await self.locked.around(part, partial(self._push, shard), Locked())
+
         if [part for part in slices if part.options.encryption_enabled]:
             slices = await self._database.codec.seal_slices(slices)
-        return await self._push(slices)
-
-    async def _push(self, slices: Sequence[Slice]) -> list[PushResult]:
-        async def run(shard: int, part: list[Slice]) -> list[PushResult]:
-            return await self.locked.around(part, partial(self.push_shard, self._database.write, shard), Locked())
-
-        if any(part.traced and may_be_traced(part.fragments) for part in slices):
-            return await self.locked.around(slices, self._push_together, Locked())
-        if any(part.options.max_size for part in slices) and len({part.partition.shard for part in slices}) > 1:
-            return await self.locked.around(slices, self._push_together, Locked())
         return await by_shard(slices, _partition, run)
 
-    async def _push_together(self, slices: Sequence[Slice]) -> list[PushResult]:
-        """Push in one transaction: what a limited queue is sent over several shards must fit together, and what is
-        traced must be found by it."""
-        results: list[PushResult] = []
-        depths: dict[int, int] = {}
-
-        async def work(connection: asyncpg.Connection[Any]) -> None:
-            nonlocal results, depths
-
-            async def run(shard: int, part: list[Slice]) -> list[PushResult]:
-                return await self.push_shard(connection.fetch, shard, part)
-
-            await self.lock(connection, [], slices)
-            rows = await connection.fetch(SQL["depths"], sorted({part.queue_id for part in slices}))
-            depths = {row["id"]: row["depth"] for row in rows}
-            results = await by_shard(slices, _partition, run, at_once=False)
-            if any(isinstance(result, Full) for result in results):
-                raise _Refused
-
-        try:
-            await self._database.transact(work)
-            return _with_last_depth(slices, results)
-        except _Refused:
-            full = {
-                part.queue_id: Full(depths[part.queue_id], result.capacity)
-                for part, result in zip(slices, results, strict=True)
-                if isinstance(result, Full)
-            }
-        others = iter(await self._push([part for part in slices if part.queue_id not in full]))
-        return [
-            # What is stored already stays a duplicate, whether there is room or not.
-            (result if isinstance(result, Duplicates) else full[part.queue_id])
-            if part.queue_id in full
-            else next(others)
-            for part, result in zip(slices, results, strict=True)
-        ]
+    async def _push(self, shard: int, slices: list[Slice]) -> list[PushResult]:
+        if any(part.traced and may_be_traced(part.fragments) for part in slices):  # to be found by it from the start
+            return await self._database.transact(lambda connection: self.push_shard(connection.fetch, shard, slices))
+        return await self.push_shard(self._database.write, shard, slices)
 
     async def push_shard(self, run: Callable[..., Any], shard: int, slices: list[Slice]) -> list[PushResult]:
         limited = sorted({part.queue_id for part in slices if part.options.max_size > 0})
@@ -296,20 +254,6 @@ class Messages:
             await connection.fetch(SQL["lock_queues"], sorted(limited))
         for shard in sorted(ids):
             await connection.fetch(LOCK_PARTITIONS, shard, sorted(ids[shard]))
-
-
-def _with_last_depth(slices: Sequence[Slice], results: Sequence[PushResult]) -> list[PushResult]:
-    """Each queue's depth after the last of its shards."""
-    depths: dict[int, int] = {}
-    for part, result in zip(slices, results, strict=True):
-        if isinstance(result, Stored) and result.depth is not None:
-            depths[part.queue_id] = max(result.depth, depths.get(part.queue_id, 0))
-    return [
-        msgspec.structs.replace(result, depth=depths[part.queue_id])
-        if isinstance(result, Stored) and result.depth is not None
-        else result
-        for part, result in zip(slices, results, strict=True)
-    ]
 
 
 def _partition(part: Slice) -> tuple[int, int]:

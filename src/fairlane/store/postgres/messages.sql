@@ -64,9 +64,6 @@ ON CONFLICT DO NOTHING;
 -- name: lock_queues (lock)
 SELECT q.id FROM fairlane.queues q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE;
 
--- name: depths (only here: on SQLite the one writer knows it)
-SELECT q.id, q.depth FROM fairlane.queues q WHERE q.id = ANY ($1);
-
 -- name: lock_partitions (lock)
 SELECT p.id FROM fairlane.partitions p WHERE p.shard = $1 AND p.id = ANY ($2) ORDER BY p.id FOR NO KEY UPDATE;
 
