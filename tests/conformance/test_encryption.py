@@ -12,16 +12,16 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import SealError
-from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_TENANT
+from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import Queue
 from fairlane.model.segment import messages
-from fairlane.model.source import Commit, Record
 from fairlane.model.trace import Trace
 from fairlane.store import codec
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Added, DeadFilter, ScheduledSlice
 from fairlane.store.keyring import Keyring
 from fairlane.wire.pauses import Explained
+from fairlane.wire.sources import SourcePage, SourceRecord
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
 from tests.conformance.test_streams import put, register, state
@@ -355,10 +355,10 @@ async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_
     partition, tenant = (await harness.partition(queue)).id, harness.name("tenant")
     effect = msgspec.json.encode({"secret": CANARY})
     sources, name = harness.broker.sources, harness.name("source")
-    leased = await sources.lease(DEFAULT_TENANT, name, seconds=60)
-    record = Record(key="1", hash="h", data=effect, partition=DEFAULT_PARTITION)
-    page = Commit(token=leased.token, before="", revision="r", queue=queue.name, cursor=None, records=[record])
-    assert (await sources.commit(DEFAULT_TENANT, name, page)).created == 1
+    leased = await sources.lease(name, seconds=60)
+    record = SourceRecord(key="1", hash="h", data=msgspec.Raw(effect), partition=DEFAULT_PARTITION)
+    page = SourcePage(token=leased.token, before="", revision="r", queue=queue.name, cursor=None, records=[record])
+    assert (await sources.commit(name, page)).created == 1
     for body in await bodies(harness, queue):
         assert CANARY.encode() not in body
     [event] = (await harness.pop(queue)).data

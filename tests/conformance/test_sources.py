@@ -12,12 +12,14 @@ from fairlane.broker import sources
 from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict, InvalidRequest, LeaseLost, NotFound, QueueFull
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.model.source import Commit, Committed, Record, Source
+from fairlane.wire.sources import SourceCommitted, SourcePage, SourceRecord, SourceView
 from tests.conformance.harness import Harness
 
 
-def record(key: str, text: str = "a") -> Record:
-    return Record(key=key, hash=f"hash of {text}", data=msgspec.json.encode({"id": key, "text": text}))
+def record(key: str, text: str = "a") -> SourceRecord:
+    return SourceRecord(
+        key=key, hash=f"hash of {text}", data=msgspec.Raw(msgspec.json.encode({"id": key, "text": text}))
+    )
 
 
 class Reader:
@@ -29,12 +31,12 @@ class Reader:
         self.queue = queue
         self._revisions = 0
 
-    async def lease(self, seconds: int = 60) -> Source:
-        self.source = await self.broker.sources.lease(DEFAULT_TENANT, self.name, seconds=seconds)
+    async def lease(self, seconds: int = 60) -> SourceView:
+        self.source = await self.broker.sources.lease(self.name, seconds=seconds)
         self.revision = self.source.revision
         return self.source
 
-    def page(self, *records: Record, cursor: str | None = None, **more: Any) -> Commit:
+    def page(self, *records: SourceRecord, cursor: str | None = None, **more: Any) -> SourcePage:
         self._revisions += 1
         revision = f"{self.source.token}.{self._revisions}"
         fields: dict[str, Any] = {
@@ -43,18 +45,18 @@ class Reader:
             "revision": revision,
             "queue": self.queue,
         }
-        return Commit(**{**fields, "cursor": cursor, "records": list(records), **more})
+        return SourcePage(**{**fields, "cursor": cursor, "records": list(records), **more})
 
-    async def send(self, page: Commit) -> Committed:
-        done = await self.broker.sources.commit(DEFAULT_TENANT, self.name, page)
+    async def send(self, page: SourcePage) -> SourceCommitted:
+        done = await self.broker.sources.commit(self.name, page)
         self.revision = done.revision
         return done
 
-    async def commit(self, *records: Record, cursor: str | None = None, **more: Any) -> Committed:
+    async def commit(self, *records: SourceRecord, cursor: str | None = None, **more: Any) -> SourceCommitted:
         return await self.send(self.page(*records, cursor=cursor, **more))
 
-    async def state(self) -> Source:
-        return await self.broker.sources.get(DEFAULT_TENANT, self.name)
+    async def state(self) -> SourceView:
+        return await self.broker.sources.get(self.name)
 
     async def events(self) -> list[tuple[str, str]]:
         """Event and key of what was pushed since the last look."""
@@ -119,7 +121,7 @@ async def test_a_page_is_committed_with_its_cursor_records_and_messages(reader: 
 
 
 async def test_a_message_tells_source_event_key_and_record(reader: Reader) -> None:
-    page = Record(key="7", hash="h", data=b'{"id":7,"b":[1, 2],"a":"\\u0000"}', partition="lane")
+    page = SourceRecord(key="7", hash="h", data=msgspec.Raw(b'{"id":7,"b":[1, 2],"a":"\\u0000"}'), partition="lane")
     await reader.commit(page, type="order")
     [message] = await reader.broker.pop(reader.queue, batch=10)
     assert bytes(message.raw).endswith(b'"record":{"id":7,"b":[1, 2],"a":"\\u0000"}}')
@@ -148,8 +150,8 @@ async def test_one_of_two_commits_of_one_revision_counts(harness: Harness, reade
     other.source, other.revision = reader.source, reader.revision
     pages = [reader.page(record("1"), cursor="1"), reader.page(record("1"), record("2"), cursor="2")]
     done = await asyncio.gather(reader.send(pages[0]), other.send(pages[1]), return_exceptions=True)
-    assert sorted(isinstance(one, Committed) for one in done) == [False, True]
-    assert isinstance(next(one for one in done if not isinstance(one, Committed)), Conflict)
+    assert sorted(isinstance(one, SourceCommitted) for one in done) == [False, True]
+    assert isinstance(next(one for one in done if not isinstance(one, SourceCommitted)), Conflict)
     events = await reader.events()
     assert len(events) == (await reader.state()).records == len(set(events))
 
@@ -175,7 +177,7 @@ async def test_a_commit_without_the_lease_stores_nothing(harness: Harness, reade
     assert await reader.events() == []
     assert (await other.commit(record("1"), cursor="1")).created == 1
     with pytest.raises(NotFound):
-        await reader.broker.sources.commit(DEFAULT_TENANT, harness.name("nobody"), page)
+        await reader.broker.sources.commit(harness.name("nobody"), page)
 
 
 async def test_a_commit_whose_messages_do_not_fit_changes_nothing(reader: Reader) -> None:
@@ -243,8 +245,8 @@ async def test_of_two_records_with_one_key_in_a_page_the_last_counts(reader: Rea
 
 async def test_a_source_that_is_deleted_is_forgotten_with_its_records(reader: Reader) -> None:
     await reader.commit(record("1"), cursor="1")
-    assert await reader.broker.sources.delete(DEFAULT_TENANT, reader.name)
-    assert not await reader.broker.sources.delete(DEFAULT_TENANT, reader.name)
+    assert await reader.broker.sources.delete(reader.name)
+    assert not await reader.broker.sources.delete(reader.name)
     with pytest.raises(NotFound):
         await reader.state()
     source = await reader.lease()
@@ -257,7 +259,7 @@ async def test_what_is_no_commit_is_refused(reader: Reader) -> None:
         {"cursor": "a\0b"},
         {"queue": ""},
         {"records": [record("")]},
-        {"records": [Record(key="1", hash="", data=b"1")]},
+        {"records": [SourceRecord(key="1", hash="", data=msgspec.Raw(b"1"))]},
         {"last": True},
         {"revision": ""},
     ):
@@ -267,8 +269,8 @@ async def test_what_is_no_commit_is_refused(reader: Reader) -> None:
 
 
 async def test_hashes_of_another_rule_tell_nothing_and_are_taken_over(reader: Reader) -> None:
-    def ruled(text: str, rule: str) -> Record:
-        return Record(key="1", hash=f"{text}#{rule}", data=b"{}")
+    def ruled(text: str, rule: str) -> SourceRecord:
+        return SourceRecord(key="1", hash=f"{text}#{rule}", data=msgspec.Raw(b"{}"))
 
     assert (await reader.commit(ruled("a", "x"))).created == 1
     done = await reader.commit(ruled("b", "y"))

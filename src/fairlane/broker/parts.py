@@ -118,7 +118,7 @@ class Parts:
         )
         self.due.schedules = self.schedules
         self.sources = Sources(
-            store, self._transactor, self.compiled_specs.admit_steps, self._check_transaction, announcer.flushed
+            store, tenant, self._transactor, self.compiled_specs.admit_steps, self._check_transaction, announcer.flushed
         )
         self.route = Route(
             store,

@@ -7,18 +7,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from fairlane.broker.broker import Broker
 from fairlane.cli.poll import source_of
-from fairlane.client.sources import SourcePage
-from fairlane.client.views import SourceCommitted, SourceView
 from fairlane.errors import InvalidRequest
-from fairlane.model.source import Commit, Record, Source
 from fairlane.outbound.addresses import Allowed
 from fairlane.poller.poller import Poller
 from fairlane.runtime.service import Service
 from fairlane.spec import ir
+from fairlane.wire.sources import SourceCommitted, SourcePage, SourceView
 
 LOOK_SECONDS = 0.5
 STOP_SECONDS = 3.0
@@ -89,25 +85,15 @@ class _Sources:
 
     def __init__(self, broker: Broker) -> None:
         self._sources = broker.sources
-        self._tenant = broker.tenant
 
     async def source(self, name: str) -> SourceView:
-        return _view(await self._sources.get(self._tenant, name))
+        return await self._sources.get(name)
 
     async def lease_source(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView:
-        return _view(await self._sources.lease(self._tenant, name, seconds=seconds, token=token))
+        return await self._sources.lease(name, seconds=seconds, token=token)
 
     async def release_source(self, name: str, token: int) -> bool:
-        return await self._sources.release(self._tenant, name, token)
+        return await self._sources.release(name, token)
 
     async def commit_source(self, name: str, page: SourcePage) -> SourceCommitted:
-        records = [
-            Record(key=one.key, hash=one.hash, data=bytes(one.data), partition=one.partition) for one in page.records
-        ]
-        fields = {field: getattr(page, field) for field in page.__struct_fields__} | {"records": records}
-        done = await self._sources.commit(self._tenant, name, Commit(**fields))
-        return SourceCommitted(**msgspec.structs.asdict(done))
-
-
-def _view(source: Source) -> SourceView:
-    return SourceView(**{field: getattr(source, field) for field in SourceView.__struct_fields__})
+        return await self._sources.commit(name, page)

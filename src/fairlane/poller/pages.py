@@ -11,11 +11,10 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 import msgspec
 
-from fairlane.client.sources import SourceRecord
 from fairlane.errors import FairlaneError, InvalidRequest
-from fairlane.model.source import RECORDS_MAX
 from fairlane.outbound.caller import Reply
 from fairlane.poller.source import Source, origin
+from fairlane.wire.sources import RECORDS_MAX, SourceRecord
 
 _PART_BYTES_MAX = 8 * 1024 * 1024
 _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:=(?:\"[^\"]*\"|[^;,\s]*))?)*)")

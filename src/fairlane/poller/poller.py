@@ -12,8 +12,6 @@ from typing import Protocol
 import msgspec
 
 from fairlane.client.client import DEFAULT_SERVER, Client
-from fairlane.client.sources import SourcePage, SourceRecord
-from fairlane.client.views import SourceCommitted, SourceView
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, LeaseLost, Overloaded, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
@@ -23,6 +21,7 @@ from fairlane.poller.pages import Page, page_of, parts_of, url_of
 from fairlane.poller.source import Source
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
+from fairlane.wire.sources import SourceCommitted, SourcePage, SourceRecord, SourceView
 
 _REFUSED_CURSOR = (400, 404, 410, 422)
 _STUCK_MAX = 3  # times that a page which leads nowhere is asked for again

@@ -10,7 +10,7 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, SECONDS_MAX
 from fairlane.model.names import check_count, check_name
-from fairlane.model.source import RECORDS_MAX
+from fairlane.wire.sources import RECORDS_MAX
 
 Paging = Literal["id", "token", "link"]
 

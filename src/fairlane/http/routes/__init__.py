@@ -44,7 +44,7 @@ ROUTES: list[Route] = [
     *schedules.routes,
     *specs.ROUTES,
     *workers.routes,
-    *sources.ROUTES,
+    *sources.routes,
     *effects.routes,
     *browse.routes,
     *dead_letters.routes,

@@ -7,7 +7,6 @@ from typing import ClassVar
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, SECONDS_MAX
 from fairlane.model.names import check_count, check_name
-from fairlane.model.source import RECORDS_MAX
 from fairlane.outbound.addresses import is_plain_url
 from fairlane.spec import ir, reader
 from fairlane.spec.findings import Findings
@@ -15,6 +14,7 @@ from fairlane.spec.nouns.noun import FLAG, NAME, NUMBER, SECONDS, Noun, Setting,
 from fairlane.spec.nouns.noun import STRING as TEXT
 from fairlane.spec.reader import Path
 from fairlane.spec.types import STRING
+from fairlane.wire.sources import RECORDS_MAX
 
 EVENT = ir.RecordType(
     fields={

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.moment import Moment
+from fairlane.model.moment import Moment, moment_or_none
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.statements import load
@@ -141,6 +141,8 @@ def _reader(hint: Any) -> Callable[[Iterator[Any]], Any]:
         hint = next(arg for arg in get_args(hint) if arg is not NoneType)
     if hasattr(hint, "_fields"):
         return lambda columns: struct(hint, [next(columns) for _ in hint._fields])
+    if hint is Moment:
+        return lambda columns: moment_or_none(next(columns))
     if hint is bool:
         return lambda columns: bool(next(columns))
     if hint is Moment:

@@ -1,11 +1,11 @@
 -- name: get
-SELECT s.id, s.tenant, s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
-       s.sweep_cursor, s.swept_at, s.committed_at, s.records
+SELECT s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
+       s.sweep_cursor, s.swept_at, s.committed_at, s.records, s.id
 FROM fairlane.sources s WHERE s.tenant = :tenant AND s.name = :name;
 
 -- name: list
-SELECT s.id, s.tenant, s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
-       s.sweep_cursor, s.swept_at, s.committed_at, s.records
+SELECT s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
+       s.sweep_cursor, s.swept_at, s.committed_at, s.records, s.id
 FROM fairlane.sources s WHERE s.tenant = :tenant ORDER BY s.name;
 
 -- name: lease
@@ -14,15 +14,15 @@ VALUES (:tenant, :name, coalesce(:now, clock_timestamp()) + make_interval(secs =
         coalesce(:now, clock_timestamp()))
 ON CONFLICT (tenant, name) DO UPDATE SET token = s.token + 1, leased_until = excluded.leased_until
 WHERE s.leased_until IS NULL OR s.leased_until <= coalesce(:now, clock_timestamp())
-RETURNING s.id, s.tenant, s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
-          s.sweep_cursor, s.swept_at, s.committed_at, s.records;
+RETURNING s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
+          s.sweep_cursor, s.swept_at, s.committed_at, s.records, s.id;
 
 -- name: keep
 UPDATE fairlane.sources s SET leased_until = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds)
 WHERE s.tenant = :tenant AND s.name = :name AND s.token = :token
   AND s.leased_until > coalesce(:now, clock_timestamp())
-RETURNING s.id, s.tenant, s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
-          s.sweep_cursor, s.swept_at, s.committed_at, s.records;
+RETURNING s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
+          s.sweep_cursor, s.swept_at, s.committed_at, s.records, s.id;
 
 -- name: release
 UPDATE fairlane.sources s SET leased_until = NULL

@@ -11,9 +11,38 @@ from collections.abc import Sequence
 import msgspec
 
 from fairlane.errors import Conflict, LeaseLost
-from fairlane.model.source import Source, SourceStep
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Family, Transaction, Value, as_json, one, struct
+from fairlane.wire.sources import SourceView
+
+
+class Source(SourceView):
+    """A source, as it is stored."""
+
+    id: int
+
+
+class SourceStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a source from one revision to the next, as the store takes it."""
+
+    source_id: int
+    tenant: str
+    name: str
+    token: int
+    before: str
+    revision: str
+    cursor: str | None
+    sweep: int
+    sweeping: bool
+    sweep_cursor: str | None
+    swept: bool
+    """A sweep ends with this step."""
+    seen: list[tuple[str, str]]
+    """Key and hash of every record that was read; they are marked with `sweep`."""
+    gone: list[str]
+    """Keys of records to forget."""
+    records: int
+    """How many are known afterwards."""
 
 
 class Sources(Family):

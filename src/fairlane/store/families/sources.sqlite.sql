@@ -1,25 +1,25 @@
 -- name: get
-select id, tenant, name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at,
-       committed_at, records
+select name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at,
+       committed_at, records, id
 from sources where tenant = :tenant and name = :name
 
 -- name: list
-select id, tenant, name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at,
-       committed_at, records
+select name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at,
+       committed_at, records, id
 from sources where tenant = :tenant order by name
 
 -- name: lease
 insert into sources (tenant, name, leased_until, created_at) values (:tenant, :name, :now + :seconds * 1000000, :now)
 on conflict (tenant, name) do update set token = token + 1, leased_until = excluded.leased_until
 where leased_until is null or leased_until <= :now
-returning id, tenant, name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at,
-          committed_at, records
+returning name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at,
+          committed_at, records, id
 
 -- name: keep
 update sources set leased_until = :now + :seconds * 1000000
 where tenant = :tenant and name = :name and token = :token and leased_until > :now
-returning id, tenant, name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at,
-          committed_at, records
+returning name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at,
+          committed_at, records, id
 
 -- name: release
 update sources set leased_until = null

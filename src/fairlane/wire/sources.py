@@ -1,90 +1,115 @@
-"""Sources: collections of records that somebody else keeps, and what is known of them here."""
+"""Sources on the wire: collections of records that somebody else keeps, and what is known of them here."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import COUNT_MAX, TYPE_CHARS_MAX
+from fairlane.model.moment import Moment
 from fairlane.model.names import check_count, check_name
+from fairlane.wire.base import Answer, Body
 
-Event = Literal["created", "changed", "deleted"]
 RECORDS_MAX = 1000
 """Of one commit: a page of somebody's API."""
 CURSOR_CHARS_MAX = 8192  # a cursor may be a whole URL
 HASH_CHARS_MAX = 128
+Token = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class SourceView(Answer):
     """A source: how far its records were read, and who reads them."""
 
-    id: int
-    tenant: str
     name: str
     revision: str
     """Another one after every commit; empty before the first."""
     cursor: str | None
-    """Where reading new records goes on; None: at the beginning."""
+    """Where reading new records goes on; null: at the beginning."""
     token: int
     """Of the newest lease: greater than every token before it."""
-    leased_until: int | None
-    created_at: int
+    leased_until: Moment | None
+    created_at: Moment
     sweep: int
     """How many sweeps were begun."""
     sweeping: bool
     sweep_cursor: str | None
-    """Where the sweep goes on; None: at the beginning."""
-    swept_at: int | None
+    """Where the sweep goes on; null: at the beginning."""
+    swept_at: Moment | None
     """When the last sweep ended."""
-    committed_at: int | None
+    committed_at: Moment | None
     records: int
     """How many are known."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class SourceList(Answer):
+    sources: list[SourceView]
+    """By name."""
+
+
+class SourceLeaseBody(Body):
+    seconds: int = 60
+    token: Token | None = None
+    """Of the lease to keep; without one another is taken."""
+
+
+class SourceReleaseBody(Body):
+    token: Token
+
+
+class SourceReleased(Answer):
+    name: str
+    released: bool
+
+
+class SourceDeleted(Answer):
+    name: str
+    deleted: bool
+
+
+class SourceRecord(Body, omit_defaults=True):
     """A record as it was read. What has the same hash is the same; behind a `#` may stand by which rule it was made:
     hashes of different rules tell nothing of each other."""
 
     key: str
     hash: str
-    data: bytes
+    data: msgspec.Raw
     partition: str | None = None
-    """Of its messages; None: the key."""
+    """Of its messages; without one the key."""
 
     def changed_from(self, hash: str) -> bool:
         return self.hash != hash and self.hash.partition("#")[2] == hash.partition("#")[2]
 
-    def check(self) -> Record:
+    def check(self) -> None:
         check_name("key", self.key)
         check_name("hash", self.hash, chars_max=HASH_CHARS_MAX)
         if self.partition is not None:
             check_name("partition", self.partition)
-        return self
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit of one page of a source: where reading goes on, and the records that were read. It is of the sweep if
-    that is said, and of the reading of new records otherwise."""
+class SourcePage(Body, omit_defaults=True):
+    """One page of a source: where reading goes on, and the records that were read. It is of the sweep if that is said,
+    and of the reading of new records otherwise."""
 
-    token: int
+    token: Token
     before: str
     """The revision that it follows."""
     revision: str
     """The one that it makes; the same at every try."""
     queue: str
-    cursor: str | None
-    records: list[Record]
+    cursor: str | None = None
+    records: Annotated[list[SourceRecord], msgspec.Meta(max_length=RECORDS_MAX)] = msgspec.field(default_factory=list)
     type: str | None = None
     """Messages have the type `type.created` and so on; without one `created` and so on."""
     sweep: bool = False
+    """A page of the sweep, which finds what changed and what is gone."""
     begin: bool = False
-    """Of a sweep: this is its first page."""
+    """The first page of a sweep."""
     last: bool = False
-    """Of a sweep: all pages were read, so that records which it did not see are gone."""
+    """All pages of the sweep were read: records that it did not see are gone."""
 
-    def check(self) -> Commit:
+    def check(self) -> SourcePage:
         check_count("token", self.token, least=0, most=COUNT_MAX)
         check_name("queue", self.queue)
         check_name("revision", self.revision)
@@ -105,8 +130,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-class Committed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a commit. `repeated`: it was done before, and nothing happened now."""
+class SourceCommitted(Answer):
+    """The result of the commit of a page."""
 
     revision: str
     created: int = 0
@@ -114,28 +139,6 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: int = 0
     deleted: int = 0
     repeated: bool = False
+    """It was done before, and nothing happened now."""
     more: bool = False
-    """Of the last page of a sweep: there may be more records that are gone; commit it again, without records."""
-
-
-class SourceStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a source from one revision to the next, as the store takes it."""
-
-    source_id: int
-    tenant: str
-    name: str
-    token: int
-    before: str
-    revision: str
-    cursor: str | None
-    sweep: int
-    sweeping: bool
-    sweep_cursor: str | None
-    swept: bool
-    """A sweep ends with this step."""
-    seen: list[tuple[str, str]]
-    """Key and hash of every record that was read; they are marked with `sweep`."""
-    gone: list[str]
-    """Keys of records to forget."""
-    records: int
-    """How many are known afterwards."""
+    """There may be more records that are gone: commit the last page again, without records."""
