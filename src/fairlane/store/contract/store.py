@@ -16,7 +16,6 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment
-from fairlane.store.contract.operations import Operations
 from fairlane.store.contract.scheduled import ScheduledMessages
 from fairlane.store.contract.values import (
     AckResult,
@@ -35,6 +34,7 @@ from fairlane.store.families.flags import Flags
 from fairlane.store.families.groups import Groups
 from fairlane.store.families.keys import Keys
 from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.operations import Operations
 from fairlane.store.families.pauses import Pauses
 from fairlane.store.families.queues import Queues
 from fairlane.store.families.retention import Retention

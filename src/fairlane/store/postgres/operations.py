@@ -1,60 +1,32 @@
-"""Operations, on PostgreSQL."""
+"""Operations on PostgreSQL: accepted, and applied in the transaction that ends them, fenced by the claim."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any
-from uuid import UUID, uuid4
 
 import asyncpg
 
-from fairlane.model.ids import PartitionId, least_uuid7
-from fairlane.model.limits import ERROR_CHARS_MAX
-from fairlane.model.operation import (
-    PRIORITIES,
-    RETRIES_MAX,
-    TIMEOUT_SECONDS,
-    Operation,
-    OperationBacklog,
-    OperationCount,
-    OperationStatus,
-)
+from fairlane.model.operation import PRIORITIES, TIMEOUT_SECONDS
 from fairlane.store.contract.operations import (
-    BACKLOGS_MAX,
-    FIRST,
-    PAGES,
-    RUN_BYTES_MAX,
-    RUN_MAX,
-    AppliedOperation,
-    BacklogClaim,
-    ClaimedBacklog,
+    Application,
+    ApplyResult,
+    Closed,
     Enqueued,
     EnqueueResult,
+    Lost,
     NewOperation,
 )
-from fairlane.store.contract.values import Full, Gone, Locked
+from fairlane.store.contract.values import AckResult, Full, Gone, Locked, Stored
+from fairlane.store.families import operations
+from fairlane.store.families.port import Port
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages, by_shard
-from fairlane.store.postgres.operation_apply import OperationApplier
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "operations.sql")
-
-
-def _operation(row: asyncpg.Record) -> Operation:
-    fields = dict(row)
-    return Operation(partition=PartitionId(fields.pop("shard"), fields.pop("partition_id")), **fields)
-
-
-def _columns(one: AppliedOperation) -> tuple[Any, ...]:
-    return (
-        *(one.partition.id, one.sequence, one.id, one.type, PRIORITIES[one.type]),
-        *(one.tenant, one.queue, one.partition_name, one.group, one.messages),
-        *(one.created_at, one.result),
-    )
 
 
 def _enqueued(row: asyncpg.Record) -> EnqueueResult:
@@ -92,11 +64,11 @@ async def enqueue_shard(
     return results
 
 
-class Operations(OperationApplier):
-    def __init__(self, database: Database, shards: list[int], messages: Messages) -> None:
-        super().__init__(database, messages)
-        self._shards = shards
-        self._turn = 0
+class Operations(operations.Operations):
+    def __init__(self, port: Port, database: Database, messages: Messages) -> None:
+        super().__init__(port)
+        self._database = database
+        self._messages = messages
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
         locked: EnqueueResult = Locked()
@@ -110,196 +82,77 @@ class Operations(OperationApplier):
     async def _enqueue(self, shard: int, some: Sequence[NewOperation]) -> list[EnqueueResult]:
         return await enqueue_shard(self._database.write, shard, some, self._database.time())
 
-    async def claim(
-        self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
-    ) -> list[ClaimedBacklog]:
-        claimed: list[ClaimedBacklog] = []
-        named = token or uuid4()
-        self._turn += 1  # each time from another shard, so that none waits for the others
-        for offset in range(len(self._shards)):
-            shard = self._shards[(self._turn + offset) % len(self._shards)]
-            wanted = backlogs - len(claimed)
-            if wanted <= 0:
-                break
-            claimed += await self._claim(shard, worker, wanted, named)
-        return await self._database.codec.open_backlogs(claimed, self.postpone)
+    async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
+        work = [await self._database.codec.seal_application(one) for one in work]
+        results: dict[int, ApplyResult] = {}
+        by_shard: dict[int, list[int]] = defaultdict(list)
+        for index, one in enumerate(work):
+            by_shard[one.claim.partition.shard].append(index)
+        for shard in sorted(by_shard):
+            # By partition and group, as all locks are taken.
+            indexes = sorted(
+                by_shard[shard], key=lambda index: (work[index].claim.partition, work[index].claim.group_id)
+            )
+            results.update(
+                zip(indexes, await self._apply_shard(shard, [work[index] for index in indexes]), strict=True)
+            )
+        return [results[index] for index in range(len(work))]
 
-    async def give_back(self, token: UUID) -> int:
-        given = [
-            await self._database.write(SQL["give_back"], shard, token, self._database.time()) for shard in self._shards
-        ]
-        return sum(map(len, given))
-
-    async def _claim(self, shard: int, worker: str, backlogs: int, token: UUID) -> list[ClaimedBacklog]:
-        timeout = timedelta(seconds=TIMEOUT_SECONDS)
-        rows = await self._database.write(
-            SQL["claim"], shard, worker, token, backlogs, RUN_MAX, RUN_BYTES_MAX, timeout, self._database.time()
-        )
-        found: dict[tuple[int, int], ClaimedBacklog] = {}
-        for operation in sorted(map(_operation, rows), key=lambda one: (one.priority, one.created_at, one.sequence)):
-            key = (operation.partition.id, operation.group_id)
-            if key not in found:
-                claim = BacklogClaim(operation.partition, operation.group_id, token)
-                found[key] = ClaimedBacklog(claim, operation.queue_id, [])
-            found[key].operations.append(operation)
-        for backlog in found.values():
-            backlog.operations.sort(key=lambda one: one.sequence)
-        return list(found.values())
-
-    async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
-        postponed = 0
-        delay = timedelta(milliseconds=delay_ms)
-        for shard in sorted({claim.partition.shard for claim in claims}):
-            some = [claim for claim in claims if claim.partition.shard == shard]
-            work = partial(self._postpone, shard=shard, some=some, delay=delay, error=error)
-            postponed += await self._database.transact(work)
-        return postponed
-
-    async def _postpone(
-        self, connection: asyncpg.Connection[Any], shard: int, some: list[BacklogClaim], delay: timedelta, error: str
-    ) -> int:
-        tokens = [one.token for one in some]
-        backlogs = [[one.partition.id for one in some], [one.group_id for one in some]]
-        rows = await connection.fetch(SQL["postpone"], shard, *backlogs, tokens, delay, self._database.time())
-        postponed = [[row[0] for row in rows], [row[1] for row in rows]]
-        await connection.execute(SQL["wait_again"], shard, *postponed, error[:ERROR_CHARS_MAX])
-        return len(rows)
-
-    async def fail(self, claim: BacklogClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
-        key = (*claim.partition, claim.group_id)
-        error = error[:ERROR_CHARS_MAX]
-
-        async def work(connection: asyncpg.Connection[Any]) -> int:
+    async def _apply_shard(self, shard: int, work: list[Application]) -> list[ApplyResult]:
+        async def run(connection: asyncpg.Connection[Any]) -> list[ApplyResult]:
+            slices = [one.slice for one in work if one.slice is not None]
+            acks = [one.ack for one in work if one.ack is not None]
+            await self._messages.lock(connection, acks, slices, [one.claim.partition for one in work])
+            backlogs = ([one.claim.partition.id for one in work], [one.claim.group_id for one in work])
+            messages = [one.messages for one in work]
+            tokens = [one.claim.token for one in work]
+            claimed = await connection.fetch(SQL["begin"], shard, *backlogs, tokens, messages)
+            items, opens = [row["item"] for row in claimed], [row["open"] for row in claimed]
+            results = await self._effects(connection, shard, work, [item - 1 for item in items])
+            applied = [work[item - 1].applied_by(results[item - 1]) for item in items]
+            done = _done(work, results, [item - 1 for item, ok in zip(items, applied, strict=True) if ok])
             now = self._database.time()
-            await self._messages.lock(connection, [], [], [claim.partition])
-            if await connection.fetchval(SQL["claim_token"], *key) != claim.token:
-                return 0
-            delay = timedelta(milliseconds=delay_ms)
-            rows = await connection.fetch(SQL["charge"], *key, list(sequences), error, now)
-            used_up = sorted(row["sequence"] for row in rows if row["retries"] > RETRIES_MAX)
-            if not used_up:
-                await self._postpone(connection, claim.partition.shard, [claim], delay, error)
-            for sequence in used_up:
-                await connection.execute(SQL["drop"], *key, sequence, "failed", error, False, now)
-            if used_up:
-                await connection.execute(SQL["wait_again"], key[0], [key[1]], [key[2]], error)
-            return len(used_up)
+            await connection.execute(SQL["finish"], shard, *backlogs, messages, items, opens, applied, *done, now)
+            return results
 
-        return await self._database.transact(work)
+        return await self._messages.locked.transact([one.claim for one in work], run)
 
-    async def record(self, applied: Sequence[AppliedOperation]) -> None:
-        by_shard: dict[int, list[AppliedOperation]] = defaultdict(list)
-        for one in applied:
-            by_shard[one.partition.shard].append(one)
-        for shard, some in by_shard.items():
-            columns = zip(*map(_columns, some), strict=True)
-            await self._database.write(SQL["record"], shard, *map(list, columns), self._database.time())
-
-    async def get(self, tenant: str, id: UUID) -> Operation | None:
-        found = await self._get(tenant, id)
-        return found and await self._database.codec.open_operation(found)
-
-    async def _get(self, tenant: str, id: UUID) -> Operation | None:
-        for shard in self._shards:
-            rows = await self._database.read(SQL["get"], shard, tenant, id)
-            if rows:
-                return _operation(rows[0])
-        return None
-
-    async def page(
-        self,
-        tenant: str,
-        *,
-        status: OperationStatus | None = None,
-        queue: str | None = None,
-        after: UUID = FIRST,
-        limit: int = 100,
-    ) -> list[Operation]:
-        found: list[Operation] = []
-        for shard in self._shards:
-            statement = SQL[PAGES.get(status or "", "page")]
-            rows = await self._database.read(statement, shard, tenant, after, status, queue, limit)
-            if rows:
-                shown = await self._database.read(SQL["shown"], shard, [row[0] for row in rows])
-                found += map(_operation, shown)
-        return sorted(found, key=lambda one: one.id)[:limit]
-
-    async def failed(self, tenant: str) -> int:
-        return sum([(await self._database.read(SQL["count_failed"], shard, tenant))[0][0] for shard in self._shards])
-
-    async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
-        found = await self._get(tenant, id)
-        if found is None or found.status != "failed":
-            return None
-        key = (*found.partition, found.group_id, found.sequence)
-        sealed = await self._database.codec.seal_operation(anew)
-
-        async def work(connection: asyncpg.Connection[Any]) -> EnqueueResult | None:
-            await self._messages.lock(connection, [], [], [found.partition, anew.partition])
-            if await connection.fetchval(SQL["lock"], *key) != "failed":
-                return None
-            await connection.execute(SQL["delete"], *key)
-            [result] = await enqueue_shard(connection.fetch, anew.partition.shard, [sealed], self._database.time())
-            if not isinstance(result, Enqueued):
-                raise _NotEnqueued(result)
-            await connection.execute(SQL["keep_created_at"], anew.partition.shard, id, found.created_at)
-            return result
-
-        try:
-            return await self._database.transact(work)
-        except _NotEnqueued as refused:
-            return refused.result
-
-    async def discard(self, tenant: str, id: UUID) -> bool:
-        found = await self._get(tenant, id)
-        if found is None or found.status not in ("pending", "failed"):
-            return False
-        key = (*found.partition, found.group_id, found.sequence)
-
-        async def work(connection: asyncpg.Connection[Any]) -> bool:
-            await self._messages.lock(connection, [], [], [found.partition])
-            await connection.fetchval(SQL["claim_token"], *key[:3])
-            status = await connection.fetchval(SQL["lock"], *key)
-            if status == "failed":
-                await connection.execute(SQL["give_up"], *key, self._database.time())
-            elif status == "pending":
-                await connection.execute(SQL["drop"], *key, "discarded", None, True, self._database.time())
-            return status in ("failed", "pending")
-
-        return await self._database.transact(work)
-
-    async def depth(self) -> int:
-        return sum([(await self._database.read(SQL["depth"], shard))[0][0] for shard in self._shards])
-
-    async def counts(self, tenant: str) -> list[OperationCount]:
-        return [
-            OperationCount(**row) for row in await self._database.read(SQL["counts"], tenant, self._database.time())
-        ]
-
-    async def backlogs(self, tenant: str, *, limit: int = 100) -> list[OperationBacklog]:
-        return [
-            OperationBacklog(*row) for row in await self._database.read(SQL["backlogs"], self._shards, tenant, limit)
-        ]
-
-    async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:
-        [[now]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())
-        age = timedelta(seconds=older_than_seconds)
-        newest = least_uuid7(now // 1000 - older_than_seconds * 1000)
-        cleaned = 0
-        for shard in self._shards:
-            arguments = (shard, newest, age, self._database.time(), limit - cleaned)
-            cleaned += len(await self._database.write(SQL["clean"], *arguments))
-            if cleaned >= limit:
-                break
-        for shard in self._shards if failed_seconds else ():
-            age = timedelta(seconds=failed_seconds)
-            cleaned += len(await self._database.write(SQL["clean_failed"], shard, age, self._database.time(), limit))
-        return cleaned
+    async def _effects(
+        self, connection: asyncpg.Connection[Any], shard: int, work: list[Application], claimed: list[int]
+    ) -> list[ApplyResult]:
+        results: list[ApplyResult] = [Lost()] * len(work)
+        for index in claimed:
+            results[index] = Closed()
+        pushes = [index for index in claimed if work[index].slice is not None]
+        if pushes:
+            slices = [part for index in pushes if (part := work[index].slice) is not None]
+            stored = await self._messages.push_shard(connection.fetch, shard, slices)
+            results = _put(results, pushes, stored)
+        ack_indexes = [index for index in claimed if work[index].ack is not None]
+        if ack_indexes:
+            acks = [ack for index in ack_indexes if (ack := work[index].ack) is not None]
+            acked = await self._messages.ack_shard(connection.fetch, shard, acks)
+            results = _put(results, ack_indexes, acked)
+        return results
 
 
-class _NotEnqueued(Exception):
-    """The rollback of a retry."""
+def _put(results: list[ApplyResult], indexes: list[int], found: Sequence[ApplyResult]) -> list[ApplyResult]:
+    for index, result in zip(indexes, found, strict=True):
+        results[index] = result
+    return results
 
-    def __init__(self, result: EnqueueResult) -> None:
-        super().__init__()
-        self.result = result
+
+def _done(
+    work: list[Application], results: list[ApplyResult], applied: list[int]
+) -> tuple[list[int], list[int], list[bytes]]:
+    """Completed operations as columns: number of their backlog, sequence, result."""
+    items: list[int] = []
+    sequences: list[int] = []
+    encoded: list[bytes] = []
+    for index in applied:
+        result = results[index]
+        texts = work[index].results(result if isinstance(result, Stored | AckResult) else None)
+        items += [index + 1] * len(work[index].sequences)
+        sequences += work[index].sequences
+        encoded += texts
+    return items, sequences, encoded

@@ -57,9 +57,9 @@ class Transaction(View):
     async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
         return await by_shard(slices, _partition, partial(self._messages.push_shard, self._fetch), at_once=False)
 
-    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+    async def enqueue(self, some: Sequence[NewOperation]) -> list[EnqueueResult]:
         run = partial(enqueue_shard, self._fetch, now=self._now)
-        return await by_shard(operations, _partition, run, at_once=False)
+        return await by_shard(some, _partition, run, at_once=False)
 
 
 def _partition(one: Slice | NewOperation) -> tuple[int, int]:

@@ -46,8 +46,9 @@ class PostgresStore(Families):
         self._question = question
         self._ahead = IdClock(database)
         self.messages = Messages(database, shards, self._ahead.saw)
-        super().__init__(Port(database, shards, self.messages), self.messages)
-        self.operations = Operations(database, shards, self.messages)
+        port = Port(database, shards, self.messages)
+        super().__init__(port, self.messages)
+        self.operations = Operations(port, database, self.messages)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database, shards, self.messages)
 

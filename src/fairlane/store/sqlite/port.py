@@ -14,10 +14,9 @@ from fairlane.store.codec import Codec
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Row, Value, Work, as_json, nothing, statements
-from fairlane.store.sqlite import browse, groups, queues, retention
+from fairlane.store.sqlite import browse, groups, operations, queues, retention
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
-from fairlane.store.sqlite.operations import enqueue
 from fairlane.store.sqlite.push import push
 
 T = TypeVar("T")
@@ -29,6 +28,7 @@ STEPS: Final[dict[str, Callable[..., Any]]] = {
     "browse.forget_ids": browse.forget_ids,
     "browse.trim": browse.trim,
     "browse.with_id": browse.with_id,
+    "operations.claim": operations.claim,
     "groups.seed": groups.seed,
     "groups.seek": groups.seek,
     "pauses.resume_lanes": groups.resume_lanes,
@@ -57,8 +57,8 @@ class Transaction:
     async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
         return push(self.db, self.now, slices)
 
-    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        return [enqueue(self.db, self.now, one) for one in operations]
+    async def enqueue(self, some: Sequence[NewOperation]) -> list[EnqueueResult]:
+        return [operations.enqueue(self.db, self.now, one) for one in some]
 
 
 class Port:
@@ -117,7 +117,9 @@ def _run(db: apsw.Connection, now: int, statement: str, values: dict[str, Value]
     if text.startswith("-- Each:"):
         columns = {name: value for name, value in values.items() if isinstance(value, list)}
         bound |= {name: _bound(value) for name, value in values.items() if name not in columns}
-        each = [bound | dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        each = [
+            bound | dict(zip(columns, map(_bound, row), strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
         return db.executemany(text, each).fetchall()
     return db.execute(text, bound | {name: _bound(value) for name, value in values.items()}).fetchall()
 

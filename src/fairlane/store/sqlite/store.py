@@ -28,9 +28,10 @@ class SqliteStore(Families):
         self._database = database
         self.id_time: Callable[[], int] = lambda: database.clock() // 1000
         self.messages = Messages(database)
-        super().__init__(Port(database), self.messages)
+        port = Port(database)
+        super().__init__(port, self.messages)
         self._purging = asyncio.create_task(self._tidy(), name="fairlane-purge")
-        self.operations = Operations(database)
+        self.operations = Operations(port, database)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(database)
 
