@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import os
 import resource
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from fairlane.errors import InvalidRequest, Unavailable
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -18,6 +20,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
+        import asyncio
+
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
