@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fairlane.cli.output import at, confirm, counted
-from fairlane.cli.verb import Client, Columns, Limit, QueueName, Shown, Yes, arg, noun, opt, print_rows, verb
+from fairlane.cli.output import confirm, counted
+from fairlane.cli.verb import Client, Limit, QueueName, Shown, Yes, arg, columns_of, noun, opt, print_rows, verb
 from fairlane.errors import InvalidRequest
 
 app = noun()
@@ -28,16 +28,10 @@ def list_letters(
 ) -> Shown:
     """List dead letters, latest failure first."""
     letters = client.dead_letters(queue, group=group, partition=partition, error=error, limit=limit)
-    columns: Columns = {
-        "id": "id",
-        "partition": "partition",
-        "group": "group",
-        "failed": at("failed_at"),
-        "attempts": "attempts",
-        "error": "error",
-        "data": lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
-        "replayed as": "replayed_as",
-    }
+    columns = columns_of(
+        "id partition group failed=failed_at attempts error data replayed_as",
+        data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
+    )
     return Shown(letters, lambda: print_rows(columns, letters, empty=f"Queue {queue} has no dead letters."))
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fairlane.cli.output import confirm, counted
-from fairlane.cli.verb import Client, Columns, QueueName, Shown, Yes, arg, noun, opt, verb
+from fairlane.cli.verb import Client, QueueName, Shown, Yes, arg, columns_of, noun, opt, verb
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Seek
 from fairlane.model.names import QUEUE_MODE
@@ -14,14 +14,10 @@ from fairlane.model.names import QUEUE_MODE
 app = noun()
 
 Group = Annotated[str, arg("GROUP", f"Name of the group; {QUEUE_MODE} is the one of pops that name none.")]
-_COLUMNS: Columns = {
-    "queue": "queue",
-    "group": "name",
-    "partitions": "members",
-    "behind in": "partitions_with_lag",
-    "unfinished": "total_lag",
-    "oldest, seconds": "max_time_lag",
-}
+_COLUMNS = columns_of(
+    "queue group=name partitions=members behind_in=partitions_with_lag unfinished=total_lag "
+    "oldest,_seconds=max_time_lag"
+)
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no groups.")

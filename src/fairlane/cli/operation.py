@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fairlane.cli import REFUSED
-from fairlane.cli.output import at, confirm, counted
-from fairlane.cli.verb import Client, Columns, Limit, Shown, Yes, arg, noun, opt, print_facts, print_rows, verb
+from fairlane.cli.output import confirm, counted
+from fairlane.cli.verb import Client, Limit, Shown, Yes, arg, columns_of, noun, opt, print_facts, print_rows, verb
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -18,38 +18,17 @@ _STATUSES = ("pending", "processing", "completed", "failed", "discarded")
 Ids = Annotated[list[str] | None, arg("ID", "Of failed operations.")]
 Queue = Annotated[str | None, opt("Those of this queue.")]
 All = Annotated[bool, opt("All that failed.", "--all")]
-_COLUMNS: Columns = {
-    "id": "id",
-    "type": "operation_type",
-    "status": "status",
-    "queue": "queue",
-    "partition": "partition",
-    "messages": lambda one: one.messages or None,
-    "accepted": at("created_at"),
-    "in the": "durability",
-    "error": "error_message",
-}
-_FACTS: Columns = {
-    "id": "id",
-    "type": "operation_type",
-    "status": "status",
-    "queue": "queue",
-    "partition": "partition",
-    "group": "consumer_group",
-    "messages": "messages",
-    "accepted": at("created_at"),
-    "in the": "durability",
-    "ended": at("processed_at"),
-    "tries": "retry_count",
-    "error": "error_message",
-    "failed": at("failed_at"),
-}
-_ITEMS: Columns = {
-    "transaction id": lambda item: item.transaction_id or item.acked,
-    "came to": "came_to",
-    "message id": "message_id",
-    "position": "position",
-}
+_COLUMNS = columns_of(
+    "id type=operation_type status queue partition messages accepted=created_at in_the=durability error=error_message",
+    messages=lambda one: one.messages or None,
+)
+_FACTS = columns_of(
+    "id type=operation_type status queue partition group=consumer_group messages accepted=created_at in_the=durability "
+    "ended=processed_at tries=retry_count error=error_message failed=failed_at"
+)
+_ITEMS = columns_of(
+    "transaction_id came_to message_id position", transaction_id=lambda item: item.transaction_id or item.acked
+)
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no such operations.")

@@ -54,6 +54,13 @@ class Line(msgspec.Struct, rename="camel", omit_defaults=True):
     partition_id: str | None = None
     consumer_group: str | None = None
 
+    @classmethod
+    def of(cls, head: Any, message: Any, **more: Any) -> Line:
+        """A message by what heads it, where it was read from the store by that, and the message itself."""
+        known = {field: getattr(head, field) for field in ("id", "transaction_id", "queue", "partition")}
+        at = moment(head.created_at)
+        return cls(**known, created_at=at, data=message.raw, type=message.type, headers=message.headers, **more)
+
 
 def print_line(line: Line, *, json: bool) -> None:
     """One message on one line."""
@@ -96,9 +103,9 @@ def shown_time(at: int | None) -> str:
     return "" if at is None else f"{moment(at):%Y-%m-%d %H:%M:%S}Z"
 
 
-def at(field: str) -> Callable[[Any], str]:
+def shown_at(get: Callable[[Any], Any]) -> Callable[[Any], str]:
     """A cell with a point in time."""
-    return lambda one: shown_time(getattr(one, field))
+    return lambda one: shown_time(get(one))
 
 
 def counted(count: int, noun: str) -> str:

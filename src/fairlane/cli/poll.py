@@ -1,18 +1,22 @@
-"""`fairlane poll ...`"""
+"""`fairlane poll ...`: a process that reads a source, and shows how far it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from fairlane.cli.output import echo
 from fairlane.cli.verb import DEFAULT, Server, arg, opt
 from fairlane.errors import InvalidRequest
 from fairlane.runtime.durations import seconds_in
 
 if TYPE_CHECKING:
-    from fairlane.poller import Source
+    from fairlane.poller import Progress, Source
     from fairlane.spec.ir import PollerSpec
 
 
@@ -49,13 +53,12 @@ def poll(
     """Read the records of an HTTP API again and again: each that is new, changed or gone becomes a message, once."""
     given = locals()
     from fairlane.cli.logs import log_as
-    from fairlane.cli.poll_process import read
     from fairlane.poller import Source
 
     log_as(log_format)
     servers = [one.strip() for one in server.split(",")]
     if spec is not None:
-        read(declared(spec, url, allow_private=allow_private), servers, once=once, sweep=sweep)
+        _read(declared(spec, url, allow_private=allow_private), servers, once=once, sweep=sweep)
         return
     if queue is None:
         raise InvalidRequest("say where the messages go with --queue, or with --spec which spec declares the poller")
@@ -69,7 +72,7 @@ def poll(
         "every_seconds": seconds_in(every),
         "sweep_seconds": None if sweep_every == "never" else seconds_in(sweep_every),
     }
-    read(Source(**fields).check(), servers, once=once, sweep=sweep)
+    _read(Source(**fields).check(), servers, once=once, sweep=sweep)
 
 
 def declared(file: str, name: str, *, allow_private: bool) -> Source:
@@ -107,3 +110,50 @@ def _header(text: str) -> tuple[str, str]:
     if not colon or not name.strip():
         raise InvalidRequest(f"{text!r:.80} is not a header; write it like 'Name: value'")
     return name.strip(), value.strip()
+
+
+def _read(source: Source, servers: list[str], *, once: bool, sweep: bool) -> None:
+    """Poll a source until a signal, or once."""
+    import asyncio
+
+    from fairlane.poller import poll
+
+    async def polled() -> None:
+        with _bar(source) as report:
+            polling = asyncio.create_task(poll(source, servers, once=once, sweep=sweep, report=report))
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, polling.cancel)
+            await asyncio.wait([polling])
+        if not polling.cancelled():
+            echo(_sentence(polling.result()))
+
+    asyncio.run(polled())
+
+
+@contextmanager
+def _bar(source: Source) -> Iterator[Callable[[Progress], None]]:
+    """A bar for a person at a terminal; logs have what others need."""
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        bar = bars.add_task(source.queue, total=None)
+
+        def report(progress: Progress) -> None:
+            bars.update(bar, description=_sentence(progress), completed=progress.records, total=progress.total)
+
+        yield report
+
+
+def _sentence(progress: Progress) -> str:
+    what = "sweep" if progress.sweeping else "read"
+    return (
+        f"{what}: {progress.records} records, {progress.created} created, {progress.changed} changed, "
+        f"{progress.deleted} deleted"
+    )

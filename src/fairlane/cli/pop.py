@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from fairlane.cli.output import Line, echo, moment, print_line
+from fairlane.cli.output import Line, echo, print_line
 from fairlane.cli.verb import AsJson, Client, QueueName, Shown, arg, opt
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
@@ -49,19 +49,8 @@ def pop(
         subscription=Subscription(look=True),
     )
     for message in popped:
-        line = Line(
-            id=message.id,
-            transaction_id=message.transaction_id,
-            queue=message.queue,
-            partition=message.partition,
-            created_at=moment(message.created_at),
-            data=message.raw,
-            type=message.type,
-            headers=message.headers,
-            lease_id=message.lease or None,
-            partition_id=str(message.partition_id),
-            consumer_group=message.group,
-        )
+        leased = {"lease_id": message.lease or None, "partition_id": str(message.partition_id)}
+        line = Line.of(message, message, **leased, consumer_group=message.group)
         print_line(line, json=json)
     if ack:
         client.ack(popped)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from fairlane.cli.output import at, confirm, counted, echo, print_table, shown_time
-from fairlane.cli.verb import Client, Columns, Limit, QueueName, Shown, Yes, arg, noun, opt, print_rows, verb
+from fairlane.cli.output import confirm, counted, echo, print_table, shown_time
+from fairlane.cli.verb import Client, Limit, QueueName, Shown, Yes, arg, columns_of, noun, opt, print_rows, verb
 from fairlane.errors import AlreadyExists, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
 from fairlane.model.queue import QueueOptions
@@ -19,22 +19,14 @@ app = noun()
 
 Group = Annotated[str | None, opt("Only this group.")]
 Partition = Annotated[str | None, opt("Only this partition.")]
-_QUEUES: Columns = {
-    "queue": "name",
-    "partitions": "partitions",
-    "pending": "messages.pending",
-    "leased": "messages.processing",
-    "stored": "messages.total",
-}
-_LEASES: Columns = {
-    "queue": "queue",
-    "partition": "partition",
-    "group": "consumer_group",
-    "done": lambda one: f"{one.completed}/{one.messages}",
-    "held": lambda one: f"{one.seconds_held:.0f} s",
-    "left": lambda one: f"{one.seconds_remaining:.0f} s",
-}
-_SCHEDULED: Columns = {"due": at("deliver_at"), "partition": "partition", "id": "transaction_id"}
+_QUEUES = columns_of("queue=name partitions pending=messages.pending leased=messages.processing stored=messages.total")
+_LEASES = columns_of(
+    "queue partition group=consumer_group done held left",
+    done=lambda one: f"{one.completed}/{one.messages}",
+    held=lambda one: f"{one.seconds_held:.0f} s",
+    left=lambda one: f"{one.seconds_remaining:.0f} s",
+)
+_SCHEDULED = columns_of("due=deliver_at partition id=transaction_id")
 
 
 @verb(app, "list", columns=_QUEUES, empty="There are no queues.")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fairlane.cli.output import at
-from fairlane.cli.verb import Client, Columns, arg, noun, opt, verb
+from fairlane.cli.verb import Client, arg, columns_of, noun, opt, verb
 
 app = noun()
 
-_COLUMNS: Columns = {"queue": "queue", "rule": "rule", "deleted": "messages", "unread": "unread"}
+_COLUMNS = columns_of("queue rule deleted=messages unread")
 
 
 @verb(app, columns=_COLUMNS, empty="Nothing is old enough to go.")
@@ -18,7 +17,7 @@ def run(client: Client) -> Any:
     return client.run_retention()
 
 
-@verb(app, columns={"minute": at("at"), **_COLUMNS}, empty="No rule deleted anything in this time.")
+@verb(app, columns=columns_of("minute=at") | _COLUMNS, empty="No rule deleted anything in this time.")
 def history(
     client: Client,
     queue: Annotated[str | None, arg("QUEUE", "Only of this queue.")] = None,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 
-from fairlane.cli.output import at, confirm, print_table, shown_time
-from fairlane.cli.verb import Client, Columns, Shown, Yes, arg, noun, opt, print_rows, verb
+from fairlane.cli.output import confirm, print_table, shown_time
+from fairlane.cli.verb import Client, Shown, Yes, arg, columns_of, noun, opt, print_rows, verb
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -24,21 +24,12 @@ def _when(schedule: Schedule) -> str:
     return f"every {schedule.every_seconds} s"
 
 
-_COLUMNS: Columns = {
-    "name": "name",
-    "queue": "queue",
-    "when": _when,
-    "missed": "missed",
-    "next": lambda one: "paused" if one.next_at is None else shown_time(one.next_at),
-}
-_SHOWN: Columns = {
-    "name": "name",
-    "queue": "queue",
-    "partition": "partition",
-    "when": _when,
-    "missed": "missed",
-    "paused": at("paused_at"),
-}
+_COLUMNS = columns_of(
+    "name queue when missed next",
+    when=_when,
+    next=lambda one: "paused" if one.next_at is None else shown_time(one.next_at),
+)
+_SHOWN = columns_of("name queue partition when missed paused=paused_at", when=_when)
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no schedules.")

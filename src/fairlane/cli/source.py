@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fairlane.cli.output import at, confirm
-from fairlane.cli.verb import Client, Columns, Shown, Yes, arg, noun, verb
+from fairlane.cli.output import confirm
+from fairlane.cli.verb import Client, Shown, Yes, arg, columns_of, noun, verb
 
 app = noun()
 
-_COLUMNS: Columns = {
-    "name": "name",
-    "records": "records",
-    "cursor": "cursor",
-    "read": at("committed_at"),
-    "swept": at("swept_at"),
-}
+_COLUMNS = columns_of("name records cursor read=committed_at swept=swept_at")
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no sources.")

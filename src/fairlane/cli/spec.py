@@ -13,16 +13,16 @@ import msgspec
 import typer
 
 from fairlane.cli import REFUSED
-from fairlane.cli.output import at, confirm, counted, echo, print_json, printable
+from fairlane.cli.output import confirm, counted, echo, print_json, printable
 from fairlane.cli.verb import (
     DEFAULT,
     AsJson,
     Client,
-    Columns,
     Server,
     Shown,
     Yes,
     arg,
+    columns_of,
     connected,
     noun,
     opt,
@@ -46,13 +46,7 @@ if TYPE_CHECKING:
 app = noun()
 
 File = Annotated[str, arg("FILE", "A spec, usually NAME.fairlane.")]
-_VERSIONS: Columns = {
-    "version": "version",
-    "app": "app",
-    "hash": lambda one: one.hash[:12],
-    "by": "applied_by",
-    "at": at("applied_at"),
-}
+_VERSIONS = columns_of("version app hash by=applied_by at=applied_at", hash=lambda one: one.hash[:12])
 
 
 @app.command()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-from fairlane.cli.output import Line, moment, print_line
+from fairlane.cli.output import Line, print_line
 from fairlane.cli.verb import AsJson, Client, QueueName, opt
 from fairlane.errors import NotFound
 
@@ -77,13 +77,4 @@ class _Watch:
                 message = self._client.message(head.partition_id, head.transaction_id)
             except NotFound:
                 continue  # deleted since
-            yield Line(
-                id=head.id,
-                transaction_id=head.transaction_id,
-                queue=head.queue,
-                partition=head.partition,
-                created_at=moment(head.created_at),
-                data=message.raw,
-                type=message.type,
-                headers=message.headers,
-            )
+            yield Line.of(head, message)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 import typer
 
-from fairlane.cli.output import echo, print_json, print_table
+from fairlane.cli.output import echo, print_json, print_table, shown_at
 from fairlane.config import Settings
 from fairlane.errors import Unavailable
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 else:
     Client = object  # imported by the commands that need one: a broker must not pay for it, nor `--help` wait for it
 
-Columns: TypeAlias = Mapping[str, "str | Callable[[Any], object]"]
-"""What stands in each column, by its title: the name of a field, with dots, or a function of the row."""
+Columns: TypeAlias = dict[str, Callable[[Any], object]]
+"""What stands in each column, by its title."""
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -124,7 +124,18 @@ def print_facts(columns: Columns, one: Any) -> None:
 
 
 def _cells(columns: Columns, one: Any) -> list[object]:
-    return [attrgetter(cell)(one) if isinstance(cell, str) else cell(one) for cell in columns.values()]
+    return [cell(one) for cell in columns.values()]
+
+
+def columns_of(fields: str, **made: Callable[[Any], object]) -> Columns:
+    """Columns by the fields that stand in them, each under its name or as `title=field`, with _ for a blank in a title;
+    those of `made` are functions of the row. A field whose name ends with `_at`, or is `at`, is a point in time."""
+    columns: Columns = {}
+    for word in fields.split():
+        title, _, field = word.partition("=")
+        get = made.get(title) or attrgetter(field or title)
+        columns[title.replace("_", " ")] = shown_at(get) if f"_{field}".endswith("_at") else get
+    return columns
 
 
 @contextmanager

@@ -89,36 +89,26 @@ def _grammar() -> Lark:
 
 
 def _explained(source: Source, error: UnexpectedInput) -> SpecError:
-    offset = error.pos_in_stream if error.pos_in_stream is not None else len(source.text)
+    text = source.text
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         missing = _missing(error.accepts or error.expected)
-        return source.error(f"the text ends too early{missing}", len(source.text.rstrip()), hint=_unclosed(source.text))
+        return source.error(f"the text ends too early{missing}", len(text.rstrip()), hint=_unclosed(text))
+    offset = error.pos_in_stream if error.pos_in_stream is not None else len(text)
     if isinstance(error, UnexpectedToken):
-        token: Token = error.token
-        shown = str(token) if len(token) <= 40 else f"{token[:40]}..."
-        hint = _hint(source.text, offset)
-        return source.error(f"`{shown}` cannot stand here{_missing(error.expected)}", offset, token.end_pos, hint=hint)
-    assert isinstance(error, UnexpectedCharacters)
-    character = source.text[offset]
-    if character == '"':
-        return source.error("the string is not closed on its line", offset)
-    hint = _hint(source.text, offset)
-    return source.error(f"`{character}` cannot stand here{_missing(error.allowed)}", offset, hint=hint)
-
-
-def _hint(text: str, offset: int) -> str | None:
-    if dashed := _dashed(text, offset):
-        return f'a name with `-` in it stands in quotes: "{dashed}"'
-    return _HINTS.get(text[offset : offset + 1])
-
-
-def _dashed(text: str, offset: int) -> str | None:
-    """The name around this place, if a dash of it stands here."""
-    if text[offset : offset + 1] != "-":
-        return None
-    begin = offset - len(_NAME_BEFORE.search(text[:offset])[0])  # type: ignore[index]  # it may be empty, but is found
-    name = _DASHED.match(text, begin)
-    return name[0] if name is not None and name.end() > offset > begin else None
+        shown, end, expected = str(error.token), error.token.end_pos, error.expected
+        shown = shown if len(shown) <= 40 else f"{shown[:40]}..."
+    else:
+        assert isinstance(error, UnexpectedCharacters)
+        shown, end, expected = text[offset], None, error.allowed
+        if shown == '"':
+            return source.error("the string is not closed on its line", offset)
+    hint = _HINTS.get(text[offset : offset + 1])
+    if text[offset : offset + 1] == "-":
+        begin = offset - len(_NAME_BEFORE.search(text[:offset])[0])  # type: ignore[index]  # it may be empty, but is found
+        name = _DASHED.match(text, begin)
+        if name is not None and name.end() > offset > begin:
+            hint = f'a name with `-` in it stands in quotes: "{name[0]}"'
+    return source.error(f"`{shown}` cannot stand here{_missing(expected)}", offset, end, hint=hint)
 
 
 def _unclosed(text: str) -> str | None:
@@ -297,7 +287,15 @@ def _word(token: Token) -> tree.Word:
 def _literal(token: Token) -> tree.Literal:
     start, end, text = _start(token), _end(token), str(token)
     if token.type == "STRING":
-        return tree.Literal(value=_string(text, start), text=text, start=start, end=end)
+        try:
+            value: Any = json.loads(text, strict=False)  # escapes are those of JSON
+            value.encode()
+        except json.JSONDecodeError as error:
+            at, hint = start + error.pos, 'known are \\" \\\\ \\/ \\b \\f \\n \\r \\t and \\u with four hex digits'
+            raise Misplaced("the string has an escape that is none", at, at + 2, hint) from None
+        except UnicodeEncodeError:
+            raise Misplaced("the string has a lone surrogate, which is not valid text", start, end) from None
+        return tree.Literal(value=value, text=text, start=start, end=end)
     if token.type == "DURATION":
         parts = re.findall(r"([0-9]+)([a-z]+)", text)
         if len(text) > 40 or (length := sum(int(count) * _MILLISECONDS[unit] for count, unit in parts)) > _DURATION_MAX:
@@ -307,18 +305,3 @@ def _literal(token: Token) -> tree.Literal:
     if not (math.isfinite(value) if isinstance(value, float) else value < 2**63):
         raise Misplaced("the number is too large", start, end)
     return tree.Literal(value=value, text=text, start=start, end=end)
-
-
-def _string(text: str, start: int) -> str:
-    """What a string in quotes stands for: escapes are those of JSON."""
-    try:
-        value: str = json.loads(text, strict=False)
-        value.encode()
-    except json.JSONDecodeError as error:
-        hint = 'known are \\" \\\\ \\/ \\b \\f \\n \\r \\t and \\u with four hex digits'
-        raise Misplaced(
-            "the string has an escape that is none", start + error.pos, start + error.pos + 2, hint
-        ) from None
-    except UnicodeEncodeError:
-        raise Misplaced("the string has a lone surrogate, which is not valid text", start, start + len(text)) from None
-    return value
