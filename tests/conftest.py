@@ -41,8 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls of this process look again when they are told to, or when a lane is due, and never just in case: so a test
     of that need not say how quick it is."""
-    monkeypatch.setattr("fairlane.broker.pop._FLOOR_SECONDS", 3600.0)
-    monkeypatch.setattr("fairlane.broker.wide_pop._FLOOR_SECONDS", 3600.0)
+    monkeypatch.setattr("fairlane.broker.pop.FLOOR_SECONDS", 3600.0)
+    monkeypatch.setattr("fairlane.broker.wide_pop.FLOOR_SECONDS", 3600.0)
 
 
 class FreshDatabase(Protocol):

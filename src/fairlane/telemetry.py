@@ -12,6 +12,8 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
 from fairlane.runtime.clock import wall_clock
 
 T = TypeVar("T")
@@ -22,17 +24,14 @@ _STEPS: Final = 4  # buckets to each doubling of the latency, so that a percenti
 _OCTAVES: Final = 40
 
 
-class VerbStats:
+class VerbStats(msgspec.Struct):
     """The counts of one verb: how often, how many items, how long. Errors are not part of the latencies."""
 
-    __slots__ = ("buckets", "count", "errors", "items", "seconds")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.items = 0
-        self.errors = 0
-        self.seconds = 0.0
-        self.buckets = [0] * (_STEPS * _OCTAVES)
+    count: int = 0
+    items: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    buckets: list[int] = msgspec.field(default_factory=lambda: [0] * (_STEPS * _OCTAVES))
 
     def record(self, seconds: float, items: int) -> None:
         self.count += 1
@@ -68,14 +67,12 @@ def upper_bound(bucket: int) -> float:
     return (bucket + 1 if octave == 0 else (_STEPS + step + 1) << octave - 1) / 1e6
 
 
-class CommandCounts:
+class CommandCounts(msgspec.Struct):
     """Counts of one command: how it ended, and how long it took where it was done."""
 
-    __slots__ = ("dead", "done", "failed")
-
-    def __init__(self) -> None:
-        self.done = VerbStats()
-        self.failed = self.dead = 0
+    done: VerbStats = msgspec.field(default_factory=VerbStats)
+    failed: int = 0
+    dead: int = 0
 
     def record(self, status: str, seconds: float) -> None:
         """`status` is that of the ack."""
@@ -87,19 +84,23 @@ class CommandCounts:
             self.failed += 1
 
 
-class QueueCounts:
+class QueueCounts(msgspec.Struct):
     """Counts of one queue in one minute."""
 
-    __slots__ = ("acks", "dead", "failed", "lag_max_ms", "lag_ms", "popped", "pops", "pops_empty", "pushed", "pushes")
-
-    def __init__(self) -> None:
-        self.pushes = self.pushed = self.pops = self.popped = self.pops_empty = 0
-        self.acks = self.failed = self.dead = 0
-        self.lag_ms = self.lag_max_ms = 0.0
-        """How old the first message of each pop was: in all, and at most."""
+    pushes: int = 0
+    pushed: int = 0
+    pops: int = 0
+    popped: int = 0
+    pops_empty: int = 0
+    acks: int = 0
+    failed: int = 0
+    dead: int = 0
+    lag_ms: float = 0.0
+    lag_max_ms: float = 0.0
+    """How old the first message of each pop was: in all, and at most."""
 
     def add(self, more: QueueCounts) -> None:
-        for name in QueueCounts.__slots__:
+        for name in QueueCounts.__struct_fields__:
             if name != "lag_max_ms":
                 setattr(self, name, getattr(self, name) + getattr(more, name))
         self.lag_max_ms = max(self.lag_max_ms, more.lag_max_ms)
@@ -115,18 +116,15 @@ class Tally(NamedTuple):
     errors: int
 
 
-class Minute:
+class Minute(msgspec.Struct):
     """A minute of telemetry: what happened in it, by verb and by queue."""
 
-    __slots__ = ("at", "base", "cpu_seconds", "queues", "resident_bytes", "verbs")
-
-    def __init__(self, at: int, base: dict[str, Tally]) -> None:
-        self.at = at
-        self.base = base
-        self.verbs: dict[str, Tally] = {}
-        self.queues: dict[int, QueueCounts] = {}
-        self.cpu_seconds = (0.0, 0.0)
-        self.resident_bytes = 0
+    at: int
+    base: dict[str, Tally]
+    verbs: dict[str, Tally] = {}
+    queues: dict[int, QueueCounts] = {}
+    cpu_seconds: tuple[float, float] = (0.0, 0.0)
+    resident_bytes: int = 0
 
 
 class Telemetry:

@@ -41,7 +41,7 @@ from fairlane.telemetry import Telemetry
 
 _PAUSE_SECONDS = 0.2
 """Before a poll that waits tries again what failed for it alone."""
-_FLOOR_SECONDS = 2.0
+FLOOR_SECONDS = 2.0
 """A parked poll looks again this often whatever it was told: hints may be lost."""
 _BATCHERS_MAX = 1000
 """Batchers that stay though nobody pops by them."""
@@ -167,7 +167,7 @@ class Popper:
         try:
             target = await self.chores.target(request)
             if target is None and not self.stopping:
-                await self._waiters.wait([newcomer], min(left, _FLOOR_SECONDS))
+                await self._waiters.wait([newcomer], min(left, FLOOR_SECONDS))
             return target
         finally:
             self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
@@ -277,7 +277,7 @@ class Popper:
 
     def _pause(self, group_id: int, left: float) -> float:
         """How long to stay parked: until a lane is due, the floor, or the end of the poll."""
-        pause = min(left, _FLOOR_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+        pause = min(left, FLOOR_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
         due_at = self._due.get(group_id)
         if due_at is not None:
             pause = min(pause, max(0.001, due_at / 1e6 - self._store.id_time() / 1e3))

@@ -13,13 +13,12 @@ import msgspec
 
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.delivery import Popped
-from fairlane.broker.pop import Popper
+from fairlane.broker.pop import FLOOR_SECONDS, Popper
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters, WaitKey
 from fairlane.model.lease import PopRequest
 from fairlane.model.queue import Queue
 from fairlane.store.contract.store import Store
 
-_FLOOR_SECONDS = 2.0
 _LIST_SECONDS = 1.0
 """How long the queues of a tenant are remembered; a poll that was woken looks anew, for there may be more."""
 _AGING_LOOKS = 10
@@ -47,13 +46,14 @@ class WidePopper:
                 for queue in await self._list(request.tenant, anew=anew)
                 if (namespace is None or queue.namespace == namespace) and (task is None or queue.task == task)
             ]
-            keys = [(queue.id, await self._key(queue, request.group)) for queue in queues]
+            groups = [await self._catalogue.group_id(queue.id, request.group) for queue in queues]
+            keys = [(queue.id, (group_id or 0, "")) for queue, group_id in zip(queues, groups, strict=True)]
             with self._parked([*keys, (NOT_MADE_YET, (0, ""))]) as futures:
                 popped = await self._first(request, queues)
                 left = give_up_at - time.monotonic()
                 if popped is not None or left <= 0 or self._popper.stopping:
                     return popped or Popped("", request.group, None, [], request.subscription.conflation)
-                await self._waiters.wait(futures, min(left, _FLOOR_SECONDS))
+                await self._waiters.wait(futures, min(left, FLOOR_SECONDS))
             anew = True
 
     async def _list(self, tenant: str, *, anew: bool) -> list[Queue]:
@@ -62,9 +62,6 @@ class WidePopper:
             known = await self._store.queues.list(tenant)
             self._queues[tenant] = (known, time.monotonic() + _LIST_SECONDS)
         return known
-
-    async def _key(self, queue: Queue, group: str) -> WaitKey:
-        return await self._catalogue.group_id(queue.id, group) or 0, ""
 
     def _in_turn(self, queues: list[Queue]) -> list[Queue]:
         """Higher priority first, among equals from a random start, so that none is always asked last. Now and then

@@ -12,7 +12,7 @@ from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
 from fairlane.model.message import check_json
-from fairlane.model.names import check_count, check_name, is_plain
+from fairlane.model.names import check_count, check_name, is_plain, storable
 
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 _STATUSES: tuple[str, ...] = get_args(AckStatus)
@@ -81,7 +81,7 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
         if self.error is not None:
             if not isinstance(self.error, str):
                 raise InvalidRequest(f"error must be a string, not {type(self.error).__name__}")
-            self.error = self.error[:ERROR_CHARS_MAX].replace("\0", "\ufffd").encode(errors="replace").decode()
+            self.error = storable(self.error, chars_max=ERROR_CHARS_MAX)
 
 
 COMPLETED = AckItem(transaction_id="any", partition=PartitionId(0, 0))

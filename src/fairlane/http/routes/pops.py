@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
-from fairlane.model.moment import second_text
+from fairlane.model.moment import Moment, second_text
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.segment import encode
 from fairlane.wire.pop import PopAnyQuery, PopQuery
@@ -95,14 +94,11 @@ def subscription(mode: str, start: str, *, conflation: bool, look: bool) -> Subs
     if not start or start == "now":
         return Subscription("new" if mode == "new" or start else "all", None, conflation, look)
     try:
-        at = datetime.fromisoformat(start)
+        return Subscription("time", int(Moment.parse(start)), conflation, look)
     except ValueError:
         raise InvalidRequest(
             f"subscriptionFrom is {start!r:.80}; it must be `now` or a time like 2026-01-31T12:00:00Z"
         ) from None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return Subscription("time", max(0, int(at.timestamp() * 1_000_000)), conflation, look)
 
 
 @lru_cache(maxsize=10_000)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.ids import PartitionId
@@ -30,17 +31,15 @@ _NEW = 0.25
 """What the last scan counts for."""
 
 
-class _Floor:
+class _Floor(msgspec.Struct):
     """Of one group."""
 
-    __slots__ = ("at", "full_at", "full_took", "scans", "took")
-
-    def __init__(self) -> None:
-        self.at = MINUS_INFINITY
-        self.full_at = 0.0
-        self.full_took = self.took = 0.0
-        """Of a scan of everything, and of one from the floor."""
-        self.scans = 0
+    at: int = MINUS_INFINITY
+    full_at: float = 0.0
+    full_took: float = 0.0
+    took: float = 0.0
+    """Of a scan of everything, and of one from the floor."""
+    scans: int = 0
 
     @property
     def saves(self) -> float:
