@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 from collections.abc import Iterator
@@ -67,10 +66,5 @@ class Losing(RuleBasedStateMachine):
 
     def settle_down(self) -> None:
         """Return when the broker has given back what it popped for nobody."""
-        popper = self.backend.broker_loop.broker._popper
-
-        async def given_back() -> None:
-            while popper._tasks:
-                await asyncio.wait(popper._tasks)
-
-        self.backend.broker_loop.run(given_back())
+        loop = self.backend.broker_loop
+        loop.run(loop.broker._popper.chores.finish())
