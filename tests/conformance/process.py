@@ -32,8 +32,8 @@ from fairlane.store.contract.operations import (
     ClaimedBacklog,
     EnqueueResult,
     NewOperation,
-    Operations,
 )
+from fairlane.store.families.operations import Operations
 
 
 def tell(value: Any) -> None:
