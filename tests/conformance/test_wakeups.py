@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fairlane.broker import reseed
+from fairlane.broker.services import reseed
 from fairlane.model.group import Seek
 from fairlane.model.queue import Partition
 from fairlane.store.contract.values import LaneAck, Stored

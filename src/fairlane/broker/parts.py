@@ -13,7 +13,6 @@ from fairlane.broker.admission import PATIENT, Admission, Intake, Kind, Limit
 from fairlane.broker.browse import Browse
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.catalogue_watch import CATALOGUE, CatalogueWatch
 from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.dead_letters import DeadLetters
 from fairlane.broker.deferral.drain import OperationDrain
@@ -22,10 +21,8 @@ from fairlane.broker.deferral.failed import Operations
 from fairlane.broker.deferral.journal_drain import JournalDrain
 from fairlane.broker.deferral.patience import PATIENCE_SECONDS
 from fairlane.broker.deferral.route import Route
-from fairlane.broker.due import DueService
 from fairlane.broker.effects import Effects
 from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE, Flags
-from fairlane.broker.forwarder import Forwarder
 from fairlane.broker.groups import Groups
 from fairlane.broker.inbox import Inbox
 from fairlane.broker.leases import Leases
@@ -35,10 +32,13 @@ from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push import Announcer, Pusher
 from fairlane.broker.queues import Queues
-from fairlane.broker.reseed import Reseed
 from fairlane.broker.retention import RetentionService
 from fairlane.broker.scheduled import ScheduledMessages
 from fairlane.broker.schedules import Schedules
+from fairlane.broker.services.catalogue_watch import CATALOGUE, CatalogueWatch
+from fairlane.broker.services.due import DueService
+from fairlane.broker.services.forwarder import Forwarder
+from fairlane.broker.services.reseed import Reseed
 from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.statistics import Statistics
@@ -169,12 +169,11 @@ class Parts:
         self.effects = Effects(store, tenant)
         self.status = Status(self)
         self._stopped = False
-        self.operation_drain.start()
-        self._reseed = Reseed(store, self.announce)
-        self.due.start()
-        self.forwarder.start()
         self._watch = CatalogueWatch(store, self.catalogue, self.compiled_specs.reload)
-        self._watch.start()
+        reseed = Reseed(store, self.announce)
+        self._services = [self.due, self.forwarder, self.operation_drain, reseed, self._watch]
+        for service in self._services:
+            service.start()
         store.listen(self._heard)
 
     def _heard(self, queue_id: int) -> None:
@@ -244,11 +243,8 @@ class Parts:
         await self.intake.stop()
         await self._popper.stop()
         await self.admission.stop()
-        await self.due.stop()
-        await self.forwarder.stop()
-        await self.operation_drain.stop()
-        await self._reseed.stop()
-        await self._watch.stop()
+        for service in self._services:
+            await service.stop()
         if self.journal_drain is not None:
             await self.journal_drain.stop()
         await self.route.stop()

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.catalogue_watch import CATALOGUE
-from fairlane.broker.forwarder import Forwarder
+from fairlane.broker.services.catalogue_watch import CATALOGUE
+from fairlane.broker.services.forwarder import Forwarder
 from fairlane.broker.statistics import Statistics, counts
 from fairlane.errors import InvalidRequest, NotFound, OptionsChanged
 from fairlane.model.limits import NEVER_AT

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -11,6 +9,7 @@ from time import monotonic
 
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import PartitionId
+from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
 
 ROUND_SECONDS = 5.0
@@ -23,25 +22,21 @@ SHARE = 50
 log = logging.getLogger(__name__)
 
 
-class Reseed:
-    """The reseed: runs from its making until `stop`. `announce` is told of queues and how many of their lanes were
-    woken."""
+class Reseed(Service):
+    """The reseed: `announce` is told of queues and how many of their lanes were woken."""
 
     def __init__(self, store: Store, announce: Callable[[int, int], None]) -> None:
+        super().__init__("reseed")
         self._store = store
         self._announce = announce
-        self._task = asyncio.create_task(self._run(), name="fairlane reseed")
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
 
     async def _run(self) -> None:
         after: PartitionId | None = None
         pause = ROUND_SECONDS
         while True:
-            await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311  # not all brokers at once
+            await self._rest(pause * random.uniform(0.75, 1.25))  # noqa: S311  # not all brokers at once
+            if self._stopping:
+                return
             began = monotonic()
             try:
                 after = await self._step(after)
