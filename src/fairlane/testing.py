@@ -17,7 +17,6 @@ import socket
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -26,7 +25,7 @@ from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.app import App
 from fairlane.broker.broker import Broker
 from fairlane.client import Client, DeadLetter
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, NotFound
 from fairlane.http.app import App as HttpApp
 from fairlane.http.server import open_sockets
 from fairlane.model.group import LaneState, Subscription
@@ -82,9 +81,7 @@ class AppTest:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self._stack.aclose()
 
     async def apply(self, file: str | Path) -> None:
@@ -110,16 +107,15 @@ class AppTest:
 
     async def _idle(self, worker: Worker) -> bool:
         """Whether no lane of the worker's queues can be taken or is in somebody's hands."""
-        store = self.broker.store
+        known = {queue.name for queue in await self.broker.queues.list()}
         for consumer in worker.consumers:
-            queue = await store.queues.get(self.broker.tenant, consumer.queue)
-            if queue is None:
+            if consumer.queue not in known:
                 continue
-            group = await store.groups.get(queue.id, consumer.group)
-            if group is None:
+            try:
+                lanes = await self.broker.groups.lanes(consumer.queue, consumer.group, limit=10_000)
+            except NotFound:
                 return False  # its first pop is on its way
-            lanes = await store.groups.lanes(group.id, limit=10_000)
-            now = await store.now()  # not before them: what failed a moment ago is ready again
+            now = await self.broker.store.now()  # not before them: what failed a moment ago is ready again
             if any(_busy(lane, now) for lane in lanes):
                 return False
         return worker.ready and not any(consumer.claims for consumer in worker.consumers)

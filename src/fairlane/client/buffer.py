@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Unpack
 
 from fairlane.client.pushes import Pushes, item_of
@@ -62,8 +61,6 @@ class Buffer:
     async def __aenter__(self) -> Buffer:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
+    async def __aexit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is None:
             await self.flush()

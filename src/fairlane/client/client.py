@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TypedDict
+from typing import Any, TypedDict, Unpack
 
 from fairlane.client.browse import Browse
 from fairlane.client.buffer import Buffer
@@ -31,7 +30,7 @@ DEFAULT_SERVER = "http://127.0.0.1:6632"
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of a client besides its servers; the defaults are with `Client`."""
+    """Options of a client besides its servers. `Retries` says what the first five are, and are by default."""
 
     attempts: int
     retry_delay: float
@@ -39,7 +38,9 @@ class ClientOptions(TypedDict, total=False):
     retry_on_429: bool
     honor_retry_after: bool
     queued_operation: QueuedOperation
+    """`return` at once with a handle, as by default, or `wait`."""
     timeout: float
+    """Seconds for one request, 30 by default, besides what a pop waits."""
     batching: bool
     token: str | None
 
@@ -71,32 +72,16 @@ class Client(
     repeating may help: see `Retries`.
     """
 
-    def __init__(
-        self,
-        servers: str | Sequence[str] = DEFAULT_SERVER,
-        *,
-        attempts: int = 3,
-        retry_delay: float = 1.0,
-        max_retry_delay: float = 30.0,
-        retry_on_429: bool = True,
-        honor_retry_after: bool = True,
-        queued_operation: QueuedOperation = "return",
-        timeout: float = 30.0,
-        batching: bool = True,
-        token: str | None = None,
-    ) -> None:
+    def __init__(self, servers: str | Sequence[str] = DEFAULT_SERVER, **options: Unpack[ClientOptions]) -> None:
+        timeout = options.pop("timeout", 30.0)
         if timeout <= 0:
             raise InvalidRequest(f"timeout is {timeout}; it must be more than 0 seconds")
+        queued_operation = options.pop("queued_operation", "return")
         if queued_operation not in ("return", "wait"):
             raise InvalidRequest(f"queued_operation is `return` or `wait`, not {queued_operation!r:.40}")
-        retries = Retries(
-            attempts=attempts,
-            retry_delay=retry_delay,
-            max_retry_delay=max_retry_delay,
-            retry_on_429=retry_on_429,
-            honor_retry_after=honor_retry_after,
-        )
-        transport = Transport(Servers(servers), retries.check(), timeout=timeout, token=token)
+        batching, token = options.pop("batching", True), options.pop("token", None)
+        retries: Any = options  # all that is left
+        transport = Transport(Servers(servers), Retries(**retries).check(), timeout=timeout, token=token)
         super().__init__(transport, batching=batching, queued_operation=queued_operation)
 
     def buffer(self, *, items_max: int = 1000, bytes_max: int = 1024 * 1024) -> Buffer:
@@ -106,9 +91,7 @@ class Client(
     async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -13,9 +13,8 @@ from fairlane.commands.handling import Executor
 from fairlane.errors import CommandFailed, FairlaneError
 from fairlane.hooks.schemes import PRESETS, keys_of
 from fairlane.model.idempotency import KEY_HEADER
-from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
-from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
+from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import PushOutcome
 from fairlane.spec import ir
 
@@ -95,46 +94,13 @@ class WorkerExecutor:
         pause, pause_max = _LOOK_SECONDS
         try:
             async with asyncio.timeout(self._seconds):
-                while (result := await self._result(command, outcome)) is None:
+                while (result := await self._broker.groups.result(command, QUEUE_MODE, outcome)) is None:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, pause_max)
         except TimeoutError:
             message = f"no worker has carried out {command!r:.80} within {self._seconds:g} s; it waits in its queue"
             raise CommandFailed(message, retryable=True) from None
         return result
-
-    async def _result(self, queue: str, outcome: PushOutcome) -> bytes | None:
-        """What the worker returned, `null` if that was nothing; None while it is not done."""
-        store, found = self._broker.store, await self._find_message(queue, outcome)
-        if found is None:
-            return None
-        queue_id, partition, position = found
-        group = await store.groups.get(queue_id, QUEUE_MODE)
-        if group is None:
-            return None
-        # Whether it is over before what it came to: in the other order an ack between the two would look like none.
-        lanes = await store.groups.lanes(group.id, partition=partition)
-        result = await store.groups.result(group.id, partition, position)
-        if result is not None:
-            return result
-        letter = await store.dead_letters.get(queue_id, f"{partition}-{group.id}-{position}")
-        if letter is not None:
-            raise CommandFailed(f"it was given up: {letter.error}")
-        return b"null" if any(position < lane.committed for lane in lanes) else None
-
-    async def _find_message(self, queue: str, outcome: PushOutcome) -> tuple[int, PartitionId, int] | None:
-        """Where the message is; None while it waits to be stored."""
-        found = await self._broker.catalogue.queue(self._broker.tenant, queue, make=False)
-        if found is None:
-            return None
-        partition = outcome.partition
-        if partition is None:
-            named = await self._broker.store.queues.named(found.id, DEFAULT_PARTITION)
-            if named is None:
-                return None
-            partition = named.id
-        position = await self._broker.store.messages.find(partition, outcome.transaction_id)
-        return None if position is None else (found.id, partition, position)
 
 
 async def _pushed(broker: Broker, queue: str, command: str, input: bytes, key: str) -> PushOutcome:
