@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from fairlane.errors import SealError, StoreCorrupt
+from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.message import Message, PushItem
 
 encode = msgspec.json.Encoder().encode
@@ -141,6 +142,20 @@ def transaction_ids(fragments: Sequence[bytes]) -> list[str]:
     if not fragments:
         return []
     return [head.transaction_id for head in _decode_heads(closed(fragments))]
+
+
+def cuts(lengths: Sequence[int]) -> Sequence[tuple[int, int]]:
+    """Where to cut messages of these lengths, so that no segment of several is larger than it may be."""
+    if sum(lengths) <= SEGMENT_BYTES_MAX:
+        return ((0, len(lengths)),)
+    found = []
+    low = size = 0
+    for index, length in enumerate(lengths):
+        if size and size + length > SEGMENT_BYTES_MAX:
+            found.append((low, index))
+            low, size = index, 0
+        size += length
+    return [*found, (low, len(lengths))]
 
 
 def checksum(body: bytes) -> int:

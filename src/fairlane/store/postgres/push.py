@@ -7,14 +7,10 @@ from itertools import accumulate
 
 import asyncpg
 
-from fairlane.model.limits import SEGMENT_BYTES_MAX
-from fairlane.model.segment import checksum, encode, ids_of
+from fairlane.model.segment import checksum, cuts, encode, ids_of
 from fairlane.store.contract.values import Duplicate, Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
 _FAR = 2**62
-
-Cuts = tuple[list[int], list[int], list[int], list[int], list[bytes]]
-"""Segments as columns: number of their slice, index of their first message, how many, checksum, body."""
 
 
 def arguments(
@@ -29,7 +25,8 @@ def arguments(
     keys: list[int] = []
     times: list[int] = []
     ends: list[int] = []
-    cuts: Cuts = ([], [], [], [], [])
+    segments: list[tuple[int, int, int, int, bytes]] = []
+    """Number of their slice, index of their first message, how many, checksum, body."""
     for number, part in enumerate(slices, 1):
         lengths = list(map(len, part.fragments))
         bytes_max.append(max(lengths))
@@ -39,7 +36,10 @@ def arguments(
             given_oldest.append(min(at for at, maybe in zip(part.id_times, part.given, strict=True) if maybe))
         else:
             given_oldest.append(_FAR)
-        _cut(number, len(keys), part.fragments, lengths, ends, cuts)
+        for low, high in cuts(lengths):
+            body = b"".join(part.fragments[low:high])
+            ends += accumulate(lengths[low:high])
+            segments.append((number, len(keys) + low + 1, high - low, checksum(body), body))
         keys += part.keys
         times += part.id_times
         upto.append(len(keys))
@@ -57,7 +57,7 @@ def arguments(
         _array(keys),
         _array(times),
         _array(ends),
-        *cuts,
+        *map(list, zip(*segments, strict=True)),
         [fragment[7:43].decode() for part in slices for fragment in part.fragments] if texts else [],
         [text for part in slices for text in part.transaction_ids] if texts else [],
         now,
@@ -67,46 +67,6 @@ def arguments(
 def _array(numbers: list[int]) -> str:
     """A PostgreSQL array literal; JSON writes the numbers several times as fast as `str` does."""
     return f"{{{encode(numbers)[1:-1].decode()}}}"
-
-
-def _cut(
-    number: int,
-    offset: int,
-    fragments: list[bytes],
-    lengths: list[int],
-    ends: list[int],
-    cuts: Cuts,
-) -> None:
-    """Cut one slice into segments of bounded size, each of one message at least."""
-    if sum(lengths) <= SEGMENT_BYTES_MAX:
-        ends += accumulate(lengths)
-        _segment(number, offset, fragments, 0, len(fragments), cuts)
-        return
-    first = total = 0
-    for index, length in enumerate(lengths):
-        if total and total + length > SEGMENT_BYTES_MAX:
-            _segment(number, offset, fragments, first, index, cuts)
-            first, total = index, 0
-        total += length
-        ends.append(total)
-    _segment(number, offset, fragments, first, len(fragments), cuts)
-
-
-def _segment(
-    number: int,
-    offset: int,
-    fragments: list[bytes],
-    first: int,
-    upto: int,
-    cuts: Cuts,
-) -> None:
-    body = b"".join(fragments[first:upto])
-    slices, firsts, counts, sums, bodies = cuts
-    slices.append(number)
-    firsts.append(offset + first + 1)
-    counts.append(upto - first)
-    sums.append(checksum(body))
-    bodies.append(body)
 
 
 def wants_texts(rows: Sequence[asyncpg.Record]) -> bool:

@@ -12,8 +12,7 @@ from zlib import crc32
 import apsw
 import msgspec
 
-from fairlane.model.limits import SEGMENT_BYTES_MAX
-from fairlane.model.segment import encode, ids_of, may_be_traced, traces_of
+from fairlane.model.segment import cuts, encode, ids_of, may_be_traced, traces_of
 from fairlane.store.contract.values import Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.groups import seed_partition
@@ -126,11 +125,10 @@ def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Qu
         return Stored(log.head, at, *depth)
     if queue.seeding:
         seed_partition(db, slice.queue_id, log.id, now)
-    small = sum(map(len, fragments)) <= SEGMENT_BYTES_MAX
-    for low, high in ((0, len(fragments)),) if small else _cuts(fragments):
-        part = fragments[low:high]
-        body = b"".join(part)
-        ends = encode(list(accumulate(map(len, part)))).decode()
+    lengths = list(map(len, fragments))
+    for low, high in cuts(lengths):
+        body = b"".join(fragments[low:high])
+        ends = encode(list(accumulate(lengths[low:high]))).decode()
         packed = pack(f">{high - low}q", *keys[low:high])
         rows.segments.append((log.id, log.head + low, high - low, at, crc32(body), ends, packed, body))
     newest, oldest = max(slice.id_times) * 1000, min(slice.id_times) * 1000
@@ -152,18 +150,6 @@ def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Qu
     if queue.expires_us and log.start == log.head:
         rows.expiries.append((log.id, at + queue.expires_us))
     return Stored(log.head, at, *depth)
-
-
-def _cuts(fragments: list[bytes]) -> list[tuple[int, int]]:
-    """Where to cut, so that no segment of several messages is larger than it may be."""
-    cuts = []
-    low = size = 0
-    for index, fragment in enumerate(fragments):
-        if size and size + len(fragment) > SEGMENT_BYTES_MAX:
-            cuts.append((low, index))
-            low, size = index, 0
-        size += len(fragment)
-    return [*cuts, (low, len(fragments))]
 
 
 def _write(db: apsw.Connection, now: int, rows: _Rows) -> None:
