@@ -86,7 +86,12 @@ def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Set
     """Settings from everywhere; InvalidRequest names what is wrong and where it was said."""
     values: dict[str, Any] = {}
     if config_file is not None:
-        values |= _checked(_read(config_file), str(config_file))
+        try:
+            values = _checked(tomllib.loads(config_file.read_text(encoding="utf-8")), str(config_file))
+        except OSError as error:
+            raise InvalidRequest(f"cannot read {config_file}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"{config_file} is not TOML: {error}") from None
     for name in Settings.__struct_fields__:
         given = os.environ.get(f"FAIRLANE_{name.upper()}")
         if given is not None:
@@ -137,15 +142,6 @@ def encryption_key(settings: Settings) -> str:
         return Path(settings.encryption_key_file).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"cannot read the encryption keys in {settings.encryption_key_file}: {error}") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{path} is not TOML: {error}") from None
 
 
 def _checked(values: dict[str, Any], where: str) -> dict[str, Any]:

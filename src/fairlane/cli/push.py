@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import msgspec
 import typer
 
-from fairlane.cli.output import echo, print_json
-from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, arg, connected, opt
+from fairlane.cli.output import counted, echo, print_json
+from fairlane.cli.verb import DEFAULT, AsJson, Server, arg, connected, opt
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import DEFAULT_PARTITION
@@ -85,20 +85,8 @@ def operation_text(outcome: PushOutcome) -> str:
     return f"queued{position}{wait}"
 
 
-class _Tally:
-    """The tally of the lines so far."""
-
-    def __init__(self) -> None:
-        self.pushed = 0
-        self.operations = 0
-        self.last_operation = ""
-
-    def __str__(self) -> str:
-        return f"{self.pushed} {'message' if self.pushed == 1 else 'messages'}"
-
-
 def _push_file(server: str, file: Path, blank: PushItem, json: bool) -> None:
-    tally = _Tally()
+    pushed, operations, last = 0, 0, ""
     with ExitStack() as stack:
         stream, size = _opened(file, stack)
         progress = stack.enter_context(_progress())
@@ -106,29 +94,24 @@ def _push_file(server: str, file: Path, blank: PushItem, json: bool) -> None:
         client = stack.enter_context(connected(server, attempts=PATIENCE))
         try:
             for items, read in _chunks(stream, str(file), blank):
-                _push_chunk(client, items, tally)
+                outcomes = client.push_many(items)
+                refused = [outcome.error for outcome in outcomes if outcome.error is not None]
+                pushed += len(outcomes) - len(refused)
+                for outcome in outcomes:
+                    if outcome.status == "buffered":
+                        operations, last = operations + 1, operation_text(outcome)
+                if refused:
+                    raise refused[0]
                 progress.update(task, completed=read)
         except FairlaneError as error:
-            echo(f"Pushed {tally} to {blank.queue} before this:")
+            echo(f"Pushed {counted(pushed, 'message')} to {blank.queue} before this:")
             raise error
     if json:
-        print_json({"queue": blank.queue, "pushed": tally.pushed})
+        print_json({"queue": blank.queue, "pushed": pushed})
     else:
-        echo(f"Pushed {tally} to {blank.queue}.")
-        if tally.operations:
-            echo(f"{tally.operations} of them wait for a busy broker: {tally.last_operation}.")
-
-
-def _push_chunk(client: Client, items: list[PushItem], tally: _Tally) -> None:
-    refused = None
-    for outcome in client.push_many(items):
-        refused = refused or outcome.error
-        tally.pushed += outcome.error is None
-        if outcome.status == "buffered":
-            tally.operations += 1
-            tally.last_operation = operation_text(outcome)
-    if refused is not None:
-        raise refused
+        echo(f"Pushed {counted(pushed, 'message')} to {blank.queue}.")
+        if operations:
+            echo(f"{operations} of them wait for a busy broker: {last}.")
 
 
 def _chunks(stream: BinaryIO, name: str, blank: PushItem) -> Iterator[tuple[list[PushItem], int]]:

@@ -95,47 +95,30 @@ def misfit(have: ir.Type, want: ir.Type) -> str | None:
 
     What may be absent may also be there, and a string may be any of an enum's choices: that is seen message by message.
     """
-    if JSON in (_plain(have), _plain(want)):
+    if "json" in (family(have), family(want)):
         return None
-    if isinstance(have, ir.EnumType) and isinstance(want, ir.EnumType):
-        strange = [choice for choice in have.choices if choice not in want.choices]
-        return f'"{strange[0]}" is none of {named(want)}' if strange else None
-    if isinstance(have, ir.ListType) and isinstance(want, ir.ListType):
-        return misfit(have.items, want.items)
-    if isinstance(want, ir.RecordType):
-        return _record_misfit(have, want)
-    if isinstance(want, ir.MapType):
-        return _map_misfit(have, want)
+    match have, want:
+        case ir.EnumType(), ir.EnumType():
+            strange = [choice for choice in have.choices if choice not in want.choices]
+            return f'"{strange[0]}" is none of {named(want)}' if strange else None
+        case ir.ListType(), ir.ListType():
+            return misfit(have.items, want.items)
+        case ir.MapType(), ir.MapType():
+            return misfit(have.values, want.values)
+        case ir.RecordType(), ir.MapType():
+            return next(filter(None, (misfit(of, want.values) for of in have.fields.values())), None)
+        case ir.MapType(), ir.RecordType():
+            return next(filter(None, (misfit(have.values, of) for of in want.fields.values())), None)
+        case ir.RecordType(), ir.RecordType():
+            for name, of in want.fields.items():
+                if name not in have.fields and not of.optional:
+                    return f"`{name}` is missing"
+                if name in have.fields and (why := misfit(have.fields[name], of)):
+                    return f"`{name}`: {why}"
+            return None
     if family(have) == family(want) or (family(have), family(want)) == ("int", "float"):
         return None
     return f"this is {named(have)}, not {named(want)}"
-
-
-def _plain(type_: ir.Type) -> ir.Type:
-    return JSON if isinstance(type_, ir.Scalar) and type_.of == "json" else type_
-
-
-def _map_misfit(have: ir.Type, want: ir.MapType) -> str | None:
-    if isinstance(have, ir.MapType):
-        return misfit(have.values, want.values)
-    if isinstance(have, ir.RecordType):
-        return next(filter(None, (misfit(of, want.values) for of in have.fields.values())), None)
-    return f"this is {named(have)}, not {named(want)}"
-
-
-def _record_misfit(have: ir.Type, want: ir.RecordType) -> str | None:
-    if isinstance(have, ir.MapType):
-        return next(filter(None, (misfit(have.values, of) for of in want.fields.values())), None)
-    if not isinstance(have, ir.RecordType):
-        return f"this is {named(have)}, not {named(want)}"
-    for name, of in want.fields.items():
-        if name in have.fields:
-            why = misfit(have.fields[name], of)
-            if why:
-                return f"`{name}`: {why}"
-        elif not of.optional:
-            return f"`{name}` is missing"
-    return None
 
 
 def compile_validator(record: ir.RecordType) -> Callable[[bytes], None]:
@@ -168,24 +151,21 @@ def compile_input_validator(record: ir.RecordType) -> Callable[[dict[str, Any]],
 
 def _native(type_: ir.Type, *, json: Any) -> Any:
     """The Python type that msgspec compiles."""
-    native = _present(type_, json=json)
-    return native | None if type_.optional and native is not json else native
-
-
-def _present(type_: ir.Type, *, json: Any) -> Any:
+    native: Any = None
     match type_:
         case ir.Scalar(of="json"):
             return json
         case ir.Scalar(of=of):
-            return _SCALARS[of]
+            native = _SCALARS[of]
         case ir.ListType(items=items):
-            return list[_native(items, json=json)]  # type: ignore[misc]
+            native = list[_native(items, json=json)]  # type: ignore[misc]
         case ir.MapType(values=values):
-            return dict[str, _native(values, json=json)]  # type: ignore[misc]
+            native = dict[str, _native(values, json=json)]  # type: ignore[misc]
         case ir.EnumType(choices=choices):
-            return Literal[choices]
+            native = Literal[choices]
         case ir.RecordType(fields=fields):
-            return _struct(fields, json=json)
+            native = _struct(fields, json=json)
+    return native | None if type_.optional else native
 
 
 def _struct(fields: dict[str, ir.Type], *, json: Any) -> Any:

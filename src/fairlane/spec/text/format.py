@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from fairlane.spec.text import tree
 from fairlane.spec.text.parser import parse
@@ -29,8 +29,9 @@ class Comment(NamedTuple):
 
 def format_spec(source: Source) -> str:
     """The same spec in its one form. SpecError if it cannot be read."""
-    items = parse(source).items
-    return _Formatter(source).file(items)
+    formatter = _Formatter(source)
+    formatter.items(parse(source).items, indent=0, until=len(source.text))
+    return "".join(f"{line}\n" for line in formatter.lines)
 
 
 class _Formatter:
@@ -43,15 +44,11 @@ class _Formatter:
             if found.group("comment")
         ]
         self._next = 0
-        self._lines: list[str] = []
+        self.lines: list[str] = []
         self._end = 0
         """Where in the text the last printed thing ended, to see blank lines."""
 
-    def file(self, items: Sequence[Item]) -> str:
-        self._items(items, indent=0, until=len(self._text))
-        return "".join(f"{line}\n" for line in self._lines)
-
-    def _items(self, items: Sequence[Item], *, indent: int, until: int) -> None:
+    def items(self, items: Sequence[Item], *, indent: int, until: int) -> None:
         for number, item in enumerate(items):
             following = items[number + 1].start if number + 1 < len(items) else until
             self._item(item, indent=indent, following=following)
@@ -60,7 +57,7 @@ class _Formatter:
     def _item(self, item: Item, *, indent: int, following: int) -> None:
         head, body, tail = _parts(item)
         line = _on_one_line(item)
-        fits = indent + len(line) <= LINE_CHARS_MAX and not self._has_comment(item)
+        fits = indent + len(line) <= LINE_CHARS_MAX and not self._has_comment(item.end)
         if body is None or (fits and self._same_line(body.start, body.end)) or not _members(body):
             self._comments_before(item.end, indent=indent)
             self._emit(item.start, indent, line)
@@ -70,31 +67,28 @@ class _Formatter:
             members = _members(body)
             self._end = body.start + 1
             self._trailing(members[0].start)
-            first = len(self._lines)
-            self._items(members, indent=indent + 2, until=body.end - 1)
-            if len(self._lines) > first and not self._lines[first]:
-                del self._lines[first]
-            self._lines.append(" " * indent + "}" + tail)
+            first = len(self.lines)
+            self.items(members, indent=indent + 2, until=body.end - 1)
+            if len(self.lines) > first and not self.lines[first]:
+                del self.lines[first]
+            self.lines.append(" " * indent + "}" + tail)
         self._end = item.end
         self._trailing(following)
 
     def _emit(self, start: int, indent: int, text: str) -> None:
-        self._blank(start)
-        self._lines.append(" " * indent + text)
-
-    def _blank(self, start: int) -> None:
-        """At most one empty line where there were some, and none at the beginning."""
-        if self._lines and self._lines[-1] and self._text.count("\n", self._end, start) > 1:
-            self._lines.append("")
+        """After at most one empty line where there were some, and none at the beginning."""
+        if self.lines and self.lines[-1] and self._text.count("\n", self._end, start) > 1:
+            self.lines.append("")
+        self.lines.append(" " * indent + text)
 
     def _same_line(self, one: int, other: int) -> bool:
         return self._source.position(one)[0] == self._source.position(other)[0]
 
-    def _has_comment(self, item: Item) -> bool:
-        return self._next < len(self._comments) and self._comments[self._next].start < item.end
+    def _has_comment(self, before: int) -> bool:
+        return self._next < len(self._comments) and self._comments[self._next].start < before
 
     def _comments_before(self, offset: int, *, indent: int) -> None:
-        while self._next < len(self._comments) and self._comments[self._next].start < offset:
+        while self._has_comment(offset):
             comment = self._comments[self._next]
             self._emit(comment.start, indent, comment.text)
             self._end = max(self._end, comment.start + len(comment.text))
@@ -102,11 +96,9 @@ class _Formatter:
 
     def _trailing(self, following: int) -> None:
         """A comment behind something on its line stays there."""
-        if self._next == len(self._comments):
-            return
-        comment = self._comments[self._next]
-        if comment.start < following and self._same_line(comment.start, self._end - 1):
-            self._lines[-1] += f"  {comment.text}"
+        if self._has_comment(following) and self._same_line(self._comments[self._next].start, self._end - 1):
+            comment = self._comments[self._next]
+            self.lines[-1] += f"  {comment.text}"
             self._end = comment.start + len(comment.text)
             self._next += 1
 
@@ -144,22 +136,15 @@ def _on_one_line(item: Item) -> str:
             return f"import {path.text}"
         case tree.Field(name=name, type=type_):
             return f"{name.text}: {print_type(type_)}"
+        case tree.Setting(name=name, value=tree.Target(queue=queue)):
+            return f"{name.text}: queue {_label(queue)}"
+        case tree.Setting(name=name, value=tree.Request(method=method, url=url)):
+            return f"{name.text}: http {method.text} {url.text}"
+        case tree.Setting(name=name, value=tree.Header(name=header)):
+            return f"{name.text}: header {header.text}"
         case tree.Setting(name=name, value=value):
-            return f"{name.text}: {_value(value)}"
+            return f"{name.text}: {print_expression(cast(tree.Expression, value))}"
     raise AssertionError(item)
-
-
-def _value(value: tree.Value) -> str:
-    match value:
-        case tree.Target(queue=queue):
-            return f"queue {_label(queue)}"
-        case tree.Request(method=method, url=url):
-            return f"http {method.text} {url.text}"
-        case tree.Header(name=name):
-            return f"header {name.text}"
-        case tree.Call():
-            raise AssertionError("a call has a body")
-    return print_expression(value)
 
 
 def _label(label: tree.Label) -> str:
