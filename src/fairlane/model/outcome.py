@@ -21,7 +21,19 @@ Durability = Literal["store", "journal"]
 """Where what waits is kept: in the store's operation queue, or in this broker's journal."""
 
 
-class PushOutcome(msgspec.Struct, gc=False):
+class Deferral(msgspec.Struct, gc=False, kw_only=True):
+    """An item that became an operation: where it waits and why. Nothing of it is set for any other."""
+
+    operation_id: str | None = None
+    queue_position: int | None = None
+    """Among what waits of its partition: 1 is next."""
+    reason: OperationReason | None = None
+    estimated_wait: float | None = None
+    """Seconds, when the drain rate is known."""
+    durability: Durability | None = None
+
+
+class PushOutcome(Deferral, gc=False):
     """The outcome of one push. `error` is set when the item met something in the store (a full queue); then nothing was
     stored for it. `scheduled` is durable, and stored at `deliver_at`. `buffered` is durable, and stored soon; then
     `durability` says where it is kept and `reason` why."""
@@ -35,13 +47,6 @@ class PushOutcome(msgspec.Struct, gc=False):
     capacity: int | None = None
     error: FairlaneError | None = None
     deliver_at: int | None = None
-    operation_id: str | None = None
-    queue_position: int | None = None
-    """Among what waits of its partition: 1 is next."""
-    reason: OperationReason | None = None
-    estimated_wait: float | None = None
-    """Seconds, when the drain rate is known."""
-    durability: Durability | None = None
 
 
 class AckItem(msgspec.Struct, kw_only=True, gc=False):
@@ -146,12 +151,13 @@ def check_acks(items: Sequence[AckItem]) -> None:
             raise InvalidRequest(f"item {index}: {error}") from None
 
 
-class AckOutcome(msgspec.Struct, gc=False):
+class AckOutcome(Deferral, gc=False):
     """The outcome of one ack: `code` and `error` say why when `success` is false.
 
     Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late),
     `redelivered` (an earlier message of the same call failed, so this one comes again), `not_delivered` (without a
-    lease: nobody was given it).
+    lease: nobody was given it). One that became an operation is applied soon; if its lease ends before that, its
+    messages are delivered again.
     """
 
     success: bool
@@ -163,12 +169,6 @@ class AckOutcome(msgspec.Struct, gc=False):
     code: str | None = None
     error: str | None = None
     result: bytes | None = None
-    operation_id: str | None = None
-    durability: Durability | None = None
-    """Set when the ack is kept and applied soon; if its lease ends before that, its messages are delivered again."""
-    queue_position: int | None = None
-    reason: OperationReason | None = None
-    estimated_wait: float | None = None
 
 
 _UNSAID = AckOutcome(False, "")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apsw
+import msgspec
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
@@ -77,7 +78,7 @@ def ack_one(db: apsw.Connection, now: int, ack: LaneAck, *, waited: bool = False
         or ack.dead_letters
         or ack.results
     ):
-        return _Acking(db, now, lane, options).apply(ack)
+        return _Acking(db, now, lane, options, max(before, lane.lease_end or 0)).apply(ack)
     # Mostly: a lease, all in order and all done. Nothing but the cursor moves.
     limit = lane.lease_end or 0
     after = max(before, min(ack.done[0][1], limit))
@@ -97,20 +98,19 @@ def _any_open(db: apsw.Connection, lane: LaneRow, ack: LaneAck) -> bool:
     return any(upto - first > value(db, count, lane.partition_id, first, upto, lane.group_id) for first, upto in spans)
 
 
-class _Acking:
+class _Acking(msgspec.Struct):
     """One ack of a lane that it may change."""
 
-    def __init__(self, db: apsw.Connection, now: int, lane: LaneRow, options: QueueOptions) -> None:
-        self._db = db
-        self._now = now
-        self._lane = lane
-        self._options = options
-        # What was given to the last holder, and to nobody else, may be finished; without a lease too.
-        self._limit = max(lane.committed, lane.lease_end or 0)
+    db: apsw.Connection
+    now: int
+    lane: LaneRow
+    options: QueueOptions
+    limit: int
+    """What was given to the last holder, and to nobody else, may be finished; without a lease too."""
 
     def apply(self, ack: LaneAck) -> AckResult:
-        lane, before, limit = self._lane, self._lane.committed, self._limit
-        live_lease = lane.lease if lane.ready_at is not None and self._now < lane.ready_at else None
+        lane, before, limit = self.lane, self.lane.committed, self.limit
+        live_lease = lane.lease if lane.ready_at is not None and self.now < lane.ready_at else None
         nack = ack.nacks[0] if ack.nacks else None
         if nack is not None and not before <= nack.position < limit:
             nack = None
@@ -121,7 +121,7 @@ class _Acking:
             nack = None
         self._dead_letter(ack, before, stop)
         if ack.done and ack.done[0][0] <= before:
-            advance(self._db, lane, spans[0][1], self._options)
+            advance(self.db, lane, spans[0][1], self.options)
         ahead = self._finish_ahead(spans)
         dead = self._nack(nack) if nack is not None else False
         if lane.failing:
@@ -133,7 +133,7 @@ class _Acking:
         if released:
             lane.last_lease = live_lease
         if nack is not None or ahead or ack.dead_letters or lane.committed > before:
-            save(self._db, lane)
+            save(self.db, lane)
         return AckResult(
             "ok", before=before, after=lane.committed, dead=dead, released=released, limit=limit, finished=finished
         )
@@ -141,77 +141,77 @@ class _Acking:
     def _finished_ahead(self) -> list[int]:
         """Whoever was given it. At the cursor that could only be a message that was dead-lettered by hand: who holds
         it may still fail it, and so let go of the lane."""
-        lane = self._lane
+        lane = self.lane
         if not lane.failing:
             return []
         key = (lane.partition_id, lane.committed + 1, lane.head, lane.group_id)
-        return [position for (position,) in rows(self._db, unordered.SQL["own_skips"], *key)]
+        return [position for (position,) in rows(self.db, unordered.SQL["own_skips"], *key)]
 
     def _release_if_done(self) -> None:
-        lane = self._lane
+        lane = self.lane
         # A lane that slept without a lease is awake again: what it slept for is finished.
-        if lane.lease is None or lane.committed >= self._limit:
-            lane.offer(self._now)
+        if lane.lease is None or lane.committed >= self.limit:
+            lane.offer(self.now)
 
     def _finish_ahead(self, spans: list[Span]) -> bool:
         """Mark what is finished behind the cursor, so that no pop delivers it; whether there is some."""
-        lane = self._lane
+        lane = self.lane
         keys = [
             (lane.partition_id, lane.group_id, position)
             for first, upto in spans
             for position in range(max(first, lane.committed), upto)
         ]
         if keys:
-            self._db.executemany(SQL["forget_failure"], keys)
-            self._db.executemany(SQL["finish_ahead"], [(*key, self._now) for key in keys])
+            self.db.executemany(SQL["forget_failure"], keys)
+            self.db.executemany(SQL["finish_ahead"], [(*key, self.now) for key in keys])
             lane.failing = 1
         return bool(keys)
 
     def _pass_finished(self) -> None:
         """Move the cursor over what was finished ahead of it."""
-        lane = self._lane
-        if step_over(self._db, lane, self._options) and lane.committed >= lane.head:
+        lane = self.lane
+        if step_over(self.db, lane, self.options) and lane.committed >= lane.head:
             lane.ready_at = None
 
     def _dead_letter(self, ack: LaneAck, before: int, stop: int) -> None:
         for item in ack.dead_letters:
-            if before <= item.position < stop and next_skip(self._db, self._lane, item.position) != item.position:
-                dead_letter(self._db, self._lane, item.position, self._now, error=item.error, charge=1)
+            if before <= item.position < stop and next_skip(self.db, self.lane, item.position) != item.position:
+                dead_letter(self.db, self.lane, item.position, self.now, error=item.error, charge=1)
 
     def _nack(self, nack: Nack) -> bool:
         """End the lease; whether the message was given up on."""
-        lane, attempts = self._lane, 0
+        lane, attempts = self.lane, 0
         if nack.charge:
-            attempts = fail(self._db, lane, nack.position, nack.error, self._now)
-        if attempts > self._options.retry_limit:
+            attempts = fail(self.db, lane, nack.position, nack.error, self.now)
+        if attempts > self.options.retry_limit:
             attempts = 0
             # With messages before it still open, it falls when the cursor has reached it.
-            if nack.position == lane.committed and next_skip(self._db, lane, nack.position) != nack.position:
-                if self._options.on_exhausted != "dead_letter":
-                    lane.parked |= self._options.on_exhausted == "park"
+            if nack.position == lane.committed and next_skip(self.db, lane, nack.position) != nack.position:
+                if self.options.on_exhausted != "dead_letter":
+                    lane.parked |= self.options.on_exhausted == "park"
                     lane.free(NEVER_AT)
                     return False
-                dead_letter(self._db, lane, nack.position, self._now, error=nack.error)
-                advance(self._db, lane, nack.position + 1, self._options)
-                lane.offer(self._now)
+                dead_letter(self.db, lane, nack.position, self.now, error=nack.error)
+                advance(self.db, lane, nack.position + 1, self.options)
+                lane.offer(self.now)
                 return True
-        delay_ms = nack.delay_ms if nack.delay_ms is not None else backoff_ms(self._options, attempts)
+        delay_ms = nack.delay_ms if nack.delay_ms is not None else backoff_ms(self.options, attempts)
         if delay_ms:
-            lane.free(self._now + delay_ms * 1000)
+            lane.free(self.now + delay_ms * 1000)
         else:
-            lane.offer(self._now)
+            lane.offer(self.now)
         return False
 
     def _keep_results(self, ack: LaneAck, spans: list[Span], finished: list[int]) -> None:
         if not ack.results:
             return
-        lane = self._lane
+        lane = self.lane
         results = [
-            (lane.partition_id, lane.group_id, position, self._now, result)
+            (lane.partition_id, lane.group_id, position, self.now, result)
             for position, result in ack.results
             if position not in finished and any(first <= position < upto for first, upto in spans)
         ]
-        self._db.executemany(SQL["insert_result"], results)
+        self.db.executemany(SQL["insert_result"], results)
 
 
 def ack_unordered(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:
@@ -223,7 +223,8 @@ def ack_unordered(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> lis
     lane, options = loaded
     tokens = {ack.token.bytes for ack in acks if ack.token is not None}
     claims = unordered.Claims(db, (lane.partition_id, lane.group_id), now, _bounds(acks), tokens)
-    acking = [_UnorderedAcking(db, now, lane, options, claims) for _ in acks]
+    holders = [ack.token.bytes if ack.token else None for ack in acks]
+    acking = [_UnorderedAcking(db, now, lane, options, claims, token) for token in holders]
     for one, ack in zip(acking, acks, strict=True):
         one.apply(ack)
     acked = [one.acked() for one in acking]
@@ -241,98 +242,90 @@ def _bounds(acks: Sequence[LaneAck]) -> Span:
     return min([since for since, _ in spans], default=0), max([upto for _, upto in spans], default=0)
 
 
-class _UnorderedAcking:
+class _UnorderedAcking(msgspec.Struct):
     """One ack of a lane, under one token."""
 
-    def __init__(
-        self,
-        db: apsw.Connection,
-        now: int,
-        lane: unordered.UnorderedLane,
-        options: QueueOptions,
-        claims: unordered.Claims,
-    ) -> None:
-        self._db = db
-        self._now = now
-        self._lane = lane
-        self._options = options
-        self._claims = claims
-        self._token: bytes | None = None
-        self._finished: list[int] = []
-        self._lost: list[int] = []
-        self._died: list[int] = []
-        self._applied = self._again = 0
+    db: apsw.Connection
+    now: int
+    lane: unordered.UnorderedLane
+    options: QueueOptions
+    claims: unordered.Claims
+    token: bytes | None
+    finished: list[int] = []
+    lost: list[int] = []
+    died: list[int] = []
+    applied: int = 0
+    again: int = 0
 
     def apply(self, ack: LaneAck) -> None:
-        lane = self._lane
-        self._token = token = ack.token.bytes if ack.token else None
+        lane, token = self.lane, self.token
         for since, upto in ack.done:
             lane.over += self._take(since, upto)
-        self._again = sum(map(self._nack, ack.nacks))
+        self.again = sum(map(self._nack, ack.nacks))
         for dead in ack.dead_letters:
             if self._take(dead.position, dead.position + 1):
                 self._dead_letter(dead, charge=1)
         if ack.release and token is not None:
-            self._claims.give_back(token)
+            self.claims.give_back(token)
         if ack.results:
             self._keep_results(ack)
 
     def acked(self) -> AckResult:
         """What came of it, when all that is said of the lane was applied."""
-        lane, token = self._lane, self._token
-        lost = not self._applied and bool(self._lost)
-        over = token is not None and not self._claims.holds(token)
+        lane, token = self.lane, self.token
+        lost = not self.applied and bool(self.lost)
+        over = token is not None and not self.claims.holds(token)
         return AckResult(
             "lost" if lost else "ok",
             before=lane.committed,
             after=lane.committed,
-            released=not lost and (over or self._again > 0),
-            finished=self._finished,
-            lost=self._lost,
-            died=self._died,
+            released=not lost and (over or self.again > 0),
+            finished=self.finished,
+            lost=self.lost,
+            died=self.died,
         )
 
     def _take(self, since: int, upto: int) -> list[Span]:
         """What the caller holds of these positions; the others are told apart."""
-        spans, others = self._claims.take(since, upto, self._token)
+        spans, others = self.claims.take(since, upto, self.token)
         taken = sum([high - low for low, high in spans])
-        self._applied += taken
+        self.applied += taken
         if taken < upto - since:
             mine = {position for span in spans for position in range(*span)}
             open_elsewhere = {position for span in others for position in range(*span)}
             for position in range(since, upto):
-                if position in open_elsewhere or position >= self._lane.front:
-                    self._lost.append(position)
+                if position in open_elsewhere or position >= self.lane.front:
+                    self.lost.append(position)
                 elif position not in mine:
-                    self._finished.append(position)
+                    self.finished.append(position)
         return spans
 
     def _nack(self, nack: Nack) -> bool:
         """Whether the message comes again."""
         if not self._take(nack.position, nack.position + 1):
             return False
-        attempts = self._claims.attempts(nack.position) + nack.charge
+        attempts = self.claims.attempts(nack.position) + nack.charge
         delay_ms = nack.delay_ms
         if delay_ms is None:
-            delay_ms = backoff_ms(self._options, attempts) if nack.charge else 0
-        due_at = self._now + delay_ms * 1000
-        self._claims.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
-        if nack.charge and attempts > self._options.retry_limit:
+            delay_ms = backoff_ms(self.options, attempts) if nack.charge else 0
+        due_at = self.now + delay_ms * 1000
+        self.claims.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
+        if nack.charge and attempts > self.options.retry_limit:
             self._dead_letter(Dead(nack.position, nack.error), charge=0)
             return False
         return True
 
     def _dead_letter(self, dead: Dead, *, charge: int) -> None:
-        self._claims.give_up(dead.position)
-        dead_letter(self._db, self._lane, dead.position, self._now, error=dead.error, charge=charge)
-        self._lane.over.append((dead.position, dead.position + 1))
-        self._died.append(dead.position)
+        self.claims.give_up(dead.position)
+        dead_letter(self.db, self.lane, dead.position, self.now, error=dead.error, charge=charge)
+        self.lane.over.append((dead.position, dead.position + 1))
+        self.died.append(dead.position)
 
     def _keep_results(self, ack: LaneAck) -> None:
-        refused = {*self._lost, *self._finished}
+        refused = {*self.lost, *self.finished}
         results = [
-            (self._lane.partition_id, self._lane.group_id, position, self._now, result)
+            (self.lane.partition_id, self.lane.group_id, position, self.now, result)
             for position, result in ack.results
             if position not in refused
         ]
-        self._db.executemany(SQL["insert_result"], results)
+        self.db.executemany(SQL["insert_result"], results)
