@@ -12,6 +12,7 @@ from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import FIRST
 from fairlane.telemetry import cpu_seconds, resident_bytes
+from fairlane.wire.operations import Backlog, OperationCounts, OperationStats, SystemHealth
 from fairlane.wire.status import (
     AdmissionKind,
     AdmissionStatus,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fairlane.broker.parts import Parts
 
 _HEALTH_SECONDS = 2.0
+_BACKLOGS_SHOWN = 100
 
 
 class Status:
@@ -98,6 +100,40 @@ class Status:
             ),
             uptime_seconds=self.uptime_seconds(),
         )
+
+    async def operation_stats(self) -> OperationStats:
+        """Operations by kind and status, and the deepest lanes."""
+        store, tenant = self._broker.store, self._broker.tenant
+        counts = await store.operations.counts(tenant)
+        total, busy = store.connections()
+        health = SystemHealth(
+            pool_utilization=round(busy / max(1, total), 4),
+            pool_waiting=self._broker.pending,
+            queue_depth=await store.operations.depth(),
+        )
+        stats = [
+            OperationCounts(
+                operation_type=one.type,
+                priority=one.priority,
+                status=one.status,
+                count=one.count,
+                oldest=Moment(one.oldest),
+                newest=Moment(one.newest),
+                avg_latency_seconds=one.latency_seconds,
+            )
+            for one in sorted(counts, key=lambda one: (one.priority, one.type, one.status))
+        ]
+        lanes = [
+            Backlog(
+                queue=one.queue,
+                partition=one.partition,
+                consumer_group=one.group or None,
+                depth=one.open,
+                moved_at=Moment(one.moved_at),
+            )
+            for one in await store.operations.backlogs(tenant, limit=_BACKLOGS_SHOWN)
+        ]
+        return OperationStats(stats=stats, system_health=health, lanes=lanes)
 
     async def operations(self, *, stuck_seconds: int) -> tuple[int, int, int]:
         """How many operations are not applied yet, how many failed, and how many lanes of them have not moved."""

@@ -10,7 +10,7 @@ from fairlane.cli.verb import Client, Limit, Shown, Yes, arg, columns_of, noun, 
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from fairlane.client.operations import SettledOperations
+    from fairlane.wire.operations import SettledOperations
 
 app = noun()
 

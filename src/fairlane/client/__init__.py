@@ -3,7 +3,7 @@
 from fairlane.client.buffer import Buffer
 from fairlane.client.client import DEFAULT_SERVER, Client
 from fairlane.client.consume import Batched
-from fairlane.client.operations import OperationState, QueuedPush
+from fairlane.client.operations import QueuedPush
 from fairlane.client.transactions import Transaction
 from fairlane.model.message import Batch, Message
 from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
@@ -11,6 +11,7 @@ from fairlane.runtime.consumer import Consumer
 from fairlane.wire.browse import BrowsedMessage, MessageHead, MessagePage
 from fairlane.wire.dead_letters import DeadLetter
 from fairlane.wire.groups import GroupSummary
+from fairlane.wire.operations import OperationState
 from fairlane.wire.queues import Counts, PartitionDetail, QueueDetail, QueueSummary
 
 __all__ = [

@@ -6,65 +6,27 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
-import msgspec
-
 from fairlane.client.family import Family
-from fairlane.client.transport import Transport, path_of
-from fairlane.client.wire import decode
+from fairlane.client.transport import Transport
 from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
 from fairlane.model.ids import is_uuid, uuid7
 from fairlane.model.limits import COUNT_MAX
-from fairlane.model.moment import Moment
-from fairlane.model.names import check_count, check_name
+from fairlane.model.names import check_count, name_or_none
+from fairlane.model.operation import OperationStatus
 from fairlane.model.outcome import PushOutcome
-from fairlane.wire.base import encode
+from fairlane.wire.operations import (
+    OperationItem,
+    OperationPage,
+    OperationState,
+    SettleBody,
+    SettledOperations,
+    SettledPage,
+)
 
 QueuedOperation = Literal["return", "wait"]
-OperationStatus = Literal["pending", "processing", "completed", "failed", "discarded"]
 WAIT_SECONDS = 30.0
 _FIRST_LOOK_SECONDS, _LOOK_SECONDS_MAX = 0.1, 1.0
 _PAGE = 100
-
-
-class OperationItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of one message of an operation, or of one ack."""
-
-    transaction_id: str = ""
-    status: str = ""
-    message_id: str | None = None
-    position: int | None = None
-    acked: str = msgspec.field(name="transactionId", default="")
-    """The transactionId that an ack is of; then `success` and `error` say what became of it."""
-    success: bool | None = None
-    error: str | None = None
-
-    @property
-    def came_to(self) -> str:
-        return self.status or ("applied" if self.success else self.error or "refused")
-
-
-class OperationResult(msgspec.Struct, frozen=True):
-    items: list[OperationItem] = []
-
-
-class OperationState(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation, as a broker shows it."""
-
-    id: str
-    operation_type: str
-    status: OperationStatus
-    queue: str = ""
-    partition: str = ""
-    consumer_group: str | None = None
-    created_at: Moment
-    processed_at: Moment | None = None
-    retry_count: int = 0
-    error_message: str | None = None
-    failed_at: Moment | None = None
-    latency_seconds: float | None = None
-    messages: int = 0
-    durability: Literal["store", "journal"] = "store"
-    result: OperationResult | None = None
 
 
 class QueuedPush(PushOutcome, kw_only=True, gc=True):
@@ -78,32 +40,6 @@ class QueuedPush(PushOutcome, kw_only=True, gc=True):
         return await self.look(self, seconds)
 
 
-class RefusedOperation(msgspec.Struct, frozen=True):
-    """One that could not be retried or discarded, and is as it was."""
-
-    id: str
-    error: str = ""
-    code: str = ""
-
-
-class SettledOperations(msgspec.Struct, frozen=True):
-    """The outcome of failed operations that were retried or discarded together."""
-
-    done: list[str] = []
-    refused: list[RefusedOperation] = []
-
-
-class _Page(msgspec.Struct):
-    operations: list[OperationState]
-    cursor: str | None = None
-
-
-class _Settled(msgspec.Struct):
-    done: list[str]
-    refused: list[RefusedOperation]
-    cursor: str | None = None
-
-
 class Operations(Family):
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         super().__init__(transport, batching=batching)
@@ -113,8 +49,7 @@ class Operations(Family):
         """What became of an operation. Raises NotFound; completed ones are gone after an hour."""
         if not is_uuid(id):
             raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
-        path = path_of("operations", id)
-        return decode(await self._transport.ask("GET", path, key=self._server_key), OperationState)
+        return await self._ask(OperationState, "GET", "operations", id, key=self._server_key)
 
     async def operations(
         self, *, status: OperationStatus | None = None, queue: str | None = None, limit: int = 100
@@ -122,13 +57,11 @@ class Operations(Family):
         """Operations in the order of their acceptance: those of a status, of a queue, or all. Of those in journals the
         ones of the broker that answers."""
         left = check_count("limit", limit, least=1, most=COUNT_MAX)
-        query: dict[str, str | int] = {"status": status} if status is not None else {}
-        query |= {"queue": check_name("queue", queue)} if queue is not None else {}
+        query: dict[str, str | int | None] = {"status": status, "queue": name_or_none("queue", queue)}
         found: list[OperationState] = []
         while left:
             query["limit"] = min(left, _PAGE)
-            body = await self._transport.ask("GET", path_of("operations"), key=self._server_key, query=query)
-            page = decode(body, _Page)
+            page = await self._ask(OperationPage, "GET", "operations", query=query, key=self._server_key)
             found += page.operations
             left -= len(page.operations)
             if page.cursor is None:
@@ -159,26 +92,22 @@ class Operations(Family):
     async def _settle_one(self, id: str, verb: str) -> OperationState:
         if not is_uuid(id):
             raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
-        path = path_of("operations", id, verb)
-        return decode(await self._transport.ask("POST", path, key=self._server_key), OperationState)
+        return await self._ask(OperationState, "POST", "operations", id, verb, key=self._server_key)
 
     async def _settle(self, verb: str, ids: Sequence[str] | None, queue: str | None) -> SettledOperations:
         if ids is not None and queue is not None:
             raise InvalidRequest("name the ids of operations, or their queue, not both")
-        where: dict[str, object] = {"all": True} if queue is None else {"queue": queue}
-        parts = [where] if ids is None else [{"ids": ids[at : at + _PAGE]} for at in range(0, len(ids), _PAGE)]
+        parts = [None] if ids is None else [list(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)]
         settled = SettledOperations(done=[], refused=[])
-        for body in parts:
+        for some in parts:
+            body = SettleBody(ids=some, queue=queue, all=some is None and queue is None)
             while True:
-                answer = await self._transport.ask(
-                    "POST", path_of("operations", verb), key=self._server_key, body=encode(body)
-                )
-                some = decode(answer, _Settled)
-                settled.done.extend(some.done)
-                settled.refused.extend(some.refused)
-                if some.cursor is None:
+                answer = await self._ask(SettledPage, "POST", "operations", verb, body=body, key=self._server_key)
+                settled.done.extend(answer.done)
+                settled.refused.extend(answer.refused)
+                if answer.cursor is None:
                     break
-                body["cursor"] = some.cursor
+                body.cursor = answer.cursor
         return settled
 
     async def _ended(self, outcome: PushOutcome, seconds: float) -> OperationState:

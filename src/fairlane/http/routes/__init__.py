@@ -58,7 +58,7 @@ ROUTES: list[Route] = [
     *queen.maintenance,
     *analytics.routes,
     *streams.ROUTES,
-    *operations.ROUTES,
+    *operations.routes,
     *retention.routes,
     *docs.routes,
 ]

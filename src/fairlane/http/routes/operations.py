@@ -2,188 +2,138 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
+
+from fairlane.broker.broker import Broker
 from fairlane.broker.deferral.failed import Verb
 from fairlane.errors import InvalidRequest
-from fairlane.http.decode import decode, read
-from fairlane.http.query import name_or_none
-from fairlane.http.router import Route
-from fairlane.http.server import Request, Response, json_response
-from fairlane.http.wire_operations import (
-    OperationOut,
+from fairlane.http.problems import public_text
+from fairlane.http.router import Routes
+from fairlane.model.ids import parse_uuid
+from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.names import name_or_none
+from fairlane.model.operation import Operation
+from fairlane.store.contract.operations import FIRST
+from fairlane.wire.operations import (
     OperationPage,
     OperationsQuery,
+    OperationState,
     OperationStats,
+    RefusedOperation,
     SettleBody,
-    SettledOut,
-    SystemHealth,
-    backlog_out,
-    count_out,
-    operation_out,
-    settled_out,
+    SettledPage,
 )
-from fairlane.model.ids import parse_uuid
-from fairlane.store.contract.operations import FIRST
 
-if TYPE_CHECKING:
-    from fairlane.http.app import App
-
-BACKLOGS_SHOWN = 100
+routes = Routes("operations")
+_ALL = "/api/v1/operations"
+_ONE = f"{_ALL}/{{operationId}}"
 
 
-async def stats(app: App, request: Request) -> Response:
-    store = app.broker.store
-    counts = await store.operations.counts(app.tenant)
-    total, busy = store.connections()
-    health = SystemHealth(
-        pool_utilization=round(busy / max(1, total), 4),
-        pool_waiting=app.broker.pending,
-        queue_depth=await store.operations.depth(),
-    )
-    backlogs = await store.operations.backlogs(app.tenant, limit=BACKLOGS_SHOWN)
-    return json_response(
-        OperationStats(
-            stats=[count_out(one) for one in sorted(counts, key=lambda one: (one.priority, one.type, one.status))],
-            system_health=health,
-            lanes=[backlog_out(one) for one in backlogs],
-        )
-    )
-
-
-async def list_operations(app: App, request: Request) -> Response:
-    query = read(request.query, OperationsQuery)
-    page = await app.broker.operations.page(
-        app.tenant,
+@routes.get(_ALL)
+async def list_operations(broker: Broker, query: OperationsQuery) -> OperationPage:
+    """Operations by the order of their acceptance, page by page: those of a status, of a queue, or all."""
+    page = await broker.operations.page(
+        broker.tenant,
         status=query.status,
         queue=name_or_none("queue", query.queue),
         after=_cursor(query.cursor),
         limit=query.limit,
     )
-    return json_response(
-        OperationPage(
-            operations=[operation_out(one) for one in page.operations],
-            cursor=None if page.end is None else str(page.end),
-            complete=page.complete,
-        )
+    operations = [_shown(one) for one in page.operations]
+    return OperationPage(
+        operations=operations, cursor=None if page.end is None else str(page.end), complete=page.complete
     )
 
 
-async def retry_failed(app: App, request: Request) -> Response:
-    return await _settle(app, request, "retry")
+@routes.post(f"{_ALL}/retry")
+async def retry_failed(broker: Broker, body: SettleBody) -> SettledPage:
+    """Let failed operations wait again: those named, of a queue, or all."""
+    return await _settle(broker, body, "retry")
 
 
-async def discard_failed(app: App, request: Request) -> Response:
-    return await _settle(app, request, "discard")
+@routes.post(f"{_ALL}/discard")
+async def discard_failed(broker: Broker, body: SettleBody) -> SettledPage:
+    """Give up failed operations for good: those named, of a queue, or all."""
+    return await _settle(broker, body, "discard")
 
 
-async def _settle(app: App, request: Request, verb: Verb) -> Response:
-    body = decode(request.body, SettleBody)
+async def _settle(broker: Broker, body: SettleBody, verb: Verb) -> SettledPage:
     if (body.ids is not None) + (body.queue is not None) + body.all != 1:
         raise InvalidRequest("say which failed operations: `ids`, the `queue` they are of, or `all`: true")
-    settled = await app.broker.operations.settle_failed(
-        app.tenant,
+    settled = await broker.operations.settle_failed(
+        broker.tenant,
         verb,
-        ids=None if body.ids is None else [operation_id(id) for id in body.ids],
+        ids=None if body.ids is None else [_id(id) for id in body.ids],
         queue=name_or_none("queue", body.queue),
         after=_cursor(body.cursor),
         limit=body.limit,
     )
-    return json_response(settled_out(settled))
+    return SettledPage(
+        done=[str(id) for id in settled.done],
+        refused=[RefusedOperation(id=str(id), error=public_text(why), code=why.code) for id, why in settled.refused],
+        cursor=None if settled.end is None else str(settled.end),
+    )
+
+
+@routes.get(f"{_ALL}/stats")
+async def stats(broker: Broker) -> OperationStats:
+    """Operations by kind and status, and the deepest lanes."""
+    return await broker.status.operation_stats()
+
+
+@routes.get(_ONE)
+async def show(broker: Broker, operationId: str) -> OperationState:
+    """What became of an operation."""
+    return _shown(await broker.operations.get(broker.tenant, _id(operationId)))
+
+
+@routes.post(f"{_ONE}/retry")
+async def retry(broker: Broker, operationId: str) -> OperationState:
+    """Let a failed operation wait again, at the end of its lane."""
+    return _shown(await broker.operations.retry(broker.tenant, _id(operationId)))
+
+
+@routes.post(f"{_ONE}/discard")
+async def discard(broker: Broker, operationId: str) -> OperationState:
+    """Give up a pending or failed operation for good."""
+    return _shown(await broker.operations.discard(broker.tenant, _id(operationId)))
 
 
 def _cursor(text: str | None) -> UUID:
-    if not text:
-        return FIRST
-    id = parse_uuid(text)
+    id = parse_uuid(text) if text else FIRST
     if id is None:
         raise InvalidRequest(f"cursor is {text!r:.80}; use the one that the page before gave")
     return id
 
 
-async def show(app: App, request: Request) -> Response:
-    return json_response(operation_out(await app.broker.operations.get(app.tenant, _id(request))))
-
-
-async def retry(app: App, request: Request) -> Response:
-    return json_response(operation_out(await app.broker.operations.retry(app.tenant, _id(request))))
-
-
-async def discard(app: App, request: Request) -> Response:
-    return json_response(operation_out(await app.broker.operations.discard(app.tenant, _id(request))))
-
-
-def _id(request: Request) -> UUID:
-    return operation_id(request.params["operationId"])
-
-
-def operation_id(text: str) -> UUID:
+def _id(text: str) -> UUID:
     id = parse_uuid(text)
     if id is None:
         raise InvalidRequest(f"{text!r:.80} is not the id of an operation; use the operationId of a 202 answer")
     return id
 
 
-_OPERATIONS = "/api/v1/operations"
-ROUTES = [
-    Route(
-        method="GET",
-        path=_OPERATIONS,
-        endpoint=list_operations,
-        summary="Operations by the order of their acceptance, page by page: those of a status, of a queue, or all.",
-        tag="operations",
-        query=OperationsQuery,
-        answer=OperationPage,
-    ),
-    Route(
-        method="POST",
-        path=f"{_OPERATIONS}/retry",
-        endpoint=retry_failed,
-        summary="Let failed operations wait again: those named, of a queue, or all.",
-        tag="operations",
-        body=SettleBody,
-        answer=SettledOut,
-    ),
-    Route(
-        method="POST",
-        path=f"{_OPERATIONS}/discard",
-        endpoint=discard_failed,
-        summary="Give up failed operations for good: those named, of a queue, or all.",
-        tag="operations",
-        body=SettleBody,
-        answer=SettledOut,
-    ),
-    Route(
-        method="GET",
-        path=f"{_OPERATIONS}/stats",
-        endpoint=stats,
-        summary="Operations by kind and status, and the deepest lanes.",
-        tag="operations",
-        answer=OperationStats,
-    ),
-    Route(
-        method="GET",
-        path=f"{_OPERATIONS}/{{operationId}}",
-        endpoint=show,
-        summary="What became of an operation.",
-        tag="operations",
-        answer=OperationOut,
-    ),
-    Route(
-        method="POST",
-        path=f"{_OPERATIONS}/{{operationId}}/retry",
-        endpoint=retry,
-        summary="Let a failed operation wait again, at the end of its lane.",
-        tag="operations",
-        answer=OperationOut,
-    ),
-    Route(
-        method="POST",
-        path=f"{_OPERATIONS}/{{operationId}}/discard",
-        endpoint=discard,
-        summary="Give up a pending or failed operation for good.",
-        tag="operations",
-        answer=OperationOut,
-    ),
-]
+def _shown(one: Operation) -> OperationState:
+    ended = one.processed_at
+    return OperationState(
+        id=str(one.id),
+        operation_type=one.type,
+        status=one.status,
+        priority=one.priority,
+        queue=one.queue,
+        partition=one.partition_name,
+        consumer_group=one.group or None,
+        created_at=Moment(one.created_at),
+        processing_started_at=moment_or_none(one.started_at),
+        processed_at=moment_or_none(ended),
+        worker=one.worker,
+        retry_count=one.retries,
+        error_message=one.error,
+        failed_at=moment_or_none(one.failed_at),
+        latency_seconds=None if ended is None else (ended - one.created_at) / 1e6,
+        messages=one.messages,
+        durability=one.durability,
+        raw_result=msgspec.Raw(one.result or b"null"),
+    )
