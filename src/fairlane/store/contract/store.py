@@ -16,7 +16,6 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment
-from fairlane.store.contract.scheduled import ScheduledMessages
 from fairlane.store.contract.values import (
     AckResult,
     LaneAck,
@@ -38,6 +37,7 @@ from fairlane.store.families.operations import Operations
 from fairlane.store.families.pauses import Pauses
 from fairlane.store.families.queues import Queues
 from fairlane.store.families.retention import Retention
+from fairlane.store.families.scheduled import ScheduledMessages
 from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs

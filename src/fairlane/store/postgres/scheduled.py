@@ -12,10 +12,21 @@ import asyncpg
 import msgspec
 
 from fairlane.errors import LaneLocked
-from fairlane.model.ids import PartitionId, id_facts, id_key, uuid7
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import encode, ids_of
-from fairlane.store.contract.scheduled import (
+from fairlane.store.contract.values import (
+    Added,
+    Appended,
+    Duplicate,
+    Duplicates,
+    Gone,
+    Locked,
+    ScheduledSlice,
+    Slice,
+)
+from fairlane.store.families import scheduled
+from fairlane.store.families.port import Port
+from fairlane.store.families.scheduled import (
     APPEND_BYTES_MAX,
     ROUNDS_MAX,
     Appending,
@@ -27,18 +38,6 @@ from fairlane.store.contract.scheduled import (
     segments_of,
     twins,
 )
-from fairlane.store.contract.values import (
-    NO_ID_TIME,
-    Added,
-    Appended,
-    Duplicate,
-    Duplicates,
-    Gone,
-    Locked,
-    ScheduledMessage,
-    ScheduledSlice,
-    Slice,
-)
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, by_shard
 from fairlane.store.statements import load
@@ -47,10 +46,10 @@ SQL = load("fairlane.store.postgres", "scheduled.sql")
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 
 
-class ScheduledMessages:
-    def __init__(self, database: Database, shards: List[int], messages: Messages) -> None:
+class ScheduledMessages(scheduled.ScheduledMessages):
+    def __init__(self, port: Port, database: Database, messages: Messages) -> None:
+        super().__init__(port)
         self._database = database
-        self._shards = shards
         self._messages = messages
 
     async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
@@ -80,7 +79,7 @@ class ScheduledMessages:
     async def append_due(self, *, limit: int = 1000) -> Appended:
         queues: dict[int, int] = defaultdict(int)
         count = 0
-        for shard in self._shards:
+        for shard in self._port.shards:
             appending = await self._append_due(shard, limit - count)
             count += len(appending.done) + len(appending.postponed)
             for queue_id, many in appending.appended.items():
@@ -125,47 +124,6 @@ class ScheduledMessages:
                 if not found - locked:
                     raise
                 locked |= found
-
-    async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
-        return await self._change(partition, transaction_id, False, None, 0) is not None
-
-    async def reschedule(
-        self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
-    ) -> int | None:
-        return await self._change(partition, transaction_id, True, due_at, delay_ms)
-
-    async def _change(
-        self, partition: PartitionId, transaction_id: str, move: bool, due_at: int | None, delay_ms: int
-    ) -> int | None:
-        key, id_ms = id_facts(transaction_id)
-        keys = [key, id_key(transaction_id, salt=1)]
-        id_ms = NO_ID_TIME if id_ms is None else id_ms
-        rows = await self._database.write(
-            SQL["change"],
-            *(*partition, keys, id_ms, encode(transaction_id), move, due_at, delay_ms, UUID(uuid7())),
-            self._database.time(),
-        )
-        found: int | None = rows[0][0]
-        return found
-
-    async def list(
-        self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> List[ScheduledMessage]:
-        found = []
-        for shard in self._shards:
-            for id, name, head, at in await self._database.read(
-                SQL["list"], shard, queue_id, *(after or (-1, "")), limit
-            ):
-                message_id, transaction_id = ids_of(head)
-                found.append(ScheduledMessage(PartitionId(shard, id), name, transaction_id, message_id, at))
-        return sorted(found, key=lambda one: (one.due_at, one.message_id))[:limit]
-
-    async def next_in(self) -> int | None:
-        times = []
-        for shard in self._shards:
-            [[next_at, now]] = await self._database.read(SQL["next_at"], shard, self._database.time())
-            times += [] if next_at is None else [next_at - now]
-        return min(times, default=None)
 
 
 def _arguments(

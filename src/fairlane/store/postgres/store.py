@@ -50,7 +50,7 @@ class PostgresStore(Families):
         super().__init__(port, self.messages)
         self.operations = Operations(port, database, self.messages)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
-        self.scheduled = ScheduledMessages(database, shards, self.messages)
+        self.scheduled = ScheduledMessages(port, database, self.messages)
 
     @classmethod
     async def open(

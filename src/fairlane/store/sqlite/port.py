@@ -14,7 +14,7 @@ from fairlane.store.codec import Codec
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Row, Value, Work, as_json, nothing, statements
-from fairlane.store.sqlite import browse, groups, operations, queues, retention
+from fairlane.store.sqlite import browse, groups, operations, queues, retention, scheduled
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import transact
 from fairlane.store.sqlite.push import push
@@ -36,6 +36,7 @@ STEPS: Final[dict[str, Callable[..., Any]]] = {
     "queues.purge": queues.purge,
     "queues.unfinished": groups.unfinished,
     "retention.expire": retention.expire,
+    "scheduled.change": scheduled.change,
 }
 """By statement: what PostgreSQL does in a function. Each answers with rows, or with one value."""
 

@@ -10,11 +10,23 @@ from typing import Any
 import apsw
 import msgspec
 
-from fairlane.model.ids import PartitionId, id_facts, id_key
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import ids_of
 from fairlane.store import statements
-from fairlane.store.contract.scheduled import (
+from fairlane.store.contract.values import (
+    NO_ID_TIME,
+    NOT_DUE,
+    Added,
+    Appended,
+    Duplicate,
+    Duplicates,
+    Gone,
+    ScheduledSlice,
+    Slice,
+)
+from fairlane.store.families import scheduled
+from fairlane.store.families.port import Port
+from fairlane.store.families.scheduled import (
     APPEND_BYTES_MAX,
     ROUNDS_MAX,
     Appending,
@@ -25,18 +37,6 @@ from fairlane.store.contract.scheduled import (
     progress_of,
     segments_of,
     twins,
-)
-from fairlane.store.contract.values import (
-    NO_ID_TIME,
-    NOT_DUE,
-    Added,
-    Appended,
-    Duplicate,
-    Duplicates,
-    Gone,
-    ScheduledMessage,
-    ScheduledSlice,
-    Slice,
 )
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
@@ -51,8 +51,9 @@ SQL = statements.load("fairlane.store.sqlite", "scheduled.sql")
 _numbers = msgspec.json.Decoder(list[int]).decode
 
 
-class ScheduledMessages:
-    def __init__(self, database: Database) -> None:
+class ScheduledMessages(scheduled.ScheduledMessages):
+    def __init__(self, port: Port, database: Database) -> None:
+        super().__init__(port)
         self._database = database
 
     async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
@@ -62,50 +63,20 @@ class ScheduledMessages:
     async def append_due(self, *, limit: int = 1000) -> Appended:
         return await self._database.write(lambda db, now: _append_due(db, now, limit))
 
-    async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
-        def work(db: apsw.Connection, now: int) -> bool:
-            entry = _entry_of(db, _id(partition), transaction_id)
-            if entry is not None:
-                _take_out(db, entry)
-            return entry is not None
 
-        return await self._database.write(work)
-
-    async def reschedule(
-        self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
-    ) -> int | None:
-        def work(db: apsw.Connection, now: int) -> int | None:
-            entry = _entry_of(db, _id(partition), transaction_id)
-            if entry is None:
-                return None
-            at = now + delay_ms * 1000 if due_at is None else due_at
-            _put_anew(db, entry, at)
-            return at
-
-        return await self._database.write(work)
-
-    async def list(
-        self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> List[ScheduledMessage]:
-        def work(db: apsw.Connection, now: int) -> List[ScheduledMessage]:
-            found = []
-            for id, name, head, due_at in rows(db, SQL["list"], queue_id, *(after or (-1, "")), limit):
-                message_id, transaction_id = ids_of(head)
-                found.append(ScheduledMessage(PartitionId(0, id), name, transaction_id, message_id, due_at))
-            return found
-
-        return await self._database.read(work)
-
-    async def next_in(self) -> int | None:
-        def work(db: apsw.Connection, now: int) -> int | None:
-            next_at: int | None = value(db, SQL["next_at"])
-            return None if next_at is None else next_at - now
-
-        return await self._database.read(work)
-
-
-def _id(partition: PartitionId) -> int:
-    return partition.id if partition.shard == 0 else -1
+def change(
+    db: apsw.Connection, now: int, *, partition_id: int, transaction_id: bytes, move: bool, **entry: Any
+) -> int | None:
+    """Take a message out, or let it wait for another time; that time, None if there is no such message."""
+    found = _entry_of(db, partition_id, entry["keys"], entry["id_ms"], msgspec.json.decode(transaction_id))
+    if found is None:
+        return None
+    at: int = now + entry["delay_ms"] * 1000 if entry["due_at"] is None else entry["due_at"]
+    if move:
+        _put_anew(db, found, at)
+    else:
+        _take_out(db, found)
+    return at
 
 
 def _add(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
@@ -234,10 +205,10 @@ def _entries(db: apsw.Connection, partition_id: int, keys: Sequence[int], id_ms:
                 yield _Entry(index, those[index], due[index], low, ends[index], *row)
 
 
-def _entry_of(db: apsw.Connection, partition_id: int, transaction_id: str) -> _Entry | None:
-    key, id_ms = id_facts(transaction_id)
-    keys = [key, id_key(transaction_id, salt=1)]
-    for entry in _entries(db, partition_id, keys, NO_ID_TIME if id_ms is None else id_ms):
+def _entry_of(
+    db: apsw.Connection, partition_id: int, keys: Sequence[int], id_ms: int, transaction_id: str
+) -> _Entry | None:
+    for entry in _entries(db, partition_id, keys, id_ms):
         if ids_of(entry.fragment(db))[1] == transaction_id:
             return entry
     return None

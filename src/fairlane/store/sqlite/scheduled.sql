@@ -55,21 +55,3 @@ where k.partition_id = ?1 and k.key in (?2, ?3)
 -- name: segments_of_time (in find_scheduled)
 select id, created_at, taken, n, keyed, partition_id, queue_id, partition_name from scheduled_segments
 where partition_id = ? and created_at between ? and ?
-
--- name: list
-with found (segment, i, due_at) as materialized (
-    select b.id, j.key, j.value
-    from scheduled_segments b join scheduled_messages m on m.id = b.id, json_each(m.due) j
-    where b.queue_id = ?1 and b.last_at >= ?2 and j.key >= b.taken
-      and (j.value > ?2 or j.value = ?2
-           and cast(substr(m.body, iif(j.key = 0, 0, json_extract(m.ends, '$[' || (j.key - 1) || ']')) + 8, 36) as text) > ?3)
-)
-select b.partition_id, b.partition_name,
-       substr(m.body, iif(f.i = 0, 0, json_extract(m.ends, '$[' || (f.i - 1) || ']')) + 1, 2200) as head, f.due_at
-from found f join scheduled_segments b on b.id = f.segment join scheduled_messages m on m.id = f.segment
-where f.due_at <= coalesce((select due_at from found order by due_at limit 1 offset ?4 - 1), f.due_at)
-order by f.due_at, substr(head, 8, 36)
-limit ?4
-
--- name: next_at
-select min(next_at) from scheduled_segments

@@ -33,7 +33,7 @@ class SqliteStore(Families):
         self._purging = asyncio.create_task(self._tidy(), name="fairlane-purge")
         self.operations = Operations(port, database)
         self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
-        self.scheduled = ScheduledMessages(database)
+        self.scheduled = ScheduledMessages(port, database)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:

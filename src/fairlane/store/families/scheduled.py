@@ -1,4 +1,5 @@
-"""The contract of scheduled messages, and what both dialects make of it. What `contract.store` says of all verbs holds.
+"""Scheduled messages have no position before they are due, block nobody, and are no part of the queue's depth;
+`created_at` is the time when they are appended.
 
 Those of one partition that one call schedules are a scheduled segment: they travel and are stored together, in the
 order in which they are due.
@@ -6,18 +7,20 @@ order in which they are due.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from builtins import list as List  # the family has a verb of that name
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
+from uuid import UUID
 
 import msgspec
 
-from fairlane.model.ids import PartitionId, id_facts, id_key
+from fairlane.model.ids import PartitionId, id_facts, id_key, uuid7
 from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.queue import QueueOptions
-from fairlane.model.segment import ids_of
+from fairlane.model.segment import encode, ids_of
 from fairlane.store.contract.values import (
     NO_ID_TIME,
     NOT_DUE,
@@ -35,6 +38,7 @@ from fairlane.store.contract.values import (
     Slice,
     Stored,
 )
+from fairlane.store.families.port import Family, Value, value
 
 MESSAGES_MAX: Final = 100
 """Of one segment: each time some of it are due, its times are read."""
@@ -45,42 +49,57 @@ ROUNDS_MAX: Final = 100
 Id = TypeVar("Id")
 
 
-class ScheduledMessages(Protocol):
-    """Scheduled messages have no position before they are due, block nobody, and are no part of the queue's depth;
-    `created_at` is the time when they are appended."""
-
+class ScheduledMessages(Family, ABC):
+    @abstractmethod
     async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
         """Store each part, all of it or nothing, and say which, in order; at most one part a partition and call. A
         given id that waits in the partition already makes its part `Duplicates`, and so does one that is stored there
         and younger than `dedup_seconds`. `Gone`: look again."""
-        ...
 
+    @abstractmethod
     async def append_due(self, *, limit: int = 1000) -> Appended:
         """Append up to `limit` messages that are due, oldest first, in steps that are atomic: each comes once, whoever
         else does it at the same time. One whose id was stored meanwhile is dropped. What does not fit into a full
         queue waits a second; what has no queue any more is dropped."""
-        ...
 
     async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
         """Forget the message; False if it does not wait (any more)."""
-        ...
+        return await self._change(partition, transaction_id, move=False, due_at=None, delay_ms=0) is not None
 
     async def reschedule(
         self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
     ) -> int | None:
         """Let the message be due at another time, or after a delay from now; that time, None if it does not wait
         (any more)."""
-        ...
+        return await self._change(partition, transaction_id, move=True, due_at=due_at, delay_ms=delay_ms)
+
+    async def _change(self, partition: PartitionId, transaction_id: str, **change: Value) -> int | None:
+        key, id_ms = id_facts(transaction_id)
+        change |= {"keys": [key, id_key(transaction_id, salt=1)], "id_ms": NO_ID_TIME if id_ms is None else id_ms}
+        change |= {"transaction_id": encode(transaction_id), "new_id": UUID(uuid7())}
+        found: int | None = value(
+            await self._port.write("scheduled.change", shard=partition.shard, partition_id=partition.id, **change)
+        )
+        return found
 
     async def list(
         self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100
     ) -> List[ScheduledMessage]:
         """What waits, next due first; `after` is (due_at, message_id) of the last one seen."""
-        ...
+        at, id = after or (-1, "")
+        page: dict[str, Value] = {"queue_id": queue_id, "after_at": at, "after_id": id, "limit": limit}
+        found = []
+        for shard in self._port.shards:
+            for partition_id, name, head, due_at in await self._port.read("scheduled.list", shard=shard, **page):
+                message_id, transaction_id = ids_of(head)
+                partition = PartitionId(shard, partition_id)
+                found.append(ScheduledMessage(partition, name, transaction_id, message_id, due_at))
+        return sorted(found, key=lambda one: (one.due_at, one.message_id))[:limit]
 
     async def next_in(self) -> int | None:
         """Microseconds until the next message of any queue is due, below 0 if it is late; None if none waits."""
-        ...
+        found = [await self._port.read("scheduled.next_at", shard=shard) for shard in self._port.shards]
+        return min((next_at - now for [[next_at, now]] in found if next_at is not None), default=None)
 
 
 class ScheduledSegment(msgspec.Struct):
