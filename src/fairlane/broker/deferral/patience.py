@@ -122,13 +122,12 @@ class _Flight(msgspec.Struct, eq=False):
     """Work that is waited for, until `answered` is set by its end or by whoever gives it up."""
 
     task: asyncio.Task[Any]
-    answered: asyncio.Future[Any]
+    answered: asyncio.Future[None]
     give_up_at: float
     hasty: Callable[[], bool]
 
-    def give_up(self) -> None:
+    def answer(self, _: object = None) -> None:
         if not self.answered.done():
-            self.task.remove_done_callback(self.answered.set_result)
             self.answered.set_result(None)
 
 
@@ -168,9 +167,9 @@ class Patience:
         if not self._flights:
             self._heard_at = began
         task: asyncio.Task[Any] = asyncio.Task(work)
-        answered: asyncio.Future[Any] = asyncio.Future()
-        task.add_done_callback(answered.set_result)
+        answered: asyncio.Future[None] = asyncio.Future()
         flight = _Flight(task, answered, began + self.seconds, hasty)
+        task.add_done_callback(flight.answer)
         self._flights.add(flight)
         if self._timer is None:
             self._set_timer(began)
@@ -208,7 +207,7 @@ class Patience:
                 flight.give_up_at += late
         for flight in waiting:
             if flight.give_up_at <= now:
-                flight.give_up()
+                flight.answer()
         waiting = [flight for flight in waiting if not flight.answered.done()]
         silent = self._heard_at + self.silence_seconds() <= now
         if silent and self._asking is None and any(flight.hasty() for flight in waiting):
@@ -226,7 +225,7 @@ class Patience:
         self._asking = None
         for flight in list(self._flights) if not self._watch.up else ():
             if not flight.task.done() and flight.hasty():
-                flight.give_up()
+                flight.answer()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

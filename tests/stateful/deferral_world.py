@@ -1,0 +1,456 @@
+"""A world for the route of writes: a clock of its own, and a store, its operations and a journal that are plain lists.
+
+Processes of one broker share the journal and the store. The parts of each are real; the world decides what becomes of
+the calls they make: whether a call is applied, when, and whether its caller hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import itertools
+import selectors
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import msgspec
+
+from fairlane.broker.capacity import Capacity
+from fairlane.broker.deferral import drain, journal_drain, patience, route
+from fairlane.broker.deferral.drain import OperationDrain
+from fairlane.broker.deferral.enqueue import Enqueuer
+from fairlane.broker.deferral.journal_drain import JournalDrain
+from fairlane.broker.deferral.route import Route
+from fairlane.broker.push import Pusher
+from fairlane.broker.push_batch import PushRequest
+from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.model.ids import PartitionId
+from fairlane.model.message import PushItem
+from fairlane.model.operation import TIMEOUT_SECONDS, Operation
+from fairlane.model.outcome import PushOutcome
+from fairlane.model.queue import Partition, Queue, QueueOptions
+from fairlane.store.contract.journal import ROW_BYTES, Backlog, Entry, JournalState, NewEntry
+from fairlane.store.contract.operations import (
+    Application,
+    ApplyResult,
+    BacklogClaim,
+    ClaimedBacklog,
+    Closed,
+    Enqueued,
+    EnqueueResult,
+    Lost,
+    NewOperation,
+)
+from fairlane.store.contract.values import Duplicate, Duplicates, OperationsAhead, PushResult, Slice, Stored
+
+TENANT, QUEUE = "default", "orders"
+PARTITIONS = {"a": PartitionId(0, 1), "b": PartitionId(0, 2)}
+CALL_SECONDS = 0.01
+_process: contextvars.ContextVar[Any] = contextvars.ContextVar("process", default=None)
+
+
+class FakeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while nobody has anything to do."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        super().__init__(_Selector(self))
+        self.set_task_factory(_made)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        return self.now
+
+
+class _Selector(selectors.SelectSelector):
+    def __init__(self, loop: FakeLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        assert timeout is not None, "nothing can ever happen again"
+        self._loop.now += max(0.0, timeout)
+        return super().select(0)
+
+
+def _made(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+    task = asyncio.Task(work, loop=loop, **options)
+    if (process := _process.get()) is not None:
+        process.tasks.add(task)
+    return task
+
+
+class Log:
+    """A partition in the store: its messages by transactionId, and its open operations."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, str]] = []
+        self.payloads: list[int] = []
+        self.open: list[Operation] = []
+        self.claim: UUID | None = None
+        self.claimed_at = 0.0
+
+    def append(self, part: Slice) -> Stored | Duplicates:
+        known = {id: position for position, (id, _) in enumerate(self.messages)}
+        found = [
+            Duplicate(index, known[id], self.messages[known[id]][1], id)
+            for index, (id, given) in enumerate(zip(part.transaction_ids, part.given, strict=True))
+            if given and id in known  # ids that the broker made are not looked up
+        ]
+        if found:
+            return Duplicates(found)
+        first = len(self.messages)
+        self.messages += [(id, f"stored-{first + index}") for index, id in enumerate(part.transaction_ids)]
+        self.payloads += [msgspec.json.decode(fragment + b"}")["data"] for fragment in part.fragments]
+        return Stored(first, 0)
+
+
+class World:
+    def __init__(self, loop: FakeLoop) -> None:
+        self.loop = loop
+        self.logs = {id: Log() for id in PARTITIONS.values()}
+        self.accepted_operations: set[UUID] = set()
+        self.journal: list[Entry] = []
+        self.version = 0
+        self.drainer: int | None = None
+        self.abandoned: dict[int, set[Backlog]] = {}
+        self.flags: set[str] = set()
+        self.away = False
+        self.lost = 0
+        """So many calls of the store are applied and not answered."""
+        self.sticking = 0
+        """So many pushes get stuck in the store, behind a lock that somebody has, while others go on."""
+        self._unstuck = asyncio.Event()
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+        self._seq = itertools.count(1)
+        self._members = itertools.count(1)
+        self.processes: list[Process] = []
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    def freeze(self, *, frozen: bool) -> None:
+        (self._thawed.clear if frozen else self._thawed.set)()
+
+    def unstick(self) -> None:
+        self.sticking = 0
+        self._unstuck.set()
+        self._unstuck = asyncio.Event()
+
+    async def call(self, apply: Callable[[], Any], *, changes: bool = True, sticks: bool = False) -> Any:
+        """A call of the store, which goes on when whoever made it is gone. Only what is stuck then ends: the server
+        sees that its client is gone."""
+        if self.away:
+            raise StoreUnavailable("the store is away")
+        process = _process.get()
+        token = _process.set(None)
+        try:
+            work = self.loop.create_task(self._called(apply, changes, process if sticks else None))
+        finally:
+            _process.reset(token)
+        self.tasks.add(work)
+        work.add_done_callback(self._over)
+        return await asyncio.shield(work)
+
+    def _over(self, work: asyncio.Task[Any]) -> None:
+        self.tasks.discard(work)
+        if not work.cancelled():
+            work.exception()
+
+    async def _called(self, apply: Callable[[], Any], changes: bool, process: Process | None) -> Any:
+        await asyncio.sleep(CALL_SECONDS)
+        if process is not None and self.sticking:
+            self.sticking -= 1
+            await self._unstuck.wait()
+            if process not in self.processes:
+                raise StoreUnavailable("its client is gone")
+        await self._thawed.wait()
+        if self.away:
+            raise StoreUnavailable("the store went away")
+        answer = apply()
+        await asyncio.sleep(CALL_SECONDS)
+        await self._thawed.wait()
+        if changes and self.lost:
+            self.lost -= 1
+            raise OutcomeUnknown("the answer was lost")
+        return answer
+
+    def start(self) -> Process:
+        process = Process(self, next(self._members))
+        self.processes.append(process)
+        return process
+
+    def crash(self, process: Process) -> None:
+        """All it had in memory is gone, its locks are free, and what it told the store goes on."""
+        self.processes.remove(process)
+        self.abandoned.pop(process.member, None)
+        if self.drainer == process.member:
+            self.drainer = None
+        for task in process.tasks:
+            task.cancel()
+
+
+class FakeStore:
+    """The store as a process sees it: messages, operations, and the rest as far as the parts ask."""
+
+    seals = True
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.messages = SimpleNamespace(push=self._push)
+        self.operations = self
+        self.queues = SimpleNamespace(list=self._queues)
+
+    def id_time(self) -> int:
+        return int(self._world.loop.now * 1000)
+
+    async def _queues(self, tenant: str) -> list[Queue]:
+        return []
+
+    async def answer(self) -> None:
+        await self._world.call(lambda: None, changes=False)
+
+    async def _push(self, slices: Sequence[Slice]) -> list[PushResult]:
+        def push() -> list[PushResult]:
+            logs = [(self._world.logs[part.partition], part) for part in slices]
+            return [OperationsAhead() if log.open else log.append(part) for log, part in logs]
+
+        return await self._world.call(push, sticks=True)  # type: ignore[no-any-return]
+
+    async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        def enqueue() -> list[EnqueueResult]:
+            return [self._enqueue(new) for new in operations]
+
+        return await self._world.call(enqueue)  # type: ignore[no-any-return]
+
+    def _enqueue(self, new: NewOperation) -> Enqueued:
+        log = self._world.logs[new.partition]
+        if new.id not in self._world.accepted_operations:
+            self._world.accepted_operations.add(new.id)
+            log.open.append(_operation(new, next(self._world._seq)))
+        return Enqueued(max(1, len(log.open)))
+
+    async def claim(self, worker: str, *, backlogs: int = 50, token: UUID) -> list[ClaimedBacklog]:
+        def claim() -> list[ClaimedBacklog]:
+            found = []
+            for id, log in self._world.logs.items():
+                now = self._world.loop.now
+                if log.open and (log.claim is None or now > log.claimed_at + TIMEOUT_SECONDS):
+                    log.claim, log.claimed_at = token, now
+                    found.append(ClaimedBacklog(BacklogClaim(id, 0, token), 1, list(log.open)))
+            return found
+
+        return await self._world.call(claim)  # type: ignore[no-any-return]
+
+    async def give_back(self, token: UUID) -> int:
+        def give_back() -> int:
+            mine = [log for log in self._world.logs.values() if log.claim == token]
+            for log in mine:
+                log.claim = None
+            return len(mine)
+
+        return await self._world.call(give_back)  # type: ignore[no-any-return]
+
+    async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
+        return await self._world.call(lambda: [self._apply(one) for one in work])  # type: ignore[no-any-return]
+
+    def _apply(self, one: Application) -> ApplyResult:
+        log = self._world.logs[one.claim.partition]
+        if log.claim != one.claim.token:
+            return Lost()
+        result: ApplyResult = Closed() if one.slice is None else log.append(one.slice)
+        if not isinstance(result, Duplicates):
+            one.results(result if isinstance(result, Stored) else None)
+            log.open = [operation for operation in log.open if operation.sequence not in one.sequences]
+            log.claim = None
+        return result
+
+    async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
+        return await self.give_back(claims[0].token)
+
+    async def fail(self, *_: Any, **__: Any) -> int:
+        raise AssertionError("nothing here can never be applied")
+
+    async def record(self, applied: Sequence[Any]) -> None:
+        await self._world.call(lambda: self._world.accepted_operations.update(one.id for one in applied))
+
+    async def depth(self) -> int:
+        return await self._world.call(  # type: ignore[no-any-return]
+            lambda: sum(len(log.open) for log in self._world.logs.values()), changes=False
+        )
+
+    async def clean(self, **_: Any) -> int:
+        return 0
+
+
+def _operation(new: NewOperation, sequence: int) -> Operation:
+    shared = {name: getattr(new, name) for name in ("id", "type", "tenant", "queue", "partition_name", "group")}
+    more = {name: getattr(new, name) for name in ("partition", "queue_id", "group_id", "payload", "messages")}
+    empty = dict.fromkeys(("started_at", "processed_at", "worker", "error", "failed_at", "result"))
+    numbers = {"status": "pending", "priority": 5, "size": 0, "created_at": 0, "retries": 0}
+    return Operation(**shared, **more, **empty, **numbers, sequence=sequence)
+
+
+class FakeJournal:
+    """The journal as one process sees it."""
+
+    sealed = True
+
+    def __init__(self, world: World, member: int) -> None:
+        self._world = world
+        self._member = member
+
+    def version(self) -> int:
+        return self._world.version
+
+    def state(self) -> JournalState:
+        entries = self._world.journal
+        size = sum(len(entry.body) + ROW_BYTES for entry in entries)
+        return JournalState(
+            entries=len(entries),
+            messages=sum(entry.messages for entry in entries),
+            bytes=size,
+            bytes_max=10**9,
+            failed=0,
+            oldest_at=entries[0].created_at if entries else None,
+            backlogs=len({entry.backlog for entry in entries}),
+        )
+
+    def room(self) -> int:
+        return 10**9
+
+    def holds(self, backlogs: Iterable[Backlog]) -> set[Backlog]:
+        return {entry.backlog for entry in self._world.journal}.intersection(backlogs)
+
+    def drains(self) -> bool:
+        if self._world.drainer is None:
+            self._world.drainer = self._member
+        return self._world.drainer == self._member
+
+    def unsettled(self) -> set[Backlog]:
+        return set().union(*[some for member, some in self._world.abandoned.items() if member != self._member])
+
+    def opened(self, entry: Entry) -> bytes:
+        return entry.body
+
+    async def _write(self, change: Callable[[], Any]) -> Any:
+        """A process that dies before the middle wrote nothing, and one that dies after it told nobody."""
+        await asyncio.sleep(CALL_SECONDS)
+        answer = change()
+        self._world.version += 1
+        await asyncio.sleep(CALL_SECONDS)
+        return answer
+
+    async def append(self, entries: Sequence[NewEntry], abandoned: Collection[Backlog] = ()) -> dict[Backlog, int]:
+        def append() -> dict[Backlog, int]:
+            for backlog, messages, body, id in entries:
+                self._world.journal.append(Entry(next(self._world._seq), backlog, messages, body, 0, None, id))
+            self._world.abandoned[self._member] = set(abandoned)
+            return Counter(entry.backlog for entry in self._world.journal)
+
+        return await self._write(append)  # type: ignore[no-any-return]
+
+    async def tell(self, abandoned: Collection[Backlog]) -> None:
+        if set(abandoned) != self._world.abandoned.get(self._member, set()):
+            self._world.abandoned[self._member] = set(abandoned)
+            self._world.version += 1
+
+    async def backlogs(self) -> dict[Backlog, int]:
+        return Counter(entry.backlog for entry in self._world.journal)
+
+    async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
+        found = [entry for entry in self._world.journal if entry.backlog in backlogs][:entries_max]
+        await asyncio.sleep(CALL_SECONDS)
+        return found
+
+    async def remove(self, entries: Sequence[Entry]) -> None:
+        gone = {entry.seq for entry in entries}
+
+        def remove() -> None:
+            self._world.journal = [entry for entry in self._world.journal if entry.seq not in gone]
+
+        await self._write(remove)
+
+    async def fail(self, entry: Entry, error: str) -> None:
+        raise AssertionError(f"nothing here can never be applied: {error}")
+
+    async def adopt(self) -> None: ...
+
+    async def save(self, **_: Any) -> None: ...
+
+
+class FakeCatalogue:
+    """One queue, which is always known."""
+
+    def __init__(self, dedup_seconds: int = 3600) -> None:
+        options = QueueOptions(dedup_seconds=dedup_seconds)
+        self._queue = Queue(id=1, tenant=TENANT, name=QUEUE, namespace="", task="", options=options, created_at=0)
+
+    def known(self, wanted: Any) -> Any:
+        partitions = {name: Partition(id, 1, name) for name, id in PARTITIONS.items()}
+        return {key: (self._queue, {label: partitions[label] for label in labels}) for key, labels in wanted.items()}
+
+    async def queue(self, tenant: str, name: str, *, make: bool) -> Queue:
+        return self._queue
+
+    def recall(self, tenant: str, name: str) -> Queue:
+        return self._queue
+
+
+class Process:
+    """A process of the broker: the real parts over what the world gives it."""
+
+    def __init__(self, world: World, member: int) -> None:
+        self.world = world
+        self.member = member
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.ready = asyncio.Event()
+        self.run(self._start())
+
+    def run(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+        """Let the process do this, until it crashes."""
+        token = _process.set(self)
+        try:
+            return self.world.loop.create_task(work)  # type: ignore[arg-type]
+        finally:
+            _process.reset(token)
+
+    async def _start(self) -> None:
+        store: Any = FakeStore(self.world)
+        catalogue: Any = FakeCatalogue()
+        announcer: Any = mock.MagicMock()
+        flags: Any = SimpleNamespace(on=self.world.flags, look_soon=lambda: None)
+        journal: Any = FakeJournal(self.world, self.member)
+        specs: Any = SimpleNamespace(loaded=False, versions=[])
+        self._operations = OperationDrain(store, catalogue, announcer)
+        enqueuer = Enqueuer(store, catalogue, self._operations, Capacity())
+        pusher = Pusher(store, catalogue, announcer, enqueuer.push, Capacity())
+        acker: Any = None
+        self.route = Route(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal)
+        self._drain = JournalDrain(
+            journal, self.route, store, catalogue, pusher, acker, announcer, flags, specs, tenant=TENANT
+        )
+        self._operations.start()
+        self._drain.start()
+        self.ready.set()
+
+    async def push(self, partition: str, transaction_id: str | None, payload: bytes, *, defer: bool) -> PushOutcome:
+        item = PushItem(queue=QUEUE, partition=partition, payload=payload, transaction_id=transaction_id)
+        request = PushRequest(TENANT, [item])
+        await self.ready.wait()
+        push = self.route.enqueue if defer else self.route.push
+        [answer] = await push([request])
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, list)
+        return answer[0]
+
+
+def clocked(loop: FakeLoop) -> contextlib.ExitStack:
+    """Let the parts tell the time by the loop."""
+    stack = contextlib.ExitStack()
+    for module in (drain, journal_drain, patience, route):
+        stack.enter_context(mock.patch.object(module, "monotonic", loop.time))
+    return stack
