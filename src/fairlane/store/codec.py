@@ -46,14 +46,13 @@ _BLOB: Final = b"\x00sealed"
 _LOCKED_MS: Final = 10_000
 
 
-class _Active:
+class _Active(msgspec.Struct):
     """The data key that this broker seals a queue's messages with."""
 
-    def __init__(self, id: bytes, cipher: Cipher, until_ms: int) -> None:
-        self.id = id
-        self.cipher = cipher
-        self.until_ms = until_ms
-        self.uses = 0
+    id: bytes
+    cipher: Cipher
+    until_ms: int
+    uses: int = 0
 
 
 class NotPrepared(SealError):
@@ -198,11 +197,10 @@ class Codec:
 
     async def seal_slices(self, slices: Sequence[Slice]) -> list[Slice]:
         """Those of encrypted queues sealed, the others as they are."""
-        for queue_id in sorted({part.queue_id for part in slices if part.options.encryption_enabled}):
-            await self.prepare(queue_id)
-        return [self._sealed(part) if part.options.encryption_enabled else part for part in slices]
+        return [await self._sealed(part) if part.options.encryption_enabled else part for part in slices]
 
-    def _sealed(self, part: Slice) -> Slice:
+    async def _sealed(self, part: Slice) -> Slice:
+        await self.prepare(part.queue_id)
         fragments = [self.seal_message(part.queue_id, part.partition, fragment) for fragment in part.fragments]
         return msgspec.structs.replace(part, fragments=fragments)
 
