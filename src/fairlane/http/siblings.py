@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from fairlane.runtime.unix_socket import open_socket, serve_socket
-
 ASK_SECONDS: Final = 1.0
 """A process that takes longer is left out."""
+_PATH_BYTES_MAX: Final = 100  # the system takes few more of a socket
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,11 @@ class Siblings:
             writer.close()
 
         try:
-            self._server = await serve_socket(self._path(self.number), answer)
+            with _short(self._path(self.number)) as name:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name)  # of whoever listened there before
+                self._server = await asyncio.start_unix_server(answer, name)
+                os.chmod(name, 0o600)  # for the user that it runs as, and nobody else
         except OSError as error:
             log.error(
                 "metrics of this process are missing at its siblings, cannot listen on %s: %s", self._directory, error
@@ -51,7 +55,8 @@ class Siblings:
     async def _ask(self, number: int) -> bytes | None:
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                reader, writer = await open_socket(self._path(number))
+                with _short(self._path(number)) as name:
+                    reader, writer = await asyncio.open_unix_connection(name)
                 try:
                     return await reader.read() or None
                 finally:
@@ -65,3 +70,16 @@ class Siblings:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A name for the path that is short enough for a socket."""
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.broker.delivery import Popped
 from fairlane.errors import InvalidRequest
-from fairlane.http.query import flag, number, text
+from fairlane.http.decode import flag, number, text
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response
 from fairlane.model.group import Subscription

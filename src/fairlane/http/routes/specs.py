@@ -8,7 +8,6 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.http.decode import decode, read
-from fairlane.http.query import name_or_none
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, json_response
 from fairlane.http.wire_specs import (
@@ -28,7 +27,7 @@ from fairlane.http.wire_specs import (
     plan_out,
 )
 from fairlane.model.limits import MESSAGE_BYTES_MAX
-from fairlane.model.names import check_name
+from fairlane.model.names import check_name, name_or_none
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
