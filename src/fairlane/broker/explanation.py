@@ -7,6 +7,7 @@ from typing import Literal
 from fairlane.model.group import LaneState
 from fairlane.model.moment import moment_or_none, timestamp
 from fairlane.model.queue import Paused, Queue, QueueOptions
+from fairlane.wire.base import made
 from fairlane.wire.pauses import Explained
 
 Reason = Literal[
@@ -36,7 +37,9 @@ def explain(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: i
         why = "The queue is encrypted and this broker has no encryption key: set the one its messages are under."
         found = "sealed", why, None
     reason, sentence, until = found or _by_time(lane, options, now)
-    return Explained(
+    return made(
+        Explained,
+        lane,
         queue=queue.name,
         partition=lane.name,
         group=group,
@@ -45,17 +48,10 @@ def explain(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: i
         until=moment_or_none(until),
         waiting=waiting,
         position=lane.committed,
-        head=lane.head,
-        attempts=lane.attempts,
         attempts_max=options.retry_limit + 1,
-        error=lane.error,
-        oldest_at=moment_or_none(lane.oldest_at),
-        lease_ends_at=moment_or_none(lane.lease_ends_at),
         leased=leased_upto - lane.committed,
         next_try_at=moment_or_none(lane.ready_at),
-        operations=lane.operations,
         dead_letters=lane.dead,
-        expired=lane.expired,
     )
 
 

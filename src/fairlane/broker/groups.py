@@ -16,6 +16,7 @@ from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats
 from fairlane.store.contract.store import Store
+from fairlane.wire.base import made
 from fairlane.wire.groups import GroupSummary, LaggingEntry, LaneView, QueueLanes
 
 _LAGGING_SECONDS = 300
@@ -192,7 +193,9 @@ def _summary(queue: Queue, counted: GroupStats, now: int) -> GroupSummary:
 
 
 def _lane(lane: LaneState, now: int) -> LaneView:
-    return LaneView(
+    return made(
+        LaneView,
+        lane,
         partition=lane.name,
         partition_id=str(lane.partition),
         total_consumed=lane.committed,
@@ -200,12 +203,8 @@ def _lane(lane: LaneState, now: int) -> LaneView:
         time_lag_seconds=_seconds(now, lane.oldest_at),
         lease_active=lane.leased_until is not None,
         lease_expires_at=moment_or_none(lane.lease_ends_at),
-        attempts=lane.attempts,
-        error=lane.error,
         next_try_at=moment_or_none(lane.ready_at),
         dead_letters=lane.dead,
-        expired=lane.expired,
-        stopped=lane.stopped,
     )
 
 

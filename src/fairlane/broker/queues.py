@@ -18,6 +18,7 @@ from fairlane.model.names import DEFAULT_PARTITION, check_name, name_or_none
 from fairlane.model.queue import Partition, Queue, QueueOptions, queue_options
 from fairlane.model.stats import PartitionStats
 from fairlane.store.contract.store import Store
+from fairlane.wire.base import made
 from fairlane.wire.leases import GroupUse, LeaseDetail, LeaseQuery, Utilisation
 from fairlane.wire.queues import PartitionDepth, PartitionDetail, QueueDepth, QueueDetail, QueueSummary, options_out
 from fairlane.wire.status import SpanQuery
@@ -97,15 +98,7 @@ class Queues:
     async def summaries(self, search: str = "", where: SpanQuery | None = None) -> List[QueueSummary]:
         """Every queue that is meant and whose name contains `search`, newest first, with what it holds."""
         return [
-            QueueSummary(
-                id=str(queue.id),
-                name=queue.name,
-                namespace=queue.namespace,
-                task=queue.task,
-                created_at=Moment(queue.created_at),
-                partitions=counted.partitions,
-                messages=counts(counted),
-            )
+            made(QueueSummary, queue, counted, messages=counts(counted))
             for queue, counted in await self._statistics.queues(where)
             if search in queue.name
         ]
@@ -117,12 +110,9 @@ class Queues:
         if not counted:
             raise NotFound("Queue not found")
         page = await self.partitions(name, after=after, limit=limit) if limit else []
-        return QueueDetail(
-            id=str(queue.id),
-            name=queue.name,
-            namespace=queue.namespace,
-            task=queue.task,
-            created_at=Moment(queue.created_at),
+        return made(
+            QueueDetail,
+            queue,
             options=options_out(queue.options),
             partitions=page,
             totals=counts(counted[0]),
@@ -234,11 +224,6 @@ class Queues:
 
 
 def partition_detail(one: PartitionStats) -> PartitionDetail:
-    return PartitionDetail(
-        id=str(one.id),
-        name=one.name,
-        created_at=Moment(one.created_at),
-        stats=counts(one),
-        oldest_message=moment_or_none(one.oldest_at),
-        newest_message=Moment(one.last_at) if one.head > one.start else None,
-    )
+    newest = Moment(one.last_at) if one.head > one.start else None
+    oldest = moment_or_none(one.oldest_at)
+    return made(PartitionDetail, one, stats=counts(one), oldest_message=oldest, newest_message=newest)

@@ -10,9 +10,9 @@ from collections import Counter
 
 from fairlane.broker.statistics import Statistics, chosen
 from fairlane.errors import Conflict, FairlaneError, LeaseLost
-from fairlane.model.moment import Moment
 from fairlane.model.retention import RETENTION, Expired
 from fairlane.store.contract.store import Store
+from fairlane.wire.base import made
 from fairlane.wire.retention import Deleted, RetentionHistory, WentAt
 from fairlane.wire.status import SpanQuery
 
@@ -76,12 +76,8 @@ class RetentionService:
         """What rules deleted, by minute, oldest first; in the last hours unless the query says otherwise."""
         span = await self._statistics.span(where, hours=hours)
         names = {queue.id: queue.name for queue in chosen(await self._store.queues.list(self._tenant), where)}
-        went = [
-            WentAt(
-                at=Moment(one.at), queue=names[one.queue_id], rule=one.rule, messages=one.messages, unread=one.unread
-            )
-            for one in await self._store.retention.history(list(names), since=span.since, until=span.until)
-        ]
+        found = await self._store.retention.history(list(names), since=span.since, until=span.until)
+        went = [made(WentAt, one, queue=names[one.queue_id]) for one in found]
         return RetentionHistory(time_range=span.shown(), history=went)
 
     async def _pass(self, *, rest_seconds: int, early: bool) -> list[Expired] | None:

@@ -20,6 +20,7 @@ from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.store import Store
 from fairlane.telemetry import KINDS, Minute, QueueCounts, Tally, Telemetry
 from fairlane.wire.admin import AdminQueue
+from fairlane.wire.base import made
 from fairlane.wire.queues import (
     Counts,
     Lag,
@@ -227,14 +228,7 @@ def chosen(queues: list[Queue], where: SpanQuery | None) -> list[Queue]:
 
 
 def counts(of: stats.Counts) -> Counts:
-    return Counts(
-        total=of.total,
-        pending=of.pending,
-        processing=of.leased,
-        completed=of.completed,
-        failed=of.failed,
-        dead_letter=of.dead,
-    )
+    return made(Counts, of, processing=of.leased, dead_letter=of.dead)
 
 
 def summed(counted: Counted) -> Counts:

@@ -12,6 +12,7 @@ from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import FIRST
 from fairlane.telemetry import cpu_seconds, resident_bytes
+from fairlane.wire.base import made
 from fairlane.wire.operations import Backlog, OperationCounts, OperationStats, SystemHealth
 from fairlane.wire.status import (
     AdmissionKind,
@@ -77,13 +78,12 @@ class Status:
                 parked=len(broker.waiters),
             ),
             operations={
-                kind: VerbStatus(
-                    count=verb.count,
+                kind: made(
+                    VerbStatus,
+                    verb,
                     avg_ms=round(verb.mean_ms(), 3),
                     p50_ms=verb.percentile_ms(0.5),
                     p99_ms=verb.percentile_ms(0.99),
-                    items=verb.items,
-                    errors=verb.errors,
                 )
                 for kind, verb in verbs.items()
             },
@@ -151,16 +151,13 @@ class Status:
         if route.journal is None or drain is None:
             return None
         state, watch = route.journal.state(), route.watch
-        return JournalStatus(
+        return made(
+            JournalStatus,
+            state,
             store_up=watch.up,
             why_not=None if watch.up else watch.why,
             away_seconds=0.0 if watch.up else round(watch.away_seconds(), 3),
-            entries=state.entries,
-            messages=state.messages,
             lanes=state.backlogs,
-            bytes=state.bytes,
-            bytes_max=state.bytes_max,
-            failed=state.failed,
             oldest_seconds=None if state.oldest_at is None else max(0.0, (wall_clock() - state.oldest_at) / 1e6),
             drain_rate=round(route.rate.a_second, 1),
             acks_lost=drain.acks_lost,
@@ -202,13 +199,13 @@ class Status:
 
 def _failed(entry: Entry) -> FailedEntry:
     kind, _, name, partition = entry.backlog
-    return FailedEntry(
-        id=str(entry.id),
+    return made(
+        FailedEntry,
+        entry,
         kind=kind,
         queue=name if kind == "push" else None,
         consumer_group=name if kind == "ack" else None,
         partition=partition,
-        messages=entry.messages,
         error=entry.error or "",
         accepted_at=Moment(entry.created_at),
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, dataclass_transform
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args
 
 import msgspec
 
-from fairlane.model.moment import Moment
+from fairlane.model.moment import Moment, moment_or_none
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
@@ -35,6 +37,26 @@ class Answer(msgspec.Struct, metaclass=_ByName, frozen=True, rename="camel"):
 class Pagination(Answer):
     limit: int
     offset: int
+
+
+def made(kind: type[T], /, *sources: object, **given: Any) -> T:
+    """A shape of what is given and, for the rest, of what the sources have by the same names: times become moments, and
+    ids text."""
+    for name, convert in _conversions(kind):
+        if name not in given:
+            source = next((one for one in sources if hasattr(one, name)), None)
+            if source is not None:
+                value = getattr(source, name)
+                given[name] = value if convert is None else convert(value)
+    return kind(**given)
+
+
+@cache
+def _conversions(kind: type[msgspec.Struct]) -> list[tuple[str, Callable[[Any], Any] | None]]:
+    return [
+        (one.name, moment_or_none if Moment in (one.type, *get_args(one.type)) else str if one.type is str else None)
+        for one in msgspec.structs.fields(kind)
+    ]
 
 
 def _write(value: Any) -> Any:

@@ -27,6 +27,7 @@ from fairlane.wire.admin import (
     AdminReplayedMany,
     AdminReplayedOne,
 )
+from fairlane.wire.base import made
 
 routes = Routes("admin")
 _LETTERS = "/admin/queues/{queue}/dlq"
@@ -61,29 +62,20 @@ def _before(cursor: str | None) -> tuple[int, str] | None:
 
 def _letter(letter: DeadLetter) -> AdminLetter:
     text = bytes(shown(letter).raw).decode("utf-8", "replace")
-    return AdminLetter(
-        id=letter.id,
-        failed_at=letter.failed_at / 1e6,
-        error=letter.error,
-        attempts=letter.attempts,
-        preview=text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}...",
-    )
+    preview = text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
+    return made(AdminLetter, letter, failed_at=letter.failed_at / 1e6, preview=preview)
 
 
 @routes.get(f"{_LETTERS}/{{id}}")
 async def show_letter(broker: Broker, queue: str, id: str) -> AdminLetterDetail:
     """One dead letter with its message, whole."""
     letter = shown(await broker.dead_letters.get(queue, id))
-    return AdminLetterDetail(
-        id=letter.id,
+    return made(
+        AdminLetterDetail,
+        letter,
         failed_at=letter.failed_at / 1e6,
         first_failed_at=letter.first_failed_at / 1e6,
-        error=letter.error,
-        attempts=letter.attempts,
-        partition=letter.partition,
         consumer_group=letter.group,
-        message_id=letter.message_id,
-        transaction_id=letter.transaction_id,
         data=letter.raw,
         created_at=letter.created_at / 1e6,
         replayed_at=None if letter.replayed_at is None else letter.replayed_at / 1e6,

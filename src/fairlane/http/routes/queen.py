@@ -14,7 +14,7 @@ from fairlane.http.routes.analytics import worker
 from fairlane.model.moment import Moment
 from fairlane.model.stats import PartitionStats
 from fairlane.telemetry import Telemetry, VerbStats
-from fairlane.wire.base import Pagination
+from fairlane.wire.base import Pagination, made
 from fairlane.wire.queen import (
     Analytics,
     AnalyticsQuery,
@@ -73,17 +73,7 @@ async def show_status(app: App, broker: Broker, query: SpanQuery) -> Status:
         point_count=len(series),
         since_start_of_broker=Moment(broker.telemetry.started_at),
         throughput=[_point(*pair) for pair in zip(series, [None, *series], strict=False)][::-1],
-        queues=[
-            StatusQueue(
-                id=str(queue.id),
-                name=queue.name,
-                namespace=queue.namespace,
-                task=queue.task,
-                partitions=found.partitions,
-                messages=counts(found),
-            )
-            for queue, found in counted
-        ],
+        queues=[made(StatusQueue, queue, found, messages=counts(found)) for queue, found in counted],
         messages=_with_requests(broker.telemetry, totals),
         leases=LeaseCounts(
             active=sum(found.leases for found in groups),
@@ -126,10 +116,11 @@ def _point(bucket: Bucket, before: Bucket | None) -> Point:
 
 def _with_requests(telemetry: Telemetry, totals: Counts) -> StatusCounts:
     push, pop, ack = telemetry.push, telemetry.pop, telemetry.ack
-    return StatusCounts(
+    return made(
+        StatusCounts,
+        totals,
         requests=Requests(push=push.count, pop=pop.count, ack=ack.count),
         batch_efficiency=Requests(push=_share(push), pop=_share(pop), ack=_share(ack)),
-        **{name: getattr(totals, name) for name in Counts.__struct_fields__},
     )
 
 
@@ -173,36 +164,22 @@ async def show_queue(broker: Broker, queue: str, query: StatusQueueQuery) -> Sta
     if query.include_partitions:
         page = await broker.queues.counted(queue, after=query.after, limit=query.limit)
     return StatusQueueDetail(
-        queue=StatusQueueHead(
-            id=found.id,
-            name=found.name,
-            namespace=found.namespace,
-            task=found.task,
+        queue=made(
+            StatusQueueHead,
+            found,
             priority=found.options["priority"],
-            created_at=found.created_at,
             config=found.options | {"maxQueueSize": found.options["maxSize"]},
         ),
         partitions=[_partition(one) for one in page],
-        totals=StatusTotals(
-            messages=found.totals, **{name: getattr(found.totals, name) for name in Counts.__struct_fields__}
-        ),
+        totals=made(StatusTotals, found.totals, messages=found.totals),
         next=page[-1].name if len(page) == query.limit else None,
     )
 
 
 def _partition(one: PartitionStats) -> StatusPartition:
-    shown = partition_detail(one)
-    return StatusPartition(
-        id=shown.id,
-        name=shown.name,
-        created_at=shown.created_at,
-        messages=shown.stats,
-        stats=shown.stats,
-        cursor=Consumed(total_consumed=one.head - one.unfinished),
-        last_activity=Moment(one.last_at) if one.head else None,
-        oldest_message=shown.oldest_message,
-        newest_message=shown.newest_message,
-    )
+    shown, active = partition_detail(one), Moment(one.last_at) if one.head else None
+    cursor = Consumed(total_consumed=one.head - one.unfinished)
+    return made(StatusPartition, shown, messages=shown.stats, cursor=cursor, last_activity=active)
 
 
 @status.get(f"{_QUEUES}/{{queue}}/messages")
@@ -210,19 +187,7 @@ async def queue_messages(broker: Broker, queue: str, query: StatusMessagesQuery)
     """The newest messages of a queue."""
     where = MessageFilter(queues=[await broker.queues.existing(queue)])
     page = await broker.browse.search(where, limit=query.limit, offset=query.offset)
-    return [
-        StatusMessage(
-            id=seen.id,
-            transaction_id=seen.transaction_id,
-            partition_id=seen.partition_id,
-            queue_path=seen.queue_path,
-            queue=queue,
-            partition=seen.partition,
-            status=seen.status,
-            created_at=seen.created_at,
-        )
-        for seen in page.messages
-    ]
+    return [made(StatusMessage, seen, queue=queue) for seen in page.messages]
 
 
 @maintenance.get(f"{_SYSTEM}/maintenance")
