@@ -48,6 +48,15 @@ class AckStep(msgspec.Struct):
     group: str
 
 
+class _Acks(msgspec.Struct):
+    """The acks of one group in a transaction, and where in it they stand."""
+
+    request: AckRequest
+    steps: list[int]
+    outcomes: Outcomes
+
+
+_Plans = list[tuple[_Acks, Plan]]
 Commit = Callable[[Sequence[LaneAck], Sequence[Slice]], Awaitable[tuple[list[AckResult], list[PushResult]]]]
 Step = PushItem | AckStep
 Outcome = PushOutcome | AckOutcome
@@ -74,65 +83,37 @@ class Transactor:
         `commit` is the store's verb, if it is not the plain one; with `release` what the acks leave of their leases
         is given back.
         """
-        acks, ack_indexes = self._acks(tenant, steps)
-        ack_outcomes = {group: Outcomes(request.items) for group, request in acks.items()}
-        plans = {}
-        for group, request in acks.items():
-            plans[group] = await self._acker.plan(request, ack_outcomes[group], in_transaction=True)
-            for index, outcome in zip(ack_indexes[group], ack_outcomes[group], strict=True):
+        parts, plans = _by_group(tenant, steps), _Plans()
+        for part in parts:
+            planned = await self._acker.plan(part.request, part.outcomes, in_transaction=True)
+            plans += [(part, plan) for plan in planned]
+            for index, outcome in zip(part.steps, part.outcomes, strict=True):
                 if outcome.code is not None:
                     raise TransactionRefused(f"rolled back: step {index}: {outcome.error}", index=index)
         push_indexes = [index for index, step in enumerate(steps) if isinstance(step, PushItem)]
         flush = Flush([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)], traced=True)])
         await self._pusher.draft(flush)
-        flat = [(group, plan) for group, some in plans.items() for plan in some]
-        if release:
-            for _, plan in flat:
-                if plan.ack.unordered:
-                    plan.ack.release = True
-                    continue
-                upto = plan.ack.done[0][1] if plan.ack.done else 0
-                plan.ack.nacks = [Nack(upto, charge=False, error="released", delay_ms=0)]
-        acked = await self._commit(
-            commit or self._store.messages.transact, flush, flat, acks, ack_indexes, push_indexes
-        )
-        outcomes: list[Outcome | None] = [None] * len(steps)
-        for (group, plan), result in zip(flat, acked, strict=True):
-            if not self._acker.answer(plan, result, ack_outcomes[group]):
-                await self._acker.answer_each(plan, result, acks[group].items, ack_outcomes[group])
-        for group, indexes in ack_indexes.items():
-            for index, answer in zip(indexes, ack_outcomes[group], strict=True):
-                outcomes[index] = answer
+        for _, plan in plans if release else ():
+            ack, upto = plan.ack, plan.ack.done[0][1] if plan.ack.done else 0
+            ack.release = ack.unordered
+            ack.nacks = ack.nacks if ack.unordered else [Nack(upto, charge=False, error="released", delay_ms=0)]
+        acked = await self._commit(commit or self._store.messages.transact, flush, plans, push_indexes)
+        for (part, plan), result in zip(plans, acked, strict=True):
+            if not self._acker.answer(plan, result, part.outcomes):
+                await self._acker.answer_each(plan, result, part.request.items, part.outcomes)
         pushed = flush.outcomes[0]
         if isinstance(pushed, Exception):
             raise pushed
-        for index, stored in zip(push_indexes, pushed, strict=True):
-            outcomes[index] = stored
-        return outcomes  # type: ignore[return-value]
-
-    def _acks(self, tenant: str, steps: Sequence[Step]) -> tuple[dict[str, AckRequest], dict[str, list[int]]]:
-        """The acks by group, and where in the transaction they stand."""
-        items: dict[str, list[AckItem]] = defaultdict(list)
-        indexes: dict[str, list[int]] = defaultdict(list)
-        for index, step in enumerate(steps):
-            if isinstance(step, AckStep):
-                if step.item.status == "retry":
-                    raise InvalidRequest(
-                        f"step {index}: `retry` has no place in a transaction; release the lease instead"
-                    )
-                items[step.group].append(step.item)
-                indexes[step.group].append(index)
-            elif step.deliver_at is not None or step.delay_ms is not None:
-                raise InvalidRequest(f"step {index}: a transaction cannot schedule; push without deliverAt and delayMs")
-        return {group: AckRequest(tenant, group, some) for group, some in items.items()}, indexes
+        outcomes: dict[int, Outcome] = dict(zip(push_indexes, pushed, strict=True))
+        for part in parts:
+            outcomes.update(zip(part.steps, part.outcomes, strict=True))
+        return [outcomes[index] for index in range(len(steps))]
 
     async def _commit(
         self,
         commit: Commit,
         flush: Flush,
-        plans: list[tuple[str, Plan]],
-        acks: dict[str, AckRequest],
-        ack_indexes: dict[str, list[int]],
+        plans: _Plans,
         push_indexes: list[int],
     ) -> list[AckResult]:
         if isinstance(error := flush.outcomes[0], Exception):
@@ -143,7 +124,7 @@ class Transactor:
             drafts = list(flush.drafts.values())
             try:
                 acked, pushed = await commit([plan.ack for _, plan in plans], [draft.slice for draft in drafts])
-                _check_acks(plans, acked, acks, ack_indexes)
+                _check_acks(plans, acked)
                 if all(isinstance(result, Stored) for result in pushed):
                     if drafts and only_repeats([plan.ack for _, plan in plans], acked):
                         raise _applied_before(push_indexes[drafts[0].owners[0][1]])
@@ -192,23 +173,31 @@ def _applied_before(index: int) -> AlreadyApplied:
     )
 
 
-def _check_acks(
-    plans: list[tuple[str, Plan]],
-    acked: Sequence[AckResult],
-    acks: dict[str, AckRequest],
-    ack_indexes: dict[str, list[int]],
-) -> None:
+def _by_group(tenant: str, steps: Sequence[Step]) -> list[_Acks]:
+    """The acks of a transaction."""
+    items: dict[str, dict[int, AckItem]] = defaultdict(dict)
+    for index, step in enumerate(steps):
+        if isinstance(step, AckStep):
+            if step.item.status == "retry":
+                raise InvalidRequest(f"step {index}: `retry` has no place in a transaction; release the lease instead")
+            items[step.group][index] = step.item
+        elif step.deliver_at is not None or step.delay_ms is not None:
+            raise InvalidRequest(f"step {index}: a transaction cannot schedule; push without deliverAt and delayMs")
+    requests = {group: AckRequest(tenant, group, list(some.values())) for group, some in items.items()}
+    return [_Acks(request, list(items[group]), Outcomes(request.items)) for group, request in requests.items()]
+
+
+def _check_acks(plans: _Plans, acked: Sequence[AckResult]) -> None:
     """TransactionRefused names the first step that cannot be."""
     refused: dict[int, str | None] = {}
-    for (group, plan), result in zip(plans, acked, strict=True):
-        steps, items = ack_indexes[group], acks[group].items
+    for (part, plan), result in zip(plans, acked, strict=True):
         if result.state == "operations_ahead":
-            index = steps[plan.indexes[0]]
+            index = part.steps[plan.indexes[0]]
             raise LaneWaiting(f"rolled back: step {index}: earlier acks of its partition wait; try again")
         for item, position in plan.items:
-            outcome = outcome_of(items[item], position, plan.ack, result)
+            outcome = outcome_of(part.request.items[item], position, plan.ack, result)
             if not outcome.success and outcome.code != "redelivered":
-                refused[steps[item]] = outcome.error
+                refused[part.steps[item]] = outcome.error
     if refused:
         index = min(refused)
         raise TransactionRefused(f"rolled back: step {index}: {refused[index]}", index=index)
