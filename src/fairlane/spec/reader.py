@@ -4,7 +4,7 @@ finds everything."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
@@ -139,12 +139,18 @@ def number(file: SpecFile, setting: tree.Setting, path: Path) -> int | None:
     return None
 
 
-def flag(file: SpecFile, setting: tree.Setting, path: Path) -> bool | None:
-    value = setting.value
-    if isinstance(value, tree.Literal) and isinstance(value.value, bool):
-        return value.value
-    file.expected(setting, "`true` or `false`")
-    return None
+def literal(kind: type, what: str) -> Callable[[SpecFile, tree.Setting, Path], Any]:
+    def read(file: SpecFile, setting: tree.Setting, path: Path) -> Any:
+        if isinstance(setting.value, tree.Literal) and type(setting.value.value) is kind:
+            return setting.value.value
+        file.expected(setting, what)
+        return None
+
+    return read
+
+
+flag = literal(bool, "`true` or `false`")
+string = literal(str, "a string in quotes")
 
 
 def choice(choices: tuple[str, ...]) -> Callable[[SpecFile, tree.Setting, Path], str | None]:
@@ -175,14 +181,6 @@ def milliseconds(file: SpecFile, setting: tree.Setting, path: Path, *, unit_ms: 
 
 def seconds(file: SpecFile, setting: tree.Setting, path: Path) -> int | None:
     return milliseconds(file, setting, path, unit_ms=1000)
-
-
-def string(file: SpecFile, setting: tree.Setting, path: Path) -> str | None:
-    value = setting.value
-    if isinstance(value, tree.Literal) and isinstance(value.value, str):
-        return value.value
-    file.expected(setting, "a string in quotes")
-    return None
 
 
 def strings(file: SpecFile, setting: tree.Setting, path: Path) -> tuple[str, ...] | None:
