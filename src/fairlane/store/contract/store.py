@@ -8,14 +8,16 @@ Locks are taken in one order (queue row, partitions by id, cursors), so calls ne
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from builtins import list as List  # the family has a verb of that name
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment
+from fairlane.store.codec import Codec
 from fairlane.store.contract.values import (
     AckResult,
     LaneAck,
@@ -26,28 +28,9 @@ from fairlane.store.contract.values import (
     Renewal,
     Slice,
 )
-from fairlane.store.families.browse import Browse
-from fairlane.store.families.dead_letters import DeadLetters
-from fairlane.store.families.effects import Effects
-from fairlane.store.families.flags import Flags
-from fairlane.store.families.groups import Groups
-from fairlane.store.families.keys import Keys
-from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.all import Families
 from fairlane.store.families.operations import Operations
-from fairlane.store.families.pauses import Pauses
-from fairlane.store.families.queues import Queues
-from fairlane.store.families.retention import Retention
 from fairlane.store.families.scheduled import ScheduledMessages
-from fairlane.store.families.schedules import Schedules
-from fairlane.store.families.sources import Sources
-from fairlane.store.families.specs import Specs
-from fairlane.store.families.statistics import Statistics
-from fairlane.store.families.streams import Streams
-from fairlane.store.families.traces import Traces
-from fairlane.store.families.workers import Workers
-
-if TYPE_CHECKING:
-    from fairlane.store.codec import Codec
 
 
 class Messages(Protocol):
@@ -128,97 +111,62 @@ class Messages(Protocol):
         ...
 
 
-class Store(Protocol):
-    """A store, open. `queues`, `messages`, `groups`, `dead_letters` are its families, and those that the modules
-    beside this one describe, and those in `families`, which are written once."""
+class Store(Families, ABC):
+    """A store, open."""
 
     kind: str
     """`sqlite` or `postgresql`."""
-
-    queues: Queues
-
-    @property
-    def messages(self) -> Messages: ...
-
-    groups: Groups
-
-    dead_letters: DeadLetters
-    browse: Browse
-    statistics: Statistics
-    traces: Traces
-
-    streams: Streams
-    flags: Flags
-
-    @property
-    def operations(self) -> Operations: ...
-
-    pauses: Pauses
-
-    @property
-    def scheduled(self) -> ScheduledMessages: ...
-
-    leadership: Leadership
-
-    retention: Retention
-    keys: Keys
-    schedules: Schedules
-    workers: Workers
-    sources: Sources
-    effects: Effects
-    specs: Specs
-
-    @property
-    def codec(self) -> Codec:
-        """Seals what is written for encrypted queues, and opens what is read; all verbs call it."""
-        ...
+    messages: Messages
+    operations: Operations
+    scheduled: ScheduledMessages
+    codec: Codec
+    """Seals what is written for encrypted queues, and opens what is read; all verbs call it."""
+    id_time: Callable[[], int]
+    """Milliseconds for new ids, known without asking: at or a little before the store's clock."""
+    alone: bool
+    """No other broker can have this store open: there is nobody to tell or to hear from."""
 
     @property
     def seals(self) -> bool:
         """Whether messages of encrypted queues can be stored."""
-        ...
+        return self.codec.can_seal
 
+    @abstractmethod
     async def now(self) -> int:
         """The store's clock."""
-        ...
 
+    @abstractmethod
     async def answer(self) -> None:
         """Say that the store is there and can be written to, waiting for no lane and for no other call where calls do
         not wait for each other anyway. StoreUnavailable if not."""
-        ...
 
-    def id_time(self) -> int:
-        """Milliseconds for new ids, known without asking: at or a little before the store's clock."""
-        ...
-
+    @abstractmethod
     def flushes(self) -> int:
         """How many pushes (or acks, or pops) may usefully run at once."""
-        ...
 
+    @abstractmethod
     def connections(self) -> tuple[int, int]:
         """How many connections to the database there are, and how many of them are at work."""
-        ...
 
+    @abstractmethod
     async def report(self) -> dict[str, Any]:
         """What the database says of itself: sizes, caches, upkeep. For people; the keys differ between stores."""
-        ...
 
-    alone: bool
-    """No other broker can have this store open: there is nobody to tell or to hear from."""
-
+    @abstractmethod
     def listen(self, wake: Callable[[int], None]) -> None:
         """Call `wake(queue_id)` soon after another broker stored messages or made lanes ready. A hint: it may be
         late or lost."""
-        ...
 
+    @abstractmethod
     def hint(self, queue_id: int) -> None:
         """Tell other brokers that this one did. Never blocks, never fails."""
-        ...
 
+    @abstractmethod
     async def close(self) -> None:
         """Finish what was handed over, then let go of everything. Idempotent."""
-        ...
 
-    async def __aenter__(self) -> Self: ...
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def __aexit__(self, *exc: object) -> None: ...
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

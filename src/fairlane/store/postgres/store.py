@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import asyncpg
 
 from fairlane.errors import InvalidRequest, StoreUnsafe
 from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
-from fairlane.store.families.all import Families
+from fairlane.store.contract.store import Store
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
@@ -34,7 +34,7 @@ _SAFE = {
 log = logging.getLogger(__name__)
 
 
-class PostgresStore(Families):
+class PostgresStore(Store):
     """The store on PostgreSQL: `open` connects, migrates and checks that the server keeps what it commits."""
 
     kind = "postgresql"
@@ -44,7 +44,7 @@ class PostgresStore(Families):
         self._database = database
         self._hints = hints
         self._question = question
-        self._ahead = IdClock(database)
+        self.id_time = self._ahead = IdClock(database)
         self.messages = Messages(database, shards, self._ahead.saw)
         port = Port(database, shards, self.messages)
         super().__init__(port, self.messages)
@@ -82,19 +82,12 @@ class PostgresStore(Families):
             raise
         return store
 
-    @property
-    def seals(self) -> bool:
-        return self.codec.can_seal
-
     async def now(self) -> int:
         [[at]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())
         return int(at)
 
     async def answer(self) -> None:
         await self._question.ask()
-
-    def id_time(self) -> int:
-        return self._ahead()
 
     def flushes(self) -> int:
         return max(1, self._database.connections // 4)
@@ -123,12 +116,6 @@ class PostgresStore(Families):
         await self._hints.close()
         self._question.close()
         await self._database.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
 
 class IdClock:

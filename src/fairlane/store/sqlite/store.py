@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
-from fairlane.store.families.all import Families
+from fairlane.store.contract.store import Store
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.messages import Messages
 from fairlane.store.sqlite.operations import Operations
@@ -18,7 +18,7 @@ from fairlane.store.sqlite.scheduled import ScheduledMessages
 from fairlane.store.sqlite.writer import SAVE_CLOCK
 
 
-class SqliteStore(Families):
+class SqliteStore(Store):
     """Open for one process at a time. A second opener of the same file gets StoreUnavailable."""
 
     kind = "sqlite"
@@ -26,7 +26,7 @@ class SqliteStore(Families):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.id_time: Callable[[], int] = lambda: database.clock() // 1000
+        self.id_time = lambda: database.clock() // 1000
         self.messages = Messages(database)
         port = Port(database)
         super().__init__(port, self.messages)
@@ -45,10 +45,6 @@ class SqliteStore(Families):
         """Remove what an earlier process was removing."""
         await self.queues.purge()
         await self.browse.trim()
-
-    @property
-    def seals(self) -> bool:
-        return self.codec.can_seal
 
     async def now(self) -> int:
         return self._database.clock()
@@ -78,9 +74,3 @@ class SqliteStore(Families):
         self._purging.cancel()
         await asyncio.wait([self._purging])
         await self._database.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
