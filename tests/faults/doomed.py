@@ -19,7 +19,7 @@ from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.store.journal.files import Leftover
-from fairlane.store.journal.journal import JournalFile
+from fairlane.store.journal.journal import Journal
 
 QUEUE = "orders"
 COUNT = 4
@@ -68,9 +68,9 @@ async def push(broker: Broker, point: str) -> None:
         tell(number, outcome.operation_id)
 
 
-async def adopt(journal: JournalFile, directory: str) -> None:
+async def adopt(journal: Journal, directory: str) -> None:
     """What another process left, in order."""
-    other = await JournalFile.open(directory, bytes_max=10**9, store="another")
+    other = await Journal.open(directory, bytes_max=10**9, store="another")
     for number in range(COUNT):
         item = PushItem(queue=QUEUE, partition="adopted", payload=str(number).encode())
         backlog = push_backlog("default", item)

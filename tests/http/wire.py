@@ -19,8 +19,8 @@ from fairlane.broker.admission import LIMITS
 from fairlane.broker.broker import Broker
 from fairlane.http.app import App
 from fairlane.model.limits import POLLS_MAX
-from fairlane.store.contract.journal import Journal
 from fairlane.store.contract.store import Store
+from fairlane.store.journal.journal import Journal
 
 _numbers = itertools.count(1)
 AWKWARD = "a/b %2F %zz ?x=1&y #\"'\\ \U0001f680 é"

@@ -288,9 +288,7 @@ class FakeStore:
 def _operation(new: NewOperation, sequence: int) -> Operation:
     shared = {name: getattr(new, name) for name in ("id", "type", "tenant", "queue", "partition_name", "group")}
     more = {name: getattr(new, name) for name in ("partition", "queue_id", "group_id", "payload", "messages")}
-    empty = dict.fromkeys(("started_at", "processed_at", "worker", "error", "failed_at", "result"))
-    numbers = {"status": "pending", "priority": 5, "size": 0, "created_at": 0, "retries": 0}
-    return Operation(**shared, **more, **empty, **numbers, sequence=sequence)
+    return Operation(**shared, **more, status="pending", priority=5, size=0, created_at=0, sequence=sequence)
 
 
 class FakeJournal:

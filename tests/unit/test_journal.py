@@ -17,7 +17,7 @@ from fairlane.errors import JournalFull
 from fairlane.model.ids import uuid7
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.store.contract.journal import Backlog, Entry, NewEntry
-from fairlane.store.journal.journal import JournalFile
+from fairlane.store.journal.journal import Journal
 
 A = Backlog("push", "t", "q", "a")
 B = Backlog("push", "t", "q", "b")
@@ -29,15 +29,15 @@ def entry_of(backlog: Backlog, messages: int, body: bytes) -> NewEntry:
 
 
 @contextlib.asynccontextmanager
-async def opened(directory: Path, bytes_max: int = 10**9, store: str = "a") -> AsyncIterator[JournalFile]:
-    journal = await JournalFile.open(str(directory), bytes_max=bytes_max, store=store)
+async def opened(directory: Path, bytes_max: int = 10**9, store: str = "a") -> AsyncIterator[Journal]:
+    journal = await Journal.open(str(directory), bytes_max=bytes_max, store=store)
     try:
         yield journal
     finally:
         await journal.close()
 
 
-async def read(journal: JournalFile, kind: str = "push", entries_max: int = 100) -> list[Entry]:
+async def read(journal: Journal, kind: str = "push", entries_max: int = 100) -> list[Entry]:
     backlogs = [backlog for backlog in await journal.backlogs() if backlog.kind == kind]
     return await journal.read(backlogs, entries_max=entries_max * max(1, len(backlogs)), bytes_max=10**9)
 
@@ -164,10 +164,10 @@ import asyncio, sys
 from uuid import UUID
 from fairlane.model.ids import uuid7
 from fairlane.store.contract.journal import Backlog, NewEntry
-from fairlane.store.journal.journal import JournalFile
+from fairlane.store.journal.journal import Journal
 
 async def main():
-    journal = await JournalFile.open(sys.argv[1], bytes_max=10**9, store="a")
+    journal = await Journal.open(sys.argv[1], bytes_max=10**9, store="a")
     for number in range(10**9):
         await journal.append([NewEntry(Backlog("push", "t", "q", "a"), 1, str(number).encode(), UUID(uuid7()))])
         print(number, flush=True)

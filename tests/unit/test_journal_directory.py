@@ -17,7 +17,7 @@ import pytest
 from fairlane.errors import JournalFull
 from fairlane.model.ids import uuid7
 from fairlane.store.contract.journal import Backlog, Entry, NewEntry
-from fairlane.store.journal.journal import JournalFile
+from fairlane.store.journal.journal import Journal
 
 A = Backlog("push", "t", "q", "a")
 B = Backlog("push", "t", "q", "b")
@@ -26,7 +26,7 @@ B = Backlog("push", "t", "q", "b")
 class Process:
     """What a process has of a journal."""
 
-    def __init__(self, journal: JournalFile) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.abandoned: set[Backlog] = set()
 
@@ -51,7 +51,7 @@ async def processes(
     async with contextlib.AsyncExitStack() as stack:
         found = []
         for _ in range(count):
-            journal = await JournalFile.open(str(directory), bytes_max=bytes_max, store=store)
+            journal = await Journal.open(str(directory), bytes_max=bytes_max, store=store)
             stack.push_async_callback(journal.close)
             found.append(Process(journal))
         yield found
@@ -173,10 +173,10 @@ import asyncio, sys
 from uuid import UUID
 from fairlane.model.ids import uuid7
 from fairlane.store.contract.journal import Backlog, NewEntry
-from fairlane.store.journal.journal import JournalFile
+from fairlane.store.journal.journal import Journal
 
 async def main():
-    journal = await JournalFile.open(sys.argv[1], bytes_max=10**9, store="a")
+    journal = await Journal.open(sys.argv[1], bytes_max=10**9, store="a")
     for number in range(10**9):
         body = f"{sys.argv[2]} {number}".encode()
         await journal.append([NewEntry(Backlog("push", "t", "q", sys.argv[2]), 1, body, UUID(uuid7()))], {A})

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import Acker
@@ -54,9 +55,11 @@ from fairlane.model.limits import POLLS_MAX
 from fairlane.model.names import DEFAULT_TENANT, check_name
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
 from fairlane.runtime.memory import Budget
-from fairlane.store.contract.journal import Journal
 from fairlane.store.contract.store import Store
 from fairlane.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from fairlane.store.journal.journal import Journal
 
 
 class Parts:

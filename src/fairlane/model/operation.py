@@ -44,22 +44,22 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     partition_name: str
     group: str
     partition: PartitionId
-    queue_id: int
-    group_id: int
+    queue_id: int = 0
+    group_id: int = 0
     """0 for pushes: a backlog is of a partition, or of a lane."""
     sequence: int
-    payload: bytes
+    payload: bytes = b""
     size: int
     messages: int
     """How many it appends, and so how many places of the queue it holds."""
     created_at: int
-    started_at: int | None
-    processed_at: int | None
-    worker: str | None
-    retries: int
-    error: str | None
-    failed_at: int | None
-    result: bytes | None
+    started_at: int | None = None
+    processed_at: int | None = None
+    worker: str | None = None
+    retries: int = 0
+    error: str | None = None
+    failed_at: int | None = None
+    result: bytes | None = None
     durability: Durability = "store"
     """Where it is: in the store, or in this broker's journal."""
 

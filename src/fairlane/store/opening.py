@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from os import PathLike, fspath
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fairlane.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from fairlane.runtime.clock import Clock
-from fairlane.store.contract.journal import Journal
 from fairlane.store.contract.store import Store
 from fairlane.store.late import LateStore
+
+if TYPE_CHECKING:
+    from fairlane.store.journal.journal import Journal
 
 _POSTGRES = ("postgresql://", "postgres://")
 _FILES = (".db", ".sqlite", ".sqlite3")
@@ -29,11 +31,11 @@ def store_url(store: str | PathLike[str]) -> str:
 
 async def open_journal(directory: str, bytes_max: int, url: str, encryption_key: str = "") -> Journal:
     """For what is to go to the store of this URL; sealed if there is a key."""
-    from fairlane.store.journal.journal import JournalFile
+    from fairlane.store.journal.journal import Journal
     from fairlane.store.keyring import Keyring
 
     keyring = Keyring.parse(encryption_key) if encryption_key else None
-    return await JournalFile.open(directory, bytes_max=bytes_max, store=str(url), keyring=keyring)
+    return await Journal.open(directory, bytes_max=bytes_max, store=str(url), keyring=keyring)
 
 
 async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], journal: Journal | None) -> Store:

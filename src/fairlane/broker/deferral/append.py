@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.catalogue import Catalogue
@@ -17,7 +18,10 @@ from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes, PushOutcome
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.rate import Rate
-from fairlane.store.contract.journal import Backlog, Journal, NewEntry
+from fairlane.store.contract.journal import Backlog, NewEntry
+
+if TYPE_CHECKING:
+    from fairlane.store.journal.journal import Journal
 
 _UNFENCED = (
     "a nack without a lease cannot wait in the journal, for it could count twice; say it with the lease, or try again"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -15,10 +15,12 @@ from fairlane.broker.deferral.entries import operation
 from fairlane.errors import Conflict, FairlaneError, NotFound, QueueFull, Unavailable
 from fairlane.model.operation import Operation, OperationStatus
 from fairlane.model.queue import Partition, Queue
-from fairlane.store.contract.journal import Journal
 from fairlane.store.contract.operations import Enqueued, NewOperation
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Full
+
+if TYPE_CHECKING:
+    from fairlane.store.journal.journal import Journal
 
 Verb = Literal["retry", "discard"]
 

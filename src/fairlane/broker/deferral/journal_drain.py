@@ -8,7 +8,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from fairlane.broker.ack import Acker
 from fairlane.broker.catalogue import Catalogue
@@ -23,9 +23,12 @@ from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded,
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
-from fairlane.store.contract.journal import Backlog, Entry, Journal
+from fairlane.store.contract.journal import Backlog, Entry
 from fairlane.store.contract.operations import AppliedOperation
 from fairlane.store.contract.store import Store
+
+if TYPE_CHECKING:
+    from fairlane.store.journal.journal import Journal
 
 _BACKLOGS_MAX = 500
 _ENTRIES_MAX = 500

@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,8 +40,10 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckOutcome, OperationReason, PushOutcome
 from fairlane.runtime.batcher import LateAnswer
 from fairlane.runtime.rate import Rate
-from fairlane.store.contract.journal import Journal
 from fairlane.store.contract.store import Store
+
+if TYPE_CHECKING:
+    from fairlane.store.journal.journal import Journal
 
 REST, REST_SECONDS_MAX = 4.0, 0.5
 """To enqueue a push and apply it later costs several times what executing it does. So after pushes were enqueued none

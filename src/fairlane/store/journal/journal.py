@@ -38,7 +38,10 @@ _SEALED: Final = b"\xc1sealed"
 _log = logging.getLogger(__name__)
 
 
-class JournalFile:
+class Journal:
+    """The journal of a broker, as one of its processes has it. What is not async answers at once, for all processes: an
+    entry that anybody was told of is seen."""
+
     def __init__(
         self, db: apsw.Connection, use: Use, member: tuple[int, LockFile], bytes_max: int, keyring: Keyring | None
     ) -> None:
@@ -47,12 +50,14 @@ class JournalFile:
         self._number, self._alive = member
         self._reader = open_reader(str(use.path))
         self.version: Callable[[], int] = partial(self._reader.pragma, "data_version")
+        """A number that is another whenever the journal was changed, by whichever process."""
         self._checkpoints: Checkpointer | None = None
         if is_safe():
             self._checkpoints = Checkpointer(db, pages=CHECKPOINT_PAGES, pages_max=_LOG_PAGES_MAX)
         self._writer = Writer(db, steady_clock())
         self._keyring = keyring
         self.sealed = keyring is not None
+        """Whether its entries cannot be read in its file."""
         self._draining: LockFile | None = None
         self._unsettled: Collection[Backlog] | None = set()
         """The backlogs that were told as abandoned; None when that is not known."""
@@ -60,7 +65,7 @@ class JournalFile:
         self._closed = False
 
     @classmethod
-    async def open(cls, directory: str, *, bytes_max: int, store: str, keyring: Keyring | None = None) -> JournalFile:
+    async def open(cls, directory: str, *, bytes_max: int, store: str, keyring: Keyring | None = None) -> Journal:
         """For what is to go to `store`; sealed with a `keyring`, so that which queues are encrypted need not be known.
         StoreUnavailable if no file there can be had, StoreUnsafe if it would not be durable."""
         use = await asyncio.to_thread(choose, Path(directory), store)
@@ -93,12 +98,15 @@ class JournalFile:
         )
 
     def room(self) -> int:
+        """Bytes that `append` would still take."""
         return self._bytes_max - int(value(self._reader, SQL["bytes"]))
 
     def holds(self, backlogs: Iterable[Backlog]) -> set[Backlog]:
+        """Those that have pending entries."""
         return set(_counts(self._reader, list(backlogs)))
 
     def drains(self) -> bool:
+        """Whether this is the process that drains the journal. It is, from now on, if no other does."""
         if self._draining is None:
             try:
                 self._draining = LockFile(f"{self._path}.drain.lock")
@@ -107,6 +115,8 @@ class JournalFile:
         return True
 
     def unsettled(self) -> set[Backlog]:
+        """The backlogs in which other processes have work under way that may yet be applied: from before an entry of
+        theirs is read until they said that it ended, or are gone."""
         found: dict[int, set[Backlog]] = {}
         for member, *backlog in rows(self._reader, SQL["abandoned"], self._number):
             found.setdefault(member, set()).add(Backlog(*backlog))
@@ -120,6 +130,7 @@ class JournalFile:
         return False
 
     def opened(self, entry: Entry) -> bytes:
+        """The body of an entry that was read, in clear. SealError if it was sealed by a key that is not here."""
         if not entry.body.startswith(_SEALED):
             return entry.body
         if self._keyring is None:
@@ -132,6 +143,11 @@ class JournalFile:
         return _SEALED + self._keyring.seal_locally(entry.body, _context(entry.backlog))
 
     async def append(self, entries: Sequence[NewEntry], abandoned: Collection[Backlog] = ()) -> dict[Backlog, int]:
+        """Append the entries, all or none; durable when it returns, and in the order of the calls. How many are now in
+        each of their backlogs. `abandoned`: see `tell`.
+
+        JournalFull if they do not fit, on the disk or below the limit; StoreUnavailable if the file cannot be
+        written."""
         values = [(*entry.backlog, entry.messages, self._body(entry), entry.id.bytes) for entry in entries]
         before, self._unsettled = self._unsettled, abandoned
         try:
@@ -167,6 +183,7 @@ class JournalFile:
         write_rows(db, SQL["abandon"], [(self._number, *backlog) for backlog in abandoned])
 
     async def tell(self, abandoned: Collection[Backlog]) -> None:
+        """Tell who drains in which backlogs this process has abandoned work that may yet be applied."""
         if abandoned == self._unsettled:
             return
         self._unsettled = abandoned
@@ -177,16 +194,22 @@ class JournalFile:
             raise
 
     async def backlogs(self) -> dict[Backlog, int]:
+        """How many pending entries each backlog has."""
         found = await self._writer.run(lambda db, _: rows(db, SQL["backlogs"]))
         return {Backlog(*backlog): count for *backlog, count in found}
 
     async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
+        """The next entries of these backlogs, each backlog's from its first on, in the order they were accepted; at
+        least one if there is any. Each backlog has one before any has two."""
         return await self._writer.run(lambda db, _: _read(db, backlogs, entries_max, bytes_max))
 
     async def remove(self, entries: Sequence[Entry]) -> None:
+        """They are applied, or somebody gave them up."""
         await self._writer.run(lambda db, _: rows(db, SQL["remove"], _json([entry.seq for entry in entries])))
 
     async def fail(self, entry: Entry, error: str) -> None:
+        """Mark one as failed, with the reason."""
+
         def fail(db: apsw.Connection, now: int) -> None:
             for *some, _, id in rows(db, SQL["take"], entry.seq):
                 rows(db, SQL["put_back"], *some, error, id)
@@ -194,14 +217,19 @@ class JournalFile:
         await self._writer.run(fail)
 
     async def find(self, id: UUID) -> Entry | None:
+        """The entry of an operation, pending or failed; None if it is not there (any more)."""
         found = await self._writer.run(lambda db, _: rows(db, SQL["find"], id.bytes))
         return _entry(found[0]) if found else None
 
     async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
+        """Entries whose operation is greater than `after`, by it, without their bodies: those that failed,
+        those that are pending, or both."""
         found = await self._writer.run(lambda db, _: rows(db, SQL["page"], after.bytes, failed, limit))
         return [_entry(row) for row in found]
 
     async def retry(self, id: UUID) -> bool:
+        """Let a failed operation wait again, at the end of its backlog; False if there is none."""
+
         def retry(db: apsw.Connection, now: int) -> bool:
             found = rows(db, SQL["take_failed"], id.bytes)
             write_rows(db, SQL["append"], [(*some, None, id) for _, *some, _, id in found])
@@ -210,9 +238,12 @@ class JournalFile:
         return await self._writer.run(retry)
 
     async def discard(self, id: UUID) -> bool:
+        """Give up a failed operation for good; False if there is none."""
         return bool(await self._writer.run(lambda db, _: rows(db, SQL["take_failed"], id.bytes)))
 
     async def adopt(self) -> None:
+        """Take in what brokers that are gone left in other files of the directory, after the entries here. What cannot
+        be had now is left for the next time."""
         for path in sorted(self._path.parent.glob("journal-*.db")):
             if path == self._path:
                 continue
@@ -238,6 +269,7 @@ class JournalFile:
             _log.info("adopted %d journal entries from %s", count, path)
 
     async def save(self, *, queues: Sequence[Queue] | None = None, specs: Sequence[SpecVersion] | None = None) -> None:
+        """Save what is known of queues and the specs in force, for a start without the store."""
         known = [("queues", queues), ("specs", specs)]
         texts = [(key, msgspec.json.encode(some)) for key, some in known if some is not None]
         await self._writer.run(lambda db, _: [rows(db, SQL["save"], *text) for text in texts])
@@ -251,6 +283,7 @@ class JournalFile:
         return msgspec.json.decode(text, type=list[SpecVersion]) if text else []
 
     async def close(self) -> None:
+        """Idempotent."""
         if self._closed:
             return
         self._closed = True
