@@ -17,7 +17,7 @@ from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Ove
 from fairlane.hooks.hook import FORM, Hook, Received, content_type
 from fairlane.http.problems import problem, public_text
 from fairlane.http.router import Route
-from fairlane.http.server import Request, Response, error_response, limits
+from fairlane.http.server import Request, Response, error_response, message
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.runtime.clock import wall_clock
 
@@ -82,14 +82,14 @@ def body_bytes_max(app: App, request: Request) -> int:
 def too_large(app: App, request: Request, bytes_max: int) -> Response:
     name = request.params["name"]
     return _counted(
-        app, name if name in app.broker.compiled_specs.hooks else "", "too_large", limits.too_large(bytes_max)
+        app, name if name in app.broker.compiled_specs.hooks else "", "too_large", message.too_large(bytes_max)
     )
 
 
 def _refused(app: App, hook: Hook, received: Received) -> Response | None:
     """The answer to what is not taken whatever it says, decided before anything of it is read."""
     if len(received.body) > hook.spec.max_body_bytes:  # which was less when its header came
-        return _counted(app, hook.name, "too_large", limits.too_large(hook.spec.max_body_bytes))
+        return _counted(app, hook.name, "too_large", message.too_large(hook.spec.max_body_bytes))
     # The signature first, and nothing limited but what fails it: others share an address, or know the URL.
     why = hook.refusal(received)
     now = time.monotonic()

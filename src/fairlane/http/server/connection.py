@@ -10,8 +10,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
-from fairlane.http.server.limits import Refused, overloaded, too_many_connections
-from fairlane.http.server.message import Request, Response, error_response
+from fairlane.http.server.message import Refused, Request, Response, error_response, overloaded, too_many_connections
 from fairlane.http.server.parser import END, KNOWN_BYTES_MAX, Parser, Refusal
 from fairlane.runtime.memory import SMALL_BYTES_MAX
 

@@ -6,8 +6,7 @@ from typing import NamedTuple, Protocol
 
 import httptools
 
-from fairlane.http.server.limits import Limits, Refused, bad_request, long_header
-from fairlane.http.server.message import Request, Response, error_response
+from fairlane.http.server.message import Limits, Refused, Request, Response, bad_request, error_response, long_header
 
 END = b"\r\n\r\n"
 _KNOWN_MAX = 1000
