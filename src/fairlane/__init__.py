@@ -29,9 +29,10 @@ from fairlane.model.outcome import AckItem
 from fairlane.model.verdict import Dead, Done, Fail, Retry
 
 if TYPE_CHECKING:
-    from fairlane.app import App, Context
     from fairlane.broker.broker import Broker
     from fairlane.client import Client, DeadLetter
+    from fairlane.worker.app import App
+    from fairlane.worker.context import Context
 
 __all__ = [
     "AckItem",
@@ -69,10 +70,10 @@ __all__ = [
 
 
 _MODULES = {
-    "App": "fairlane.app",
+    "App": "fairlane.worker.app",
     "Broker": "fairlane.broker.broker",
     "Client": "fairlane.client",
-    "Context": "fairlane.app",
+    "Context": "fairlane.worker.context",
     "DeadLetter": "fairlane.client",
 }
 

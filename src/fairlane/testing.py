@@ -22,7 +22,6 @@ from typing import Any, Self
 import msgspec
 
 from fairlane import server_extra as _extra  # noqa: F401
-from fairlane.app import App
 from fairlane.broker.broker import Broker
 from fairlane.client import Client, DeadLetter
 from fairlane.errors import FairlaneError, NotFound
@@ -32,6 +31,7 @@ from fairlane.model.group import LaneState, Subscription
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.sqlite import store as _  # noqa: F401  # now: the loop of a test should not wait for it
 from fairlane.worker import Worker
+from fairlane.worker.app import App
 
 __all__ = ["AppTest", "FrozenClock"]
 

@@ -12,12 +12,12 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
-from fairlane.app import App
 from fairlane.cli.logs import log_as
 from fairlane.cli.output import print_table, shown_time
 from fairlane.cli.verb import DEFAULT, Client, Server, Shown, arg, noun, opt, verb
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.worker import Worker
+from fairlane.worker.app import App
 
 log = logging.getLogger("fairlane.worker")
 app = noun()

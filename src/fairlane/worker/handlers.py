@@ -8,9 +8,6 @@ from typing import Any
 
 import msgspec
 
-from fairlane.app.app import App, Next, Subscription
-from fairlane.app.binding import Binding
-from fairlane.app.context import Context
 from fairlane.client.client import Client
 from fairlane.model.outcome import AckItem
 from fairlane.model.verdict import Dead, Done, Verdict, settled
@@ -18,6 +15,9 @@ from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import POLLS_MAX, Consumer
 from fairlane.runtime.handling import Handled, Handling, charged, one_each
 from fairlane.wire.transactions import TransactionStep
+from fairlane.worker.app import App, Next, Subscription
+from fairlane.worker.binding import Binding
+from fairlane.worker.context import Context
 from fairlane.worker.stage import Stage
 
 LANE_SECONDS = 0.05

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlane.app.app import Handler, Subscription
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError, NotFound
 from fairlane.model.names import COMMANDS
 from fairlane.runtime.consumer import Consumer
+from fairlane.worker.app import Handler, Subscription
 
 if TYPE_CHECKING:
     from fairlane.spec.compiled_queue import CompiledQueue

@@ -13,13 +13,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack
 from typing import Any
 
-from fairlane.app.app import App
-from fairlane.app.binding import Binding, provide
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import PartitionId
 from fairlane.outbound.caller import Caller
 from fairlane.runtime.backoff import backoff
+from fairlane.worker.app import App
+from fairlane.worker.binding import Binding, provide
 
 CALL_SECONDS = 30.0
 ANSWER_BYTES_MAX = 1 << 40

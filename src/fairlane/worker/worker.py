@@ -11,7 +11,6 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.app.app import App, Every, Subscription
 from fairlane.client.client import DEFAULT_SERVER, Client
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import uuid7
@@ -19,6 +18,7 @@ from fairlane.model.names import check_count
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.workers import WorkerQueue, WorkerReport
+from fairlane.worker.app import App, Every, Subscription
 from fairlane.worker.handlers import Handlers
 from fairlane.worker.mapped import MappedConsumers
 from fairlane.worker.stage import Stage

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
-from fairlane.app.app import Handler
-from fairlane.app.context import Context
 from fairlane.client.consume import is_coroutine
 from fairlane.errors import InvalidRequest
 from fairlane.model.message import decoder_of
+from fairlane.worker.app import Handler
+from fairlane.worker.context import Context
 
 _DATA = object()
 _CONTEXT = object()

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, Unpack
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
-from fairlane.app.calls import Calls, Outbound, wait_on
 from fairlane.client.pushes import item_of
+from fairlane.errors import FairlaneError
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.message import Message, PushOptions
+from fairlane.outbound.caller import Reply
 from fairlane.runtime.claim import Claim
 from fairlane.wire.push import Item
+
+if TYPE_CHECKING:
+    from fairlane.worker.stage import Stage
+
+T = TypeVar("T")
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
@@ -24,12 +30,12 @@ class Context:
     """Of one message, or of one batch, whose first message is `message`."""
 
     def __init__(
-        self, messages: Sequence[Message[Any]], outbound: Outbound | None = None, claim: Claim | None = None
+        self, messages: Sequence[Message[Any]], stage: Stage | None = None, claim: Claim | None = None
     ) -> None:
         self.messages = messages
         self.message = messages[0]
         self.pushed: list[Item] = []
-        self._outbound = outbound
+        self._stage = stage
         self._claim = claim
 
     @property
@@ -99,12 +105,12 @@ class Context:
         async def called() -> Any:
             return await asyncio.to_thread(work)
 
-        return wait_on(self._reach().loop, self.once(name, called, key=key, type=type))
+        return _wait_on(self._reach().loop, self.once(name, called, key=key, type=type))
 
-    def _reach(self) -> Outbound:
-        if self._outbound is None:
+    def _reach(self) -> Stage:
+        if self._stage is None:
             raise RuntimeError("this context belongs to no worker, and can reach nobody")
-        return self._outbound
+        return self._stage
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -120,3 +126,70 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
 
 
 _logger = logging.getLogger("fairlane.app")
+
+
+class Calls:
+    """HTTP for coroutine functions; `blocking` is the same for plain ones.
+
+    429, 5xx and broken connections are tried again after 200, 400, 800 ms ... or as long as the server
+    asks for; the last answer is returned whatever it says. `raise_for_status` makes a bad one a failed attempt.
+    """
+
+    def __init__(self, stage: Stage, headers: Mapping[str, str]) -> None:
+        self._stage = stage
+        self._headers = headers
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = msgspec.UNSET,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """One call; `json` is sent as the body. Raises Unavailable when no answer came at all."""
+        sent = {**self._headers, **(headers or {})}
+        if json is not msgspec.UNSET:
+            body = msgspec.json.encode(json)
+            sent.setdefault("Content-Type", "application/json")
+        return await self._stage.caller.send(method, url, headers=sent, body=body)
+
+    async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.request("GET", url, headers=headers)
+
+    async def post(self, url: str, *, json: Any = msgspec.UNSET, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.request("POST", url, json=json, headers=headers)
+
+    @property
+    def blocking(self) -> BlockingCalls:
+        return BlockingCalls(self, self._stage.loop)
+
+
+class BlockingCalls:
+    """For functions that run in threads."""
+
+    def __init__(self, calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
+        self._calls = calls
+        self._loop = loop
+
+    def request(self, method: str, url: str, **options: Any) -> Reply:
+        return _wait_on(self._loop, self._calls.request(method, url, **options))
+
+    def get(self, url: str, **options: Any) -> Reply:
+        return self.request("GET", url, **options)
+
+    def post(self, url: str, **options: Any) -> Reply:
+        return self.request("POST", url, **options)
+
+
+def _wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns on the loop of the handlers, for a caller in a thread."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        work.close()
+        raise FairlaneError("a blocking call would block the event loop; await the other form of it")
+    return asyncio.run_coroutine_threadsafe(work, loop).result()

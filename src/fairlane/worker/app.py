@@ -7,12 +7,12 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from fairlane.app.context import Context
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.runtime.durations import seconds_in
 from fairlane.wire.schedules import Missed
+from fairlane.worker.context import Context
 
 CONCURRENCY = 10
 
