@@ -35,4 +35,4 @@ async def test_a_spec_that_calls_inside_is_applied_where_that_is_allowed_by_name
             await closed.specs.apply(_document(url))
     async with Broker.open(f"sqlite:///{tmp_path}/open.db", outbound_allow=allow) as broker:
         applied = await broker.specs.apply(_document(url))
-        assert applied.spec.app == "A"
+        assert applied.app == "A"

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fairlane.model.queue import QueueOptions
 from fairlane.spec import ir
 from fairlane.spec.nouns.queue import DECLARED
-from fairlane.spec.plan import Change, plan, render
+from fairlane.spec.plan import plan, render
+from fairlane.wire.specs import Change
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 

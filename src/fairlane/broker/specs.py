@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, OutcomeUnknown
 from fairlane.model.ids import uuid7
-from fairlane.model.names import check_name
+from fairlane.model.moment import Moment
+from fairlane.model.names import check_name, name_or_none
 from fairlane.model.queue import QueueOptions
 from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.ticks import next_tick
 from fairlane.spec import ir
 from fairlane.spec.check import check
 from fairlane.spec.nouns.schedule import options_of, schedule_of
-from fairlane.spec.plan import Change, plan
+from fairlane.spec.plan import plan
 from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Schedule
 from fairlane.store.families.specs import QueueChange, SpecChange
+from fairlane.wire.specs import SpecApplied, SpecDetail, SpecHead, SpecPlan, SpecVersionsQuery
 
 SPEC_BYTES_MAX = 1024 * 1024
 """Of a document, and of the text that it was compiled from."""
 _ROUNDS_MAX = 5
 
 _decode = msgspec.json.Decoder(ir.Spec).decode
-
-
-class SpecPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a spec: what applying it would change now."""
-
-    app: str
-    hash: str
-    version: int
-    """The last that was applied, of whatever app; 0 before the first."""
-    changes: list[Change]
-    """Against what is there, also by other hands."""
-    drift: list[Change]
-    """What others changed since the app was last applied."""
-
-    @property
-    def dangers(self) -> list[str]:
-        return [f"{one.kind} {one.name}: {danger}" for one in self.changes for danger in one.dangers]
-
-
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    spec: SpecVersion
-    changes: list[Change]
-    """Empty if nothing had to be done: then the version is the one that was there."""
 
 
 class There(NamedTuple):
@@ -76,23 +56,29 @@ class Specs:
         self._tenant = tenant
         self._changed = changed
 
-    async def in_force(self) -> list[SpecVersion]:
-        """The latest version of each app, by name."""
-        return await self._store.specs.in_force(self._tenant)
+    async def list(self) -> List[SpecDetail]:
+        """Those in force: the latest version of each app, by name."""
+        return [_detail(one) for one in await self._in_force()]
 
-    async def versions(self, *, app: str | None, before: int | None, limit: int) -> list[SpecVersion]:
+    async def versions(self, query: SpecVersionsQuery) -> List[SpecHead]:
         """Newest first, without their texts."""
-        return await self._store.specs.versions(self._tenant, app=app, before=before, limit=limit)
+        app = name_or_none("app", query.app)
+        found = await self._store.specs.versions(self._tenant, app=app, before=query.before, limit=query.limit)
+        return [SpecHead(**_head(one)) for one in found]
 
-    async def get(self, version: int) -> SpecVersion:
+    async def get(self, version: int) -> SpecDetail:
         found = await self._store.specs.get(self._tenant, version)
         if found is None:
             raise NotFound(f"there is no version {version} of a spec")
-        return found
+        return _detail(found)
+
+    async def _in_force(self) -> List[SpecVersion]:
+        return await self._store.specs.in_force(self._tenant)
 
     async def export(self, app: str) -> ir.Spec:
         """The spec of an app as it is now, with what others changed of its queues. NotFound if there is none."""
-        in_force = {version.app: version for version in await self.in_force()}
+        check_name("app", app)
+        in_force = {version.app: version for version in await self._in_force()}
         if app not in in_force:
             raise NotFound(f"there is no app {app!r:.80}")
         recorded = _decode(in_force[app].document)
@@ -103,7 +89,7 @@ class Specs:
 
     async def apply(
         self, document: bytes, *, source: str = "", by: str = "", consent: bool = False, version: int | None = None
-    ) -> Applied:
+    ) -> SpecApplied:
         """Make the document what is in force: its queues, its schedules and the version of it in one transaction.
 
         With nothing to change nothing is written. ConsentNeeded if messages may be lost or refused by it, unless
@@ -116,7 +102,7 @@ class Specs:
             planned = await self._plan(spec)
             in_force = planned.in_force
             if in_force is not None and in_force.hash == planned.plan.hash and not planned.plan.changes:
-                return Applied(spec=in_force, changes=[])  # also of a call whose answer was lost
+                return SpecApplied(**_head(in_force), changes=[])  # also of a call whose answer was lost
             if version is not None and planned.plan.version != version:
                 raise Conflict(f"version {planned.plan.version} was applied since the plan was made; plan again")
             if planned.plan.dangers and not consent:
@@ -132,7 +118,7 @@ class Specs:
                 continue
             await self._compiled_specs.reload()
             self._changed()
-            return Applied(spec=applied, changes=planned.plan.changes)
+            return SpecApplied(**_head(applied), changes=planned.plan.changes)
         raise AssertionError("unreachable")
 
     async def _checked(self, document: bytes) -> ir.Spec:
@@ -165,18 +151,20 @@ class Specs:
     async def _plan(self, spec: ir.Spec) -> _Planned:
         # The last version first: what is read behind it is not older, and an apply after it is found out.
         last = await self._store.specs.versions(self._tenant, limit=1)
-        in_force, there = await self.in_force(), await self._there()
+        in_force, there = await self._in_force(), await self._there()
         documents = {version.app: _decode(version.document) for version in in_force}
         recorded = documents.pop(spec.app, None)
         _check_owners(spec, list(documents.values()))
         actual = _actual(recorded or ir.Spec(app=spec.app), spec, there)
         drift = plan(recorded, _actual(recorded, recorded, there)) if recorded else []
+        changes = plan(actual, spec)
         made = SpecPlan(
             app=spec.app,
             hash=hash_of(spec),
             version=last[0].version if last else 0,
-            changes=plan(actual, spec),
+            changes=changes,
             drift=drift,
+            dangers=[f"{one.kind} {one.name}: {danger}" for one in changes for danger in one.dangers],
         )
         mine = next((version for version in in_force if version.app == spec.app), None)
         return _Planned(plan=made, in_force=mine, recorded=recorded, there=there)
@@ -209,6 +197,20 @@ class Specs:
             ),
             schedules_gone=tuple(name for name in recorded.schedules if name not in spec.schedules),
         )
+
+
+def _head(spec: SpecVersion) -> dict[str, Any]:
+    return {
+        "version": spec.version,
+        "app": spec.app,
+        "hash": spec.hash,
+        "applied_by": spec.applied_by,
+        "applied_at": Moment(spec.applied_at),
+    }
+
+
+def _detail(spec: SpecVersion) -> SpecDetail:
+    return SpecDetail(**_head(spec), source=spec.source, raw=msgspec.Raw(spec.document.encode()))
 
 
 def hash_of(spec: ir.Spec) -> str:

@@ -36,12 +36,12 @@ from fairlane.spec.compile import compile_spec
 from fairlane.spec.compiled_queue import preview
 from fairlane.spec.export import export_text
 from fairlane.spec.nouns import NOUNS
-from fairlane.spec.plan import Change, plan, render
+from fairlane.spec.plan import plan, render
 from fairlane.spec.text.format import format_spec
 from fairlane.spec.text.source import Source, suggestion
 
 if TYPE_CHECKING:
-    from fairlane.client.views import SpecPlan
+    from fairlane.wire.specs import Change, SpecPlan
 
 app = noun()
 
@@ -173,9 +173,9 @@ def _who() -> str:
 def _print_plan(planned: SpecPlan) -> None:
     if planned.drift:
         echo("Changed otherwise since it was last applied:")
-        _print_changes(msgspec.convert(planned.drift, list[Change]))
+        _print_changes(planned.drift)
         echo("To be changed now:")
-    _print_changes(msgspec.convert(planned.changes, list[Change]))
+    _print_changes(planned.changes)
 
 
 def _print_changes(changes: list[Change]) -> None:

@@ -7,30 +7,24 @@ from typing import Any
 import msgspec
 
 from fairlane.client.family import Family
-from fairlane.client.transport import path_of
-from fairlane.client.views import AppliedSpec, SpecPlan
-from fairlane.client.wire import decode
-from fairlane.model.names import check_name
-from fairlane.wire.base import encode
-
-
-class _Listed(msgspec.Struct):
-    specs: list[AppliedSpec]
-
-
-class _Versions(msgspec.Struct):
-    versions: list[AppliedSpec]
-
-
-class _Exported(msgspec.Struct):
-    spec: dict[str, Any]
+from fairlane.model.names import check_name, name_or_none
+from fairlane.wire.specs import (
+    SpecApplied,
+    SpecApplyBody,
+    SpecDetail,
+    SpecExported,
+    SpecHead,
+    SpecList,
+    SpecPlan,
+    SpecPlanBody,
+    SpecVersionList,
+)
 
 
 class Specs(Family):
     async def plan_spec(self, spec: bytes) -> SpecPlan:
         """What applying a document, as `fairlane spec compile` prints it, would change. Nothing is done."""
-        body = encode({"spec": msgspec.Raw(spec)})
-        return decode(await self._transport.ask("POST", path_of("spec", "plan"), body=body), SpecPlan)
+        return await self._ask(SpecPlan, "POST", "spec", "plan", body=SpecPlanBody(spec=msgspec.Raw(spec)))
 
     async def apply_spec(
         self,
@@ -40,28 +34,24 @@ class Specs(Family):
         applied_by: str = "",
         consent: bool = False,
         version: int | None = None,
-    ) -> AppliedSpec:
+    ) -> SpecApplied:
         """Put a document in force; the same again changes nothing. ConsentNeeded, unless `consent` is given, if
         messages may be lost or refused by it. `version` is that of a plan: Conflict if another was applied since."""
-        body = {
-            "spec": msgspec.Raw(spec),
-            "source": source,
-            "appliedBy": applied_by,
-            "consent": consent,
-            "version": version,
-        }
-        return decode(await self._transport.ask("POST", path_of("spec", "apply"), body=encode(body)), AppliedSpec)
+        body = SpecApplyBody(
+            spec=msgspec.Raw(spec), source=source, applied_by=applied_by, consent=consent, version=version
+        )
+        return await self._ask(SpecApplied, "POST", "spec", "apply", body=body)
 
-    async def specs(self) -> list[AppliedSpec]:
+    async def specs(self) -> list[SpecDetail]:
         """Those in force, by app."""
-        return decode(await self._transport.ask("GET", path_of("spec")), _Listed).specs
+        return (await self._ask(SpecList, "GET", "spec")).specs
 
-    async def spec_versions(self, app: str | None = None, *, limit: int = 100) -> list[AppliedSpec]:
+    async def spec_versions(self, app: str | None = None, *, limit: int = 100) -> list[SpecHead]:
         """Everything that was applied, newest first, without texts."""
-        query = {"limit": limit} | ({"app": check_name("app", app)} if app is not None else {})
-        return decode(await self._transport.ask("GET", path_of("spec", "versions"), query=query), _Versions).versions
+        query = {"limit": limit, "app": name_or_none("app", app)}
+        return (await self._ask(SpecVersionList, "GET", "spec", "versions", query=query)).versions
 
     async def export_spec(self, app: str) -> dict[str, Any]:
         """The document of an app as its queues are now."""
-        query = {"app": check_name("app", app)}
-        return decode(await self._transport.ask("GET", path_of("spec", "export"), query=query), _Exported).spec
+        answer = await self._ask(SpecExported, "GET", "spec", "export", query={"app": check_name("app", app)})
+        return msgspec.json.decode(answer.spec, type=dict[str, Any])

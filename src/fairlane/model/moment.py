@@ -40,7 +40,3 @@ def timestamp(micros: int) -> str:
     """`YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{second_text(seconds)}.{fraction:06d}Z"
-
-
-def timestamp_or_none(micros: int | None) -> str | None:
-    return None if micros is None else timestamp(micros)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -10,34 +10,7 @@ from msgspec.structs import replace
 from fairlane.spec import ir
 from fairlane.spec.nouns import NOUNS
 from fairlane.spec.nouns.noun import Leaves
-
-Sign = Literal["+", "~", "-"]
-Kind = Literal["queue", "command", "webhook", "schedule", "poller"]
-
-
-class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One setting."""
-
-    sign: Sign
-    setting: str
-    before: Any = None
-    after: Any = None
-    danger: str | None = None
-    """What messages may be lost or refused by it."""
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One queue, command, webhook, schedule or poller."""
-
-    sign: Sign
-    kind: Kind
-    name: str
-    details: list[Detail] = []
-    danger: str | None = None
-
-    @property
-    def dangers(self) -> list[str]:
-        return [danger for danger in (self.danger, *(detail.danger for detail in self.details)) if danger]
+from fairlane.wire.specs import Change, Detail, Kind, Sign
 
 
 def plan(before: ir.Spec | None, after: ir.Spec) -> list[Change]:

@@ -42,7 +42,7 @@ ROUTES: list[Route] = [
     *queues.routes,
     *scheduled.routes,
     *schedules.routes,
-    *specs.ROUTES,
+    *specs.routes,
     *workers.routes,
     *sources.routes,
     *effects.routes,
