@@ -7,19 +7,20 @@ from builtins import list as List  # the family has a verb of that name
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from uuid import UUID
 
 import msgspec
 
-from fairlane.errors import LaneLocked, NotFound, QueueFull, SealError
+from fairlane.errors import LaneLocked, LaneWaiting, NotFound, QueueFull, SealError
 from fairlane.model.idempotency import replay_headers
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
+from fairlane.model.operation import push_payload
 from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec
-from fairlane.store.contract.operations import EnqueueResult
-from fairlane.store.contract.replay import replay_operation
+from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import (
     Appended,
     DeadFilter,
@@ -113,7 +114,7 @@ class DeadLetters(Family):
             if isinstance(result, OperationsAhead):
                 where = {"shard": part.partition.shard, "partition_id": part.partition.id}
                 [[tenant, queue, partition]] = await transaction.run("dead_letters.names", **where)
-                operations.append(replay_operation(part, tenant, queue, partition, self._port.codec))
+                operations.append(_operation(part, tenant, queue, partition, self._port.codec))
         results += await transaction.enqueue(operations) if operations else []
         for result in results:
             if isinstance(result, Full):
@@ -254,3 +255,22 @@ def _again(part: Slice, letter: DeadLetter, codec: Codec) -> str:
     id = uuid7()
     part.add(id, codec.replayed(part, pack(id, id, item)))
     return id
+
+
+def _operation(part: Slice, tenant: str, queue: str, partition: str, codec: Codec) -> NewOperation:
+    """The messages of a slice as an operation. LaneWaiting for sealed ones, which are sealed for their place in the
+    log, and not for the way there."""
+    if codec.is_prepared(part.queue_id):
+        raise LaneWaiting("operations wait in a partition of these dead letters; try again when they are done")
+    return NewOperation(
+        id=UUID(uuid7()),
+        type="PUSH",
+        partition=part.partition,
+        queue_id=part.queue_id,
+        options=part.options,
+        tenant=tenant,
+        queue=queue,
+        partition_name=partition,
+        messages=len(part.fragments),
+        payload=push_payload(part.fragments, doubt=False),
+    )
