@@ -59,7 +59,9 @@ class Catalogue:
         now = time.monotonic()
         for (tenant, name), labels in wanted.items():
             queue, until = self.queues.get((tenant, name), (None, 0.0))
-            if queue is None or until <= now or queue.options.encryption_enabled or queue.options.ordering == "fifo":
+            if queue is None or until <= now or queue.options.encryption_enabled:
+                return None
+            if queue.options.ordering == "fifo" and list(labels) != [DEFAULT_PARTITION]:
                 return None
             partitions = [self._partitions.get((queue.id, label)) for label in labels]
             if None in partitions:
