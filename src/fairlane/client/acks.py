@@ -7,10 +7,9 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.family import REQUESTS, Family
+from fairlane.client.family import REQUESTS, Family, decode
 from fairlane.client.pops import affinity
 from fairlane.client.transport import Transport, path_of
-from fairlane.client.wire import decode
 from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest
 from fairlane.model.message import Message
 from fairlane.model.names import QUEUE_MODE, check_name

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.client.family import Family
-from fairlane.client.wire import timestamp
+from fairlane.client.family import Family, timestamp
 from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.wire.browse import BrowsedMessage, MessagePage

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+import msgspec
+
 from fairlane.client.transport import Transport, path_of
-from fairlane.client.wire import decode
+from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.moment import Moment
 from fairlane.runtime.batcher import BatchPolicy
-from fairlane.wire.base import encode
+from fairlane.wire.base import decoder, encode
 
 T = TypeVar("T")
 
@@ -50,3 +53,20 @@ class Family:
 
     async def _drain(self) -> None:
         """Return when everything that waits to be sent was answered."""
+
+
+def decode(body: bytes, type: type[T]) -> T:
+    """A successful answer as `type`."""
+    try:
+        answer: T = decoder(type).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FairlaneError(f"the server's answer is not what a Fairlane broker says: {error}") from None
+    return answer
+
+
+def timestamp(at: int) -> str:
+    """A point in time as text."""
+    try:
+        return Moment(at).isoformat()
+    except (OverflowError, TypeError, ValueError, OSError):
+        raise InvalidRequest(f"{at!r:.40} is not a point in time in microseconds since 1970") from None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from fairlane.client.family import Family
+from fairlane.client.family import Family, decode, timestamp
 from fairlane.client.transport import path_of
-from fairlane.client.wire import decode, micros, timestamp
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
@@ -20,6 +20,7 @@ from fairlane.wire.pop import PopAnswer
 T = TypeVar("T")
 
 _ALL = Subscription()
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 Leased = str | Batch[Any] | Message[Any]
 """A lease, or what was given under it."""
 
@@ -112,7 +113,7 @@ def _batch(answer: PopAnswer, queue: str, decode: Decode) -> Batch[Any]:
                 type=popped.type,
                 headers=popped.headers,
                 position=popped.position,
-                created_at=micros(popped.created_at),
+                created_at=(popped.created_at - _EPOCH) // _MICROSECOND,
                 lane=lane,
                 decode=decode,
             )

@@ -9,11 +9,10 @@ from typing import Any, Unpack, cast
 
 import msgspec
 
-from fairlane.client.family import REQUESTS
+from fairlane.client.family import REQUESTS, decode
 from fairlane.client.operations import Operations, QueuedOperation
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
-from fairlane.client.wire import decode
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
