@@ -44,6 +44,7 @@ from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.statistics import Statistics
 from fairlane.broker.status import Status
+from fairlane.broker.streams import Streams
 from fairlane.broker.traces import Traces
 from fairlane.broker.transact import Step, Transactor
 from fairlane.broker.waiters import Waiters
@@ -170,6 +171,7 @@ class Parts:
         self.traces = Traces(store, tenant, self.catalogue)
         self.workers = Workers(store, tenant)
         self.effects = Effects(store, tenant)
+        self.streams = Streams(store, tenant)
         self.status = Status(self)
         self._stopped = False
         self._watch = CatalogueWatch(store, self.catalogue, self.compiled_specs.reload)

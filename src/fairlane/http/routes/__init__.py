@@ -57,7 +57,7 @@ ROUTES: list[Route] = [
     *queen.status,
     *queen.maintenance,
     *analytics.routes,
-    *streams.ROUTES,
+    *streams.routes,
     *operations.routes,
     *retention.routes,
     *docs.routes,

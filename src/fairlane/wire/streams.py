@@ -1,12 +1,10 @@
-"""Shapes of streams: snake_case, as their runtimes speak it."""
+"""Streams on the wire: snake_case, as their runtimes speak it."""
 
 from __future__ import annotations
 
 import msgspec
 
-from fairlane.errors import InvalidRequest
-from fairlane.http.decode import Nested
-from fairlane.model.stream import StateOp
+from fairlane.model.moment import Moment
 from fairlane.wire.push import Item
 
 
@@ -40,7 +38,7 @@ class StateGetBody(msgspec.Struct, kw_only=True):
 class StateEntry(msgspec.Struct, kw_only=True):
     key: str
     value: msgspec.Raw
-    updated_at: str
+    updated_at: Moment
 
 
 class StateRows(msgspec.Struct, kw_only=True):
@@ -91,34 +89,3 @@ class CycleResult(msgspec.Struct, kw_only=True):
     ack_result: CycleAckResult | None = None
     error: str | None = None
     code: str | None = None
-
-
-class _Windowed(msgspec.Struct):
-    end: float | None = msgspec.field(name="windowEnd", default=None)
-
-
-_decode_windowed = msgspec.json.Decoder(_Windowed).decode
-
-
-def state_ops(bodies: list[StateOpBody], nested: list[Nested]) -> list[StateOp]:
-    """InvalidRequest names the index. What may be nested too deeply is left in `nested`."""
-    found = []
-    for index, body in enumerate(bodies):
-        value = bytes(body.value)
-        if body.type == "upsert":
-            if not value:
-                raise InvalidRequest(f"state_ops[{index}]: an upsert needs a value")
-            nested.append(("state_ops", index, body.value))
-            found.append(StateOp(body.key, value, _window_end(value)))
-        elif body.type == "delete":
-            found.append(StateOp(body.key, None))
-        else:
-            raise InvalidRequest(f"state_ops[{index}]: Unknown state_op type: {body.type!r:.40}; use upsert or delete")
-    return found
-
-
-def _window_end(value: bytes) -> float | None:
-    try:
-        return _decode_windowed(value).end
-    except msgspec.DecodeError:
-        return None  # not an object, or its windowEnd is no number
