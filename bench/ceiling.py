@@ -13,7 +13,6 @@ from pathlib import Path
 
 from bench.load import BATCH, PAYLOAD
 from fairlane.http.decode import decode
-from fairlane.http.routes.pops import pop_request
 from fairlane.http.server import Request, Response, Server
 from fairlane.runtime.memory import ease_collector
 from fairlane.runtime.process import new_event_loop
@@ -50,7 +49,8 @@ async def handle(request: Request) -> Response:
     if request.path == b"/api/v1/ack/batch":
         acks = decode(request.body, AckBatch).acknowledgments
         return Response(200, b"[%b]" % b",".join([_ACKED] * len(acks)))
-    pop_request("", request)
+    if not request.query:
+        return Response(400)
     return Response(200, _POPPED)
 
 

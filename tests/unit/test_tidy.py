@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 import fairlane
 from fairlane import errors
@@ -113,3 +116,12 @@ def test_the_drawing_of_the_error_tree_is_the_tree() -> None:
     names = {one for pair in drawn for one in pair if one}
     kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
     assert names == kinds
+
+
+@pytest.mark.parametrize("file", sorted((SOURCE.parents[1] / "bench").glob("*.py")), ids=lambda file: file.stem)
+def test_a_bench_knows_what_it_measures(file: Path) -> None:
+    """What benches import is there: they run seldom, and moves must not leave them behind."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fairlane"):
+            module = import_module(node.module or "")
+            assert [one.name for one in node.names if not hasattr(module, one.name)] == []
