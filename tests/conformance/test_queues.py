@@ -297,7 +297,7 @@ async def test_many_queues_and_partitions_are_found_or_made_in_one_step(harness:
 async def test_a_request_that_names_too_much_that_is_new_is_refused_alone(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("catalogue", "push", "priority"):
+    for module in ("catalogue", "priority"):
         monkeypatch.setattr(f"fairlane.broker.{module}.NEW_NAMES_MAX", 20)
     broker, base = harness.broker, harness.name("new")
 
