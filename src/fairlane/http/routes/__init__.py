@@ -38,7 +38,7 @@ ROUTES: list[Route] = [
     *pops.ROUTES,
     *acks.ROUTES,
     *leases.routes,
-    *transactions.ROUTES,
+    *transactions.routes,
     *queues.routes,
     *scheduled.routes,
     *schedules.routes,

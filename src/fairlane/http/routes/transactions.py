@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fairlane.broker.broker import Broker
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
-from fairlane.http.decode import Nested, check_depths, decode
-from fairlane.http.router import Route, respond
+from fairlane.http.decode import Nested, check_depths
+from fairlane.http.router import Routes, respond
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
-from fairlane.http.server import Request, Response
+from fairlane.http.server import Response
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
@@ -20,12 +19,12 @@ from fairlane.wire.base import NULL
 from fairlane.wire.push import Item
 from fairlane.wire.transactions import TransactionAnswer, TransactionBody, TransactionResult, TransactionStep
 
-if TYPE_CHECKING:
-    from fairlane.http.app import App
+routes = Routes("messages")
 
 
-async def transaction(app: App, request: Request) -> Response:
-    body = decode(request.body, TransactionBody)
+@routes.post("/api/v1/transaction", answer=TransactionAnswer, body_bytes_max=REQUEST_BYTES_MAX)
+async def transaction(broker: Broker, body: TransactionBody) -> Response:
+    """Acks and pushes over any queues, all or nothing."""
     foreign = [name for name, some in (("kv", body.kv), ("timers", body.timers)) if some]
     if not body.operations and not foreign:
         raise InvalidRequest("operations array cannot be empty")
@@ -39,7 +38,7 @@ async def transaction(app: App, request: Request) -> Response:
                 f"rolled back: this broker has no {' and no '.join(foreign)}; a transaction is pushes and acks",
                 index=len(steps),
             )
-        outcomes = await app.broker.transact_checked(steps)
+        outcomes = await broker.transact_checked(steps)
     except TransactionRefused as error:
         answer.success, answer.error, answer.code, answer.failed_index = False, str(error), error.code, error.index
         return respond(answer, 409 if isinstance(error, AlreadyApplied) else 200)
@@ -126,18 +125,3 @@ def _ack_result(index: int, outcome: AckOutcome) -> TransactionResult:
         error=outcome.error,
         dlq=outcome.dead_lettered,
     )
-
-
-ROUTES = [
-    Route(
-        method="POST",
-        path="/api/v1/transaction",
-        endpoint=transaction,
-        summary="Acks and pushes over any queues, all or nothing.",
-        tag="messages",
-        body=TransactionBody,
-        answer=TransactionAnswer,
-        statuses=(200, 409),
-        body_bytes_max=REQUEST_BYTES_MAX,
-    )
-]
