@@ -14,7 +14,7 @@ from fairlane.model.group import Group, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEW_NAMES_MAX
 from fairlane.model.message import PushItem
-from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.names import DEFAULT_PARTITION, check_name
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.contract.store import Store
 
@@ -214,6 +214,22 @@ class Catalogue:
         if queue is None:
             raise NotFound(f"there is no queue {name!r}")
         return queue
+
+    async def existing_group(self, queue: Queue, name: str) -> Group:
+        """As the store has it now. Raises NotFound."""
+        group = await self._store.groups.get(queue.id, check_name("group", name))
+        if group is None:
+            raise NotFound(f"queue {queue.name!r} has no group {name!r}")
+        return group
+
+    async def existing_partition(self, queue: Queue, name: str | None) -> PartitionId | None:
+        """The id of the partition of this name, None without a name. Raises NotFound."""
+        if name is None:
+            return None
+        partition = await self._store.queues.named(queue.id, check_name("partition", name))
+        if partition is None:
+            raise NotFound(f"queue {queue.name!r} has no partition {name!r}")
+        return partition.id
 
     def known_partition(self, queue: Queue, name: str) -> Partition | None:
         return self._partitions.get((queue.id, name))

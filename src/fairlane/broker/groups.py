@@ -94,13 +94,9 @@ class Groups:
         if not isinstance(seek, Seek):
             raise InvalidRequest("say where to with a Seek")
         seek.check()
-        found = await self._existing(queue, group)
-        lane = None
-        if partition is not None:
-            named = await self._store.queues.named(found.queue_id, check_name("partition", partition))
-            if named is None:
-                raise NotFound(f"queue {queue!r} has no partition {partition!r}")
-            lane = named.id
+        there = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        found = await self._catalogue.existing_group(there, group)
+        lane = await self._catalogue.existing_partition(there, partition)
         moved = await self._store.groups.seek(found.id, seek, partition=lane)
         self._announce(found.queue_id, moved)
         return moved
@@ -166,10 +162,7 @@ class Groups:
 
     async def _existing(self, queue: str, name: str) -> Group:
         found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
-        group = await self._store.groups.get(found.id, check_name("group", name))
-        if group is None:
-            raise NotFound(f"queue {queue!r} has no group {name!r}")
-        return group
+        return await self._catalogue.existing_group(found, name)
 
 
 def _summary(queue: Queue, counted: GroupStats, now: int) -> GroupSummary:

@@ -76,15 +76,5 @@ class Pauses:
         self, queue: str, group: str | None, partition: str | None
     ) -> tuple[Queue, int | None, PartitionId | None]:
         found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
-        group_id = partition_id = None
-        if group is not None:
-            known = await self._store.groups.get(found.id, check_name("group", group))
-            if known is None:
-                raise NotFound(f"queue {queue!r} has no group {group!r}")
-            group_id = known.id
-        if partition is not None:
-            named = await self._store.queues.named(found.id, check_name("partition", partition))
-            if named is None:
-                raise NotFound(f"queue {queue!r} has no partition {partition!r}")
-            partition_id = named.id
-        return found, group_id, partition_id
+        group_id = None if group is None else (await self._catalogue.existing_group(found, group)).id
+        return found, group_id, await self._catalogue.existing_partition(found, partition)

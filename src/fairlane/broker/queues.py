@@ -141,9 +141,7 @@ class Queues:
             [counted] = await statistics.queues([queue.id])
             pending = counted.unfinished
         else:
-            found = await self._store.groups.get(queue.id, check_name("group", group))
-            if found is None:
-                raise NotFound("Consumer group not found")
+            found = await self._catalogue.existing_group(queue, group)
             conflation = found.subscription.conflation
             states = await self._store.groups.lanes(found.id, limit=_LANES_MAX)
             lanes = [(lane.name, lane.head - lane.committed - lane.skipped) for lane in states]
@@ -162,12 +160,8 @@ class Queues:
 
     async def clear(self, name: str, *, partition: str | None = None) -> int:
         """Take all messages out of a queue, or of one partition, and keep dead letters; how many. Raises NotFound."""
-        queue, only = await self.existing(name), None
-        if partition is not None:
-            found = await self._store.queues.named(queue.id, check_name("partition", partition))
-            if found is None:
-                raise NotFound("Partition not found")
-            only = found.id
+        queue = await self.existing(name)
+        only = await self._catalogue.existing_partition(queue, partition)
         return await self._store.browse.clear(queue.id, partition=only)
 
     async def leases(self, where: LeaseQuery) -> List[LeaseDetail]:
