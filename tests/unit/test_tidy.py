@@ -1,4 +1,4 @@
-"""The ground plan holds: no file is long, no class only hands calls on, and errors have one tree."""
+"""The ground plan holds: short files, routes that stop at the facade, no class that only hands calls on, one tree."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from fairlane import errors
 
 SOURCE = Path(fairlane.__file__).parent
 LINES_MAX = 400
+INSIDE = {"store", "journal", "journal_drain", "operation_drain", "waiters", "route"}
+"""Parts of a broker that are its own business."""
 OF_HTTP = {
     "bad_request",
     "body_too_large",
@@ -43,6 +45,19 @@ def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
 def test_no_file_is_long() -> None:
     lengths = {name: len((SOURCE / name).read_text(encoding="utf-8").splitlines()) for name, _ in modules()}
     assert {name: length for name, length in lengths.items() if length > LINES_MAX} == {}
+
+
+def test_no_route_reaches_past_the_facade() -> None:
+    """HTTP and commands ask a Broker and its parts by their public names, and nothing beneath."""
+    past = [
+        f"{name}:{node.lineno} {ast.unparse(node)}"
+        for name, tree in modules("http", "commands")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node.value).rpartition(".")[2] in ("broker", "_broker")
+        and (node.attr in INSIDE or node.attr.startswith("_"))
+    ]
+    assert past == []
 
 
 def test_no_class_only_hands_calls_on() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,7 @@ from fairlane.broker.wide_pop import WidePopper
 from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES, named_variables
 from fairlane.errors import NotAvailable, ShuttingDown, Unavailable
+from fairlane.model.ids import PartitionId
 from fairlane.model.limits import POLLS_MAX
 from fairlane.model.names import DEFAULT_TENANT, check_name
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
@@ -231,6 +232,16 @@ class Parts:
             self.route.news.set()
         elif paused:
             raise NotAvailable("pushes cannot wait: this broker has no journal for them")
+
+    async def partition_names(
+        self, partitions: Iterable[PartitionId]
+    ) -> dict[PartitionId, tuple[str | None, str | None]]:
+        """The names of each partition's queue and of the partition itself, as far as they are known."""
+        catalogue, away = self.catalogue, not self.route.watch.up
+        return {
+            partition: catalogue.known_names(partition) if away else await catalogue.names(partition)
+            for partition in dict.fromkeys(partitions)
+        }
 
     async def wake(self, queue: str) -> None:
         """Let long polls of a queue look again: it may have messages."""

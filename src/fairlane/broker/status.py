@@ -63,6 +63,23 @@ class Status:
         """What the database says of itself."""
         return {"timestamp": Moment(await self._broker.store.now()), **await self._broker.store.report()}
 
+    def parked(self) -> dict[int, int]:
+        """Long polls that wait until there is something, by the id of their queue."""
+        return self._broker.waiters.counts()
+
+    def drained(self) -> tuple[float, int, int]:
+        """Operations: applied a second lately, applied since the start, given up on since the start."""
+        drain = self._broker.operation_drain
+        return drain.rate.a_second, drain.completed, drain.failed
+
+    def outages(self) -> int | None:
+        """How often the store went away; None without a journal, which alone notices."""
+        return None if self._broker.journal is None else self._broker.route.watch.outages
+
+    def drains_journal(self) -> bool:
+        """Whether this process drains the journal; of several that share one, one does."""
+        return self._broker.journal is not None and self._broker.journal.drains()
+
     def connections(self) -> Connections:
         total, busy = self._broker.store.connections()
         return Connections(total=total, busy=busy)

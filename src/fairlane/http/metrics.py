@@ -160,11 +160,11 @@ def _process(out: Families, app: App) -> None:
     out.gauge("http_connections", "Open connections of clients.", connections)
     out.gauge("http_requests_active", "Requests being answered.", active)
     out.gauge("operations_pending", "Requests handed over and not answered yet.", app.broker.pending)
-    out.gauge("polls_waiting", "Long polls parked until there is something.", len(app.broker.waiters))
+    out.gauge("polls_waiting", "Long polls parked until there is something.", sum(app.broker.status.parked().values()))
 
 
 def _load(out: Families, broker: Broker) -> None:
-    admission, drain = broker.admission, broker.operation_drain
+    admission, (rate, applied, failed) = broker.admission, broker.status.drained()
     delays = [({"op": kind}, admission.wait_seconds(kind)) for kind in ("push", "ack")]
     out.gauge("admission_wait_seconds", "How long one more would wait for the store.", delays)
     decided: list[tuple[Labels, float]] = [
@@ -173,17 +173,17 @@ def _load(out: Families, broker: Broker) -> None:
         for verdict, count in verdicts.items()
     ]
     out.counter("admission_decisions_total", "Operations executed, queued and refused for the load.", decided)
-    out.gauge("operation_queue_drain_rate", "Operations a second applied here lately.", drain.rate.a_second)
-    out.counter("operation_queue_applied_total", "Operations applied here.", drain.completed)
-    out.counter("operation_queue_failed_total", "Operations given up on here.", drain.failed)
-    if broker.journal is not None:
-        out.counter("store_outages_total", "How often the store went away.", broker.route.watch.outages)
+    out.gauge("operation_queue_drain_rate", "Operations a second applied here lately.", rate)
+    out.counter("operation_queue_applied_total", "Operations applied here.", applied)
+    out.counter("operation_queue_failed_total", "Operations given up on here.", failed)
+    if (outages := broker.status.outages()) is not None:
+        out.counter("store_outages_total", "How often the store went away.", outages)
 
 
 def _journal(out: Families, app: App) -> None:
     """The journal is told of by the process that drains it."""
-    found, journal = app.broker.status.journal(), app.broker.journal
-    if found is None or journal is None or (app.siblings is not None and not journal.drains()):
+    found = app.broker.status.journal()
+    if found is None or (app.siblings is not None and not app.broker.status.drains_journal()):
         return
     out.gauge("journal_messages", "Messages and acks that wait in the journal.", found.messages)
     out.gauge("journal_lanes", "Partitions they belong to.", found.lanes)

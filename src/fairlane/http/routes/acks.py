@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ async def _ack(app: App, bodies: list[Ack], group: str | None) -> Response:
             end = _done_json(catalogue.queue_names.get(known.queue_id), known.name, common.lease_released)
             done = [f'{{"index":{index},"transactionId":"{id}",{end}' for index, id in enumerate(items.transaction_ids)]
             return Response(200, f"[{','.join(done)}]".encode())
-    names = await partition_names(app, [item.partition for item in items])
+    names = await app.broker.partition_names([item.partition for item in items])
     elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
     deferred = any(outcome.durability is not None for outcome in outcomes)
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
@@ -125,15 +125,6 @@ def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
             raise InvalidRequest(f"acknowledgments[{index}]: {error}") from None
         items.append(item)
     return items
-
-
-async def partition_names(app: App, partitions: Iterable[PartitionId]) -> dict[PartitionId, Names]:
-    """The names of each partition's queue and of the partition itself."""
-    catalogue, away = app.broker.catalogue, not app.broker.route.watch.up
-    return {
-        partition: catalogue.known_names(partition) if away else await catalogue.names(partition)
-        for partition in dict.fromkeys(partitions)
-    }
 
 
 @lru_cache(maxsize=10_000)

@@ -197,7 +197,7 @@ async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> ParkedR
                 worker_id=app.worker_id,
                 parked_count=count,
             )
-            for id, count in broker.waiters.counts().items()
+            for id, count in broker.status.parked().items()
             if id in names
         ],
         replicas=[ReplicaName(hostname=app.hostname, worker_id=app.worker_id)],

@@ -200,7 +200,7 @@ async def show_maintenance(broker: Broker) -> Maintenance:
 async def set_maintenance(broker: Broker, body: MaintenanceBody) -> Maintenance:
     """Keep pushes in the journal; turned off, they are stored. 409 without a journal."""
     await broker.pause_pushes(body.enabled)
-    if broker.journal is None:
+    if broker.status.journal() is None:
         return await _maintenance(broker, "Maintenance mode is off")
     if body.enabled:
         return await _maintenance(broker, "Pushes are kept in the journal")
