@@ -63,20 +63,18 @@ class Uuid7:
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
-        [id], _, _ = self.many(1)
-        return id
+        with self._lock:
+            if (now := self._clock_ms()) > self._ms:
+                self._draw(now)
+            self._low += 1
+            tail = f"{self._low:x}"
+            return f"{self._head}{tail[:4]}-{tail[4:]}"
 
     def many(self, count: int) -> tuple[list[str], list[int], int]:
         """`count` ids with what `id_facts` says of them: their keys, and the milliseconds that all of them hold."""
         with self._lock:
-            now = self._clock_ms()
-            if now > self._ms:
-                random = int.from_bytes(os.urandom(10), "big")
-                digits = f"{now << 16 | 0x7000 | random >> 68:016x}"
-                self._ms = now
-                self._head = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}-"
-                # The variant's bit, and 61 random ones: no count reaches the end of the 62 that there are.
-                self._low = 0x8000_0000_0000_0000 | random & 0x1FFF_FFFF_FFFF_FFFF
+            if (now := self._clock_ms()) > self._ms:
+                self._draw(now)
             first = self._low + 1
             self._low += count
             ids: list[str] = []
@@ -88,6 +86,15 @@ class Uuid7:
                 ids += [start + end for end in _ENDS[index : index + count - len(ids)]]
             keys = list(range(first - (1 << 64), first - (1 << 64) + count))
             return ids, keys, self._ms
+
+    def _draw(self, now: int) -> None:
+        """Random bits for another millisecond."""
+        random = int.from_bytes(os.urandom(10), "big")
+        digits = f"{now << 16 | 0x7000 | random >> 68:016x}"
+        self._ms = now
+        self._head = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}-"
+        # The variant's bit, and 61 random ones: no count reaches the end of the 62 that there are.
+        self._low = 0x8000_0000_0000_0000 | random & 0x1FFF_FFFF_FFFF_FFFF
 
 
 uuid7 = Uuid7()

@@ -39,11 +39,13 @@ class PushOptions(TypedDict, total=False):
     headers: dict[str, str] | None
 
 
+_OPTIONS = PushOptions.__optional_keys__
+
+
 def check_options(options: PushOptions) -> None:
     """TypeError for an option that a push does not take, as for any function."""
-    unknown = options.keys() - PushOptions.__optional_keys__
-    if unknown:
-        raise TypeError(f"push() got an unexpected keyword argument {min(unknown)!r}")
+    if not options.keys() <= _OPTIONS:
+        raise TypeError(f"push() got an unexpected keyword argument {min(options.keys() - _OPTIONS)!r}")
 
 
 class PushItem(msgspec.Struct, kw_only=True):
