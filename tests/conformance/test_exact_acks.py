@@ -316,3 +316,12 @@ async def test_a_cumulative_ack_without_a_lease_finishes_its_message_alone(harne
     assert codes(await harness.broker.ack_many([item(batch[1], lease=None, cumulative=True)])) == [None]
     await harness.broker.release(batch.lease)
     assert await rest(harness, batch[0].queue) == [0, 2]
+
+
+async def test_what_was_said_before_a_nack_that_came_too_late_knows_that_the_lease_ended(harness: Harness) -> None:
+    batch = await deliver(harness, 3)
+    await harness.broker.ack(batch[1])
+    said = [item(batch[0], status="dlq"), item(batch[1], status="failed"), item(batch[2])]
+    outcomes = await harness.broker.ack_many(said)
+    assert codes(outcomes) == [None, "committed", None]
+    assert [outcome.lease_released for outcome in outcomes] == [True, False, True]
