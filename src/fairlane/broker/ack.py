@@ -298,7 +298,7 @@ class Acker:
                 self._count_failed(plan, acked)
         if acked.released or (acked.state == "lost" and not ack.unordered):
             self.released(plan)
-            for outcome in plan.told if acked.released else ():
+            for outcome in plan.answered if acked.released else ():
                 outcome.lease_released = outcome.success and not outcome.noop
         if acked.state != "ok" or acked.finished or acked.lost or acked.died or ack.dead_letters:
             return False
@@ -318,7 +318,7 @@ class Acker:
             if outcome.noop:
                 outcome.result = await self._store.groups.result(ack.group_id, ack.partition, position)
             outcomes.add([index], outcome)
-            plan.told.append(outcome)
+            plan.answered.append(outcome)
 
     def _count_failed(self, plan: Plan, acked: AckResult) -> None:
         """Dead letters may have to be forwarded."""

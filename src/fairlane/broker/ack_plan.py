@@ -41,8 +41,8 @@ class Plan(msgspec.Struct):
     positions: Sequence[int]
     queue_id: int
     lease: str | None
-    told: list[AckOutcome] = []
-    """Outcomes of items of the same lane that an earlier plan told: this one may end their lease."""
+    answered: list[AckOutcome] = []
+    """Outcomes of items of the same lane that an earlier plan answered: this one may end their lease."""
 
     @property
     def lane(self) -> tuple[PartitionId, int]:
@@ -95,7 +95,7 @@ def after_a_late_nack(plan: Plan, acked: AckResult, items: Sequence[AckItem]) ->
         return None
     ack = LaneAck(partition=plan.ack.partition, group_id=plan.ack.group_id, token=plan.ack.token)
     add_verdicts(ack, items, list(rest), list(rest.values()), in_transaction=False)
-    return Plan(ack, list(rest), list(rest.values()), plan.queue_id, plan.lease, told=plan.told)
+    return Plan(ack, list(rest), list(rest.values()), plan.queue_id, plan.lease, answered=plan.answered)
 
 
 def add_verdicts(
