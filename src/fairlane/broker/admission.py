@@ -209,7 +209,7 @@ class Intake:
                 outcomes = await self._push_patiently(request, size, pause)
             else:
                 outcomes = await admission.pushes.put(request, len(items), size)
-        except Exception:
+        except Exception:  # whatever it is, it is counted and goes on to the caller
             self._telemetry.push.errors += 1
             raise
         self._telemetry.done(self._telemetry.push, began, len(items))

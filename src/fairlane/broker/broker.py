@@ -298,7 +298,7 @@ class Broker(Parts):
             admission.decisions["ack"]["execute"] += 1
         try:
             outcomes = await batcher.put(request, count)
-        except Exception:
+        except Exception:  # whatever it is, it is counted and goes on to the caller
             self.telemetry.ack.errors += 1
             raise
         self.telemetry.done(self.telemetry.ack, began, count)

@@ -111,7 +111,7 @@ class Popper:
                     if give_up_at - monotonic() <= _PAUSE_SECONDS:
                         raise error
                     await asyncio.sleep(_PAUSE_SECONDS)
-        except Exception:
+        except Exception:  # whatever it is, it is counted and goes on to the caller
             self._telemetry.pop.errors += 1
             raise
 
