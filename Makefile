@@ -59,16 +59,18 @@ lock: .venv-lock/bin/uv  ## renew requirements/*.txt
 
 queen: $(QUEEN)  ## fetch the published queen-mq clients that the tests drive
 
-# Some tests put a real pgbouncer in front of PostgreSQL. They are skipped without one, so a failure
-# to install it is no failure of the build. RUNLEVEL keeps the package from starting a service.
+# Some tests put a real pgbouncer in front of PostgreSQL, others ask promtool what it thinks of the alert rules. They are
+# skipped without, so a failure to install one is no failure of the build. RUNLEVEL keeps the packages from starting a service.
 tools:
-	@command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || { \
-		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
-			export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
-			install="apt-get install --yes --quiet --no-install-recommends pgbouncer"; \
-			$$install || { apt-get update --quiet && $$install; }; \
-		} >/dev/null 2>&1; \
-	} || echo "no pgbouncer: the tests behind a pooler will be skipped"
+	@for tool in pgbouncer:pgbouncer promtool:prometheus; do \
+		command -v $${tool%:*} >/dev/null || test -x /usr/sbin/$${tool%:*} || { \
+			test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
+				export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
+				install="apt-get install --yes --quiet --no-install-recommends $${tool#*:}"; \
+				$$install || { apt-get update --quiet && $$install; }; \
+			} >/dev/null 2>&1; \
+		} || echo "no $${tool%:*}: the tests that need it will be skipped"; \
+	done
 
 clean:  ## remove the environment and every cache
 	rm -rf .venv .venv-lock .venv-peers .venv-servers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
