@@ -59,17 +59,17 @@ lock: .venv-lock/bin/uv  ## renew requirements/*.txt
 
 queen: $(QUEEN)  ## fetch the published queen-mq clients that the tests drive
 
-# Some tests put a real pgbouncer in front of PostgreSQL, others ask promtool what it thinks of the alert rules. They are
-# skipped without, so a failure to install one is no failure of the build. RUNLEVEL keeps the packages from starting a service.
+# Some tests put a real pgbouncer in front of PostgreSQL, others ask promtool what it thinks of the alert rules, or open
+# the dashboard in chromium. They are skipped without, so a failure to install one is no failure of the build. RUNLEVEL keeps the packages from starting a service.
 tools:
-	@for tool in pgbouncer:pgbouncer promtool:prometheus; do \
+	@for tool in pgbouncer:pgbouncer promtool:prometheus chromium:chromium; do \
 		command -v $${tool%:*} >/dev/null || test -x /usr/sbin/$${tool%:*} || { \
 			test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
 				export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
 				install="apt-get install --yes --quiet --no-install-recommends $${tool#*:}"; \
 				$$install || { apt-get update --quiet && $$install; }; \
 			} >/dev/null 2>&1; \
-		} || echo "no $${tool%:*}: the tests that need it will be skipped"; \
+		} || echo "NO $${tool%:*}: the tests that need it will be skipped"; \
 	done
 
 clean:  ## remove the environment and every cache

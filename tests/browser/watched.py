@@ -1,0 +1,115 @@
+"""A page of a browser that writes down what must not happen on it: errors, refusals of the content security policy, and
+script that came in with data."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.async_api import ConsoleMessage, Locator, Page, Response
+
+SCREENS = Path(__file__).parents[2] / "build" / "screens"
+"""Screenshots, for people to look at."""
+SIZES = {"wide": (1440, 900), "phone": (390, 844)}
+PATIENCE_MILLISECONDS = 30_000
+"""Far more than anything here takes on a busy machine."""
+_AT_FIRST = """
+window.__found = [];
+document.addEventListener("securitypolicyviolation",
+    (event) => window.__found.push(`CSP ${event.violatedDirective}: ${event.blockedURI} ${event.sample}`));
+// Called by every sample of the stored-XSS corpus, if it runs.
+window.hurt = (why) => { window.__found.push(`script of data ran: ${why}`); };
+window.alert = window.confirm = window.prompt = () => window.hurt("a dialog of the browser");
+"""
+_AXE_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+
+class Watched:
+    """A page of the broker at `base`; `page` is playwright's."""
+
+    def __init__(self, page: Page, base: str) -> None:
+        self.page = page
+        self.base = base
+        self.found: list[str] = []
+        """What went wrong on it."""
+        self.expected: list[str] = []
+        """Parts of console errors that the test provokes, such as the status of a refused request."""
+        page.set_default_timeout(PATIENCE_MILLISECONDS)
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.found.append(f"page error: {error}"))
+        page.on("crash", lambda _: self.found.append("the page crashed"))
+        page.on("response", self._answered)
+
+    async def watch(self) -> None:
+        await self.page.add_init_script(_AT_FIRST)
+
+    async def open(self, route: str = "/") -> None:
+        """Show a page of the dashboard by its route, `/queues/orders`; return when it has its data."""
+        target = f"{self.base}/#{route}"
+        if self.page.url.startswith(f"{self.base}/#"):
+            await self.page.evaluate("route => { location.hash = route; }", route)
+        else:
+            await self.page.goto(target)
+        await self.ready()
+
+    async def ready(self) -> None:
+        """The main part of the page says when it shows what it was opened for."""
+        await self.page.wait_for_selector('main[aria-busy="false"]')
+
+    async def text(self, selector: str = "main") -> str:
+        return await self.page.inner_text(selector)
+
+    def see(self, text: str, *, inside: str = "main") -> Locator:
+        return self.page.locator(inside).get_by_text(text).first
+
+    async def shows(self, text: str, *, inside: str = "main") -> None:
+        """Wait until the page shows it."""
+        await self.see(text, inside=inside).wait_for()
+
+    async def click(self, name: str, *, role: str = "button", inside: str = "body") -> None:
+        where = self.page.locator(inside)
+        await where.get_by_role(role, name=name, exact=True).first.click()  # type: ignore[arg-type]
+
+    async def violations(self) -> list[str]:
+        """Problems of the page as it is now for people who see, hear or move differently, in sentences."""
+        from axe_playwright_python.async_playwright import Axe
+
+        results: dict[str, Any] = (await Axe().run(self.page, options=_AXE_RULES)).response
+        return [
+            f"{rule['id']}: {rule['help']}: {node['html'][:200]} {node.get('failureSummary', '')[:400]}"
+            for rule in results["violations"]
+            for node in rule["nodes"][:3]
+        ]
+
+    async def photograph(self, name: str) -> None:
+        """Screenshots `NAME-light.png`, `NAME-dark.png` and `NAME-phone.png`."""
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        for suffix, size, scheme in (("light", "wide", "light"), ("dark", "wide", "dark"), ("phone", "phone", "light")):
+            width, height = SIZES[size]
+            await self.page.set_viewport_size({"width": width, "height": height})
+            await self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            await self.page.screenshot(path=SCREENS / f"{name}-{suffix}.png")
+        await self.page.set_viewport_size({"width": SIZES["wide"][0], "height": SIZES["wide"][1]})
+        await self.page.emulate_media(color_scheme="light")
+
+    async def problems(self) -> list[str]:
+        """Everything that went wrong so far."""
+        inside = [] if self.page.is_closed() else await self.page.evaluate("window.__found || []")
+        every = [*self.found, *inside]
+        return [one for one in every if not any(part in one for part in self.expected)]
+
+    async def seconds_until(self, text: str, started: float) -> float:
+        """How long after `started` (of `time.monotonic`) the page shows it."""
+        await self.shows(text)
+        return time.monotonic() - started
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.found.append(f"console {message.type}: {message.text} {json.dumps(message.location)}")
+
+    def _answered(self, response: Response) -> None:
+        if response.status >= 400:
+            self.found.append(f"{response.request.method} {response.url} answered {response.status}")
