@@ -1,0 +1,52 @@
+// Calls of the broker's API. What is not a 2xx is thrown as a Problem with the broker's own sentence.
+
+import { setSkew } from "./format.js";
+
+export class Problem extends Error {
+  constructor(status, code, message) {
+    super(message);
+    Object.assign(this, { status, code });
+  }
+}
+
+const AWAY = "The broker does not answer. Is it running, and does the network reach it?";
+
+const call = async (method, path, body) => {
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method,
+      headers: body === undefined ? {} : { "content-type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: AbortSignal.timeout(30_000),
+    });
+  } catch {
+    throw new Problem(0, "away", AWAY);
+  }
+  const date = Date.parse(answer.headers.get("date") ?? "");
+  if (date) setSkew(date);
+  const text = await answer.text();
+  if (!answer.ok) throw problem(answer.status, text);
+  return text;
+};
+
+export const problem = (status, text) => {
+  let said = {};
+  try {
+    said = typeof text === "string" ? JSON.parse(text) : text;
+  } catch {
+    // Not JSON: something between here and the broker answered.
+  }
+  return new Problem(status, said?.code ?? "", said?.error ?? said?.message ?? `The broker answered with ${status}.`);
+};
+
+const parsed = (text) => (text ? JSON.parse(text) : null);
+
+export const get = async (path) => parsed(await call("GET", path));
+export const getText = (path) => call("GET", path);
+export const post = async (path, body = {}) => parsed(await call("POST", path, body));
+export const patch = async (path, body) => parsed(await call("PATCH", path, body));
+export const del = async (path) => parsed(await call("DELETE", path));
+
+/** Any method, for actions that the broker names itself. */
+export const send = async (method, path, body) => parsed(await call(method, path, method === "GET" ? undefined : body));

@@ -1,0 +1,88 @@
+// Charts in SVG: a spark of one series, and areas and lines over time with an axis and values under the pointer.
+
+import { h } from "./dom.js";
+import { clock } from "./format.js";
+
+const path = (points, x, y) => {
+  let text = "";
+  let pen = "M";
+  points.forEach((value, i) => {
+    if (value === null || value === undefined) pen = "M";
+    else {
+      text += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
+      pen = "L";
+    }
+  });
+  return text;
+};
+
+/** A small line without axis: spark([1, 2, 3], { kind: "info" }). */
+export const spark = (points, { width = 96, height = 24, kind = "accent", label = "" } = {}) => {
+  const values = (points ?? []).map((one) => one ?? 0);
+  const max = Math.max(...values, 0);
+  if (values.length < 2 || max === 0) return h("svg.spark.is-flat", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label || "nothing happened" }, h("path.line", { d: `M0 ${height - 1.5}H${width}` }));
+  const x = (i) => (i / (values.length - 1)) * width;
+  const y = (value) => height - 1.5 - (value / max) * (height - 4);
+  const line = path(values, x, y);
+  return h("svg.spark", { viewBox: `0 0 ${width} ${height}`, class: `is-${kind}`, preserveAspectRatio: "none", role: "img", "aria-label": label || "over time" },
+    h("path.area", { d: `${line}L${width} ${height}L0 ${height}Z` }), h("path.line", { d: line }));
+};
+
+// Steps at which an axis reads well.
+const niceMax = (value) => {
+  if (value <= 0) return 1;
+  const size = 10 ** Math.floor(Math.log10(value));
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((one) => one * size >= value * 1.0001) * size;
+};
+
+/**
+ * Series over the same times: chart({ times: [ms, ...], series: [{ name, kind, points, area: true }], format, height }).
+ * Colours by kind: accent, good, warning, critical, violet, muted.
+ */
+export const chart = ({ times, series, format = String, height = 160, label = "" }) => {
+  const n = times.length;
+  const top = niceMax(Math.max(0, ...series.flatMap((one) => one.points.map((value) => value ?? 0))));
+  const W = 1000;
+  const x = (i) => (n < 2 ? W : (i / (n - 1)) * W);
+  const y = (value) => height - (value / top) * (height - 6);
+  const marks = [0, 0.5, 1].map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, format(top * share)));
+  return h("figure.chart", { "aria-label": label, role: "img", onpointermove: (event) => point(event, { times, series, format }), onpointerleave: (event) => event.currentTarget.classList.remove("is-pointed") },
+    h("div.plot", { style: { "block-size": `${height}px` } },
+      h("svg", { viewBox: `0 0 ${W} ${height}`, preserveAspectRatio: "none" },
+        [0, 0.5, 1].map((share) => h("path.grid-line", { d: `M0 ${(height - share * (height - 6)).toFixed(1)}H${W}` })),
+        series.map((one) => {
+          const line = path(one.points, x, y);
+          return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(n - 1)} ${height}L${x(one.points.findIndex((v) => v !== null && v !== undefined))} ${height}Z` }), h("path.line", { d: line }));
+        })),
+      marks, h("div.cursor", { static: true }), h("div.tip", { static: true })),
+    h("div.axis-x", n > 1 ? ticks(times) : null));
+};
+
+const ticks = (times) => {
+  const span = times[times.length - 1] - times[0];
+  return [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", clock(times[0] + span * share, span < 600_000)));
+};
+
+const point = (event, { times, series, format }) => {
+  const figure = event.currentTarget;
+  const box = figure.querySelector(".plot").getBoundingClientRect();
+  const share = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+  const i = Math.round(share * (times.length - 1));
+  const [cursor, tip] = [figure.querySelector(".cursor"), figure.querySelector(".tip")];
+  const left = times.length < 2 ? 100 : (i / (times.length - 1)) * 100;
+  cursor.style.setProperty("inset-inline-start", `${left}%`);
+  tip.style.setProperty("inset-inline-start", `${left}%`);
+  tip.classList.toggle("is-left", share > 0.6);
+  const row = (one) => {
+    const line = document.createElement("span");
+    line.className = `is-${one.kind}`;
+    line.append(Object.assign(document.createElement("i"), {}), `${one.name} `, Object.assign(document.createElement("b"), { textContent: one.points[i] === undefined || one.points[i] === null ? "–" : format(one.points[i]) }));
+    return line;
+  };
+  tip.replaceChildren(Object.assign(document.createElement("time"), { textContent: clock(times[i]) }), ...series.map(row));
+  figure.classList.add("is-pointed");
+};
+
+/** The names of a chart's series with their colours and, if given, their last values. */
+export const legend = (series) =>
+  h("div.legend", series.map((one) => h("span", { key: one.name, class: `is-${one.kind}` }, h("i"), one.name, one.value !== undefined && h("b", one.value))));

@@ -1,0 +1,74 @@
+// Pieces that pages are made of: cards, badges, buttons, lists of facts, and what stands where there is nothing.
+
+import { h } from "./dom.js";
+import { NONE } from "./format.js";
+import { icon } from "./icons.js";
+
+/** A box with a heading. `more` stands at the right of the heading. */
+export const card = (title, { more, note, key, class: name = "" } = {}, ...children) =>
+  h("section.card", { key, class: name },
+    title && h("header.card-head", h("h2", title), note && h("span.note", note), more && h("div.card-more", more)),
+    ...children);
+
+/** Cards in columns as wide as there is room for. */
+export const grid = (...children) => h("div.grid", ...children);
+/** Two columns, the first wider. */
+export const split = (wide, narrow) => h("div.split", h("div.stack", wide), h("div.stack", narrow));
+
+/** A figure with its name: stat("Pushed", "120/s", { note, chart, kind: "warning", href }). */
+export const stat = (name, value, { note, chart, kind, href, title } = {}) =>
+  h(href ? "a.stat" : "div.stat", { href, title, class: kind ? `is-${kind}` : "" },
+    h("span.stat-name", name), h("span.stat-value", value), h("span.stat-note", note ?? ""), chart);
+
+/** Kinds: neutral, info, good, warning, critical, muted. */
+export const badge = (text, kind = "neutral", title) => h("span.badge", { class: `is-${kind}`, title }, text);
+
+const STATES = {
+  finished: "good", leased: "info", waiting: "neutral", ready: "neutral", delayed: "muted", failed: "warning", blocked: "critical", parked: "critical",
+  paused: "warning", dead: "critical", idle: "muted", completed: "good", processing: "info", pending: "neutral", retried: "warning",
+};
+/** A state of a lane, message or operation in its colour; it is written out, never colour alone. */
+export const state = (name) => (name ? badge(name, STATES[name] ?? "neutral") : NONE);
+
+/** button("Pause", { icon: "pause", kind: "primary" | "danger" | "quiet", onclick }). */
+export const button = (label, { icon: name, kind = "", onclick, ...more } = {}) =>
+  h("button.button", { type: "button", class: kind && `is-${kind}`, onclick, ...more }, name && icon(name), h("span", label));
+
+/** Names and values below each other: facts([["Partition", "p7"], ...]); those without a value are left out. */
+export const facts = (list) =>
+  h("dl.facts", list.filter((one) => one && one[1] !== undefined && one[1] !== null).map(([name, value]) =>
+    h("div", { key: name }, h("dt", name), h("dd", value))));
+
+/** A share of something as a bar, from 0 to 1. */
+export const meter = (share, label, kind = share > 0.9 ? "critical" : share > 0.7 ? "warning" : "info") =>
+  h("div.meter", { class: `is-${kind}`, role: "meter", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(share * 100), "aria-label": label },
+    h("span", { style: { "inline-size": `${Math.max(0, Math.min(1, share)) * 100}%` } }));
+
+/** Where a table or list has nothing: what that means, and what to do. */
+export const empty = (sentence, hint, action) =>
+  h("div.empty", icon("check"), h("p", sentence), hint && h("p.muted", hint), action);
+
+export const failed = (problem, again) =>
+  h("div.failed", { role: "alert" }, icon("alert"), h("p", problem.message),
+    problem.code && h("p.muted", `${problem.status || ""} ${problem.code}`.trim()), again && button("Try again", { onclick: again }));
+
+export const waiting = () => h("div.waiting", { "aria-busy": "true", "aria-label": "Loading" }, h("i"), h("i"), h("i"));
+
+/** A text that can be copied by a click. */
+export const copyable = (text, shown = text) =>
+  h("button.copyable", { type: "button", title: "Copy", onclick: (event) => copy(text, event.currentTarget) }, h("span.mono", shown), icon("copy"));
+
+const copy = async (text, el) => {
+  try {
+    await navigator.clipboard.writeText(text);
+    el.classList.add("is-copied");
+    setTimeout(() => el.classList.remove("is-copied"), 1200);
+  } catch {
+    getSelection().selectAllChildren(el); // not allowed here: at least it is selected
+  }
+};
+
+/** Links of which one is chosen: tabs(["all", "failed"], chosen, (name) => href, names?). */
+export const tabs = (names, chosen, href, labels = {}) =>
+  h("nav.tabs", { "aria-label": "Views" }, names.map((name) =>
+    h("a", { key: name, href: href(name), "aria-current": name === chosen ? "page" : undefined }, labels[name] ?? name)));
