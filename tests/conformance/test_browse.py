@@ -14,7 +14,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import pack
-from fairlane.store.contract.values import Dead, DeadFilter, Duplicates, Full, MessageHead, Stored, Upto
+from fairlane.store.contract.values import Dead, DeadFilter, Duplicates, Full, ListPosition, Stored, StoredHead, Upto
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 
@@ -35,7 +35,7 @@ async def waiting(harness: Harness, group: Group) -> int:
     return lane.head - max(lane.committed, lane.leased_until or 0) - lane.skipped
 
 
-async def back(harness: Harness, *partitions: Partition, limit: int = 100, since: int = 0) -> list[MessageHead]:
+async def back(harness: Harness, *partitions: Partition, limit: int = 100, since: int = 0) -> list[StoredHead]:
     where = [Upto(partition.id, FAR) for partition in partitions]
     return await harness.store.browse.back(where, since=since, limit=limit)
 
@@ -57,13 +57,8 @@ async def test_messages_are_read_backward_with_their_ids(harness: Harness) -> No
     harness.clock.advance(1)
     await harness.push(queue, ["x"], ids=["plain"])
     newer, older = await back(harness, partition)
-    assert (newer.position, newer.created_at, newer.transaction_id, newer.trace_id) == (
-        1,
-        harness.clock(),
-        "plain",
-        None,
-    )
-    assert older == MessageHead(partition.id, 0, first_at, message_id, awkward, trace_id)
+    assert (newer.at, newer.transaction_id, newer.trace_id) == ((harness.clock(), partition.id, 1), "plain", None)
+    assert older == StoredHead(ListPosition(first_at, partition.id, 0), message_id, awkward, trace_id)
 
 
 async def test_browsing_backward_ends_at_its_limit_and_begins_below_its_bounds(harness: Harness) -> None:
@@ -73,12 +68,12 @@ async def test_browsing_backward_ends_at_its_limit_and_begins_below_its_bounds(h
     for step in range(4):
         times.append(harness.clock.advance(1))
         await harness.push(queue, [3 * step, 3 * step + 1, 3 * step + 2])
-    everything = [head.position for head in await back(harness, partition)]
+    everything = [head.at.position for head in await back(harness, partition)]
     assert everything == list(range(11, -1, -1))
 
     async def read(until: int = FAR, position: int = FAR, limit: int = 100, since: int = 0) -> list[int]:
         found = await harness.store.browse.back([Upto(partition.id, until, position)], since=since, limit=limit)
-        return [head.position for head in found]
+        return [head.at.position for head in found]
 
     assert await read(limit=4) == [11, 10, 9, 8]
     assert await read(until=times[2]) == [5, 4, 3, 2, 1, 0]
@@ -94,7 +89,7 @@ async def test_each_partition_is_read_for_itself_in_the_order_asked(harness: Har
     await harness.push(queue, [1, 2], partition="two")
     gone = Upto(PartitionId(one.id.shard, 2**40), FAR)
     found = await harness.store.browse.back([Upto(two.id, FAR), gone, Upto(empty.id, FAR), Upto(one.id, FAR)], limit=2)
-    assert [(head.partition, head.position) for head in found] == [
+    assert [head.at[1:] for head in found] == [
         (two.id, 1),
         (two.id, 0),
         (one.id, 2),

@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.browse import MessageFilter
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
 from fairlane.model.trace import Trace
 from fairlane.store.contract.values import DeadFilter
+from fairlane.wire.browse import MessageQuery
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations
 from tests.conformance.test_retention import run
@@ -29,14 +29,12 @@ async def looked_up(harness: Harness, *queues: Queue, limit: int = 100, **where:
     """`queue partition transactionId` of what is found, page by page."""
     names, before, found = [queue.name for queue in queues], None, list[str]()
     while True:
-        page = await harness.broker.browse.search(
-            MessageFilter(queues=list(queues), **where), limit=limit, before=before
-        )
+        page = await harness.broker.browse.search(list(queues), MessageQuery(limit=limit, before=before, **where))
         assert len(page.messages) <= limit
         found += [f"{names.index(one.queue)} {one.partition} {one.transaction_id}" for one in page.messages]
         if page.next is None:
             return found
-        before = page.next
+        before = str(page.next)
 
 
 async def test_messages_of_a_trace_are_found_across_queues_newest_first(harness: Harness) -> None:

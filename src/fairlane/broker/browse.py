@@ -5,11 +5,11 @@ one moment to be read."""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from heapq import nlargest
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -20,16 +20,8 @@ from fairlane.model.names import QUEUE_MODE, name_or_none
 from fairlane.model.queue import Queue
 from fairlane.model.stats import Standing
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import MessageHead as Stored
-from fairlane.store.contract.values import Upto
-from fairlane.wire.browse import (
-    BusStatus,
-    ListMode,
-    MessageHead,
-    MessagePage,
-    MessageQuery,
-    Status,
-)
+from fairlane.store.contract.values import ListPosition, StoredHead, Upto
+from fairlane.wire.browse import BusStatus, ListMode, MessageHead, MessagePage, MessageQuery, Status
 
 PARTITIONS_AT_ONCE = 20
 HEADS_AT_ONCE_MAX = 50_000
@@ -39,43 +31,6 @@ SCAN_MAX = 10_000
 """Messages looked at for one page whose filter only the message itself can answer; the page then ends early."""
 _HOUR = 3_600_000_000
 _MINUTE = 60_000_000
-_LIST_POSITION = re.compile(r"(\d{1,18})\.(\d{1,9}-\d{1,18})\.(\d{1,18})", re.ASCII)
-
-
-class ListPosition(NamedTuple):
-    """The position of a message in the order of a listing."""
-
-    created_at: int
-    partition: PartitionId
-    position: int
-
-    def __str__(self) -> str:
-        return f"{self.created_at}.{self.partition}.{self.position}"
-
-    @classmethod
-    def parse(cls, text: str) -> ListPosition:
-        match = _LIST_POSITION.fullmatch(text)
-        if match is None:
-            raise InvalidRequest(f"{text!r:.80} is not where a page ended; use the `next` of the page before")
-        return cls(int(match[1]), PartitionId.parse(match[2]), int(match[3]))
-
-
-class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
-    queues: list[Queue]
-    partition: str | None = None
-    since: int = 0
-    until: int = 2**53
-    """Both included."""
-    status: Status | None = None
-    transaction_id: str | None = None
-    trace_id: str | None = None
-
-    def matches(self, seen: MessageHead) -> bool:
-        return (
-            (self.status is None or seen.status == self.status)
-            and (self.transaction_id is None or seen.transaction_id == self.transaction_id)
-            and (self.trace_id is None or (seen.trace_id or "").lower() == self.trace_id.lower())
-        )
 
 
 class Found(msgspec.Struct):
@@ -98,60 +53,57 @@ class Browse:
         now = await self._store.now()
         until = now if query.until is None else query.until
         default = 0 if query.transaction_id or query.trace_id or query.before else now - _HOUR
-        where = MessageFilter(
-            queues=[
-                queue
-                for queue in await self._store.queues.list(self._tenant)
-                if query.queue in (None, queue.name)
-                and query.ns in (None, queue.namespace)
-                and query.task in (None, queue.task)
-            ],
-            partition=name_or_none("partition", query.partition),
-            since=default if query.since is None else query.since,
-            until=until - until % _MINUTE + _MINUTE - 1,
-            status=query.status,
-            transaction_id=query.transaction_id,
-            trace_id=query.trace_id,
-        )
-        before = ListPosition.parse(query.before) if query.before else None
-        found = await self.search(where, limit=query.limit, offset=query.offset, before=before)
+        query.since = Moment(default) if query.since is None else query.since
+        query.until = Moment(until - until % _MINUTE + _MINUTE - 1)
+        name_or_none("partition", query.partition)
+        queues = [
+            queue
+            for queue in await self._store.queues.list(self._tenant)
+            if query.queue in (None, queue.name)
+            and query.ns in (None, queue.namespace)
+            and query.task in (None, queue.task)
+        ]
+        found = await self.search(queues, query)
         next = str(found.next) if found.next else None
         return MessagePage(messages=found.messages, mode=ListMode(**mode_of(found.groups)), next=next)
 
-    async def search(
-        self, where: MessageFilter, *, limit: int, offset: int = 0, before: ListPosition | None = None
-    ) -> Found:
-        """The messages before `offset` are walked over, which costs what reading them costs."""
+    async def search(self, queues: list[Queue], query: MessageQuery) -> Found:
+        """A page of these queues, of all times that the query does not rule out. The messages before its `offset` are
+        walked over, which costs what reading them costs."""
+        before = ListPosition.parse(query.before) if query.before else None
+        offset = query.offset
         while offset > 0:
-            skipped = await self._search(where, min(offset, 1000), before)
+            skipped = await self._search(queues, query, min(offset, 1000), before)
             if skipped.next is None:
                 return Found([], None, set())
             offset -= len(skipped.messages)
             before = skipped.next
-        return await self._search(where, limit, before)
+        return await self._search(queues, query, query.limit, before)
 
-    async def _search(self, where: MessageFilter, limit: int, before: ListPosition | None) -> Found:
+    async def _search(self, queues: list[Queue], where: MessageQuery, limit: int, before: ListPosition | None) -> Found:
         if where.transaction_id is not None or where.trace_id is not None:
-            return await self._looked_up(where, limit, before)
+            return await self._looked_up(queues, where, limit, before)
         found = Found([], None, set())
         scanned = 0
         while scanned < SCAN_MAX:
-            some = await self._newest(where, max(limit, 20), before)
+            some = await self._newest(queues, where, max(limit, 20), before)
             if not some:
                 found.next = None
                 return found
-            for seen, (head, _) in zip(await self._with_status(where, some, found.groups), some, strict=True):
-                found.next = before = _list_position(head)
-                if where.matches(seen):
+            for seen, (head, _) in zip(await self._with_status(queues, some, found.groups), some, strict=True):
+                found.next = before = head.at
+                if _matches(where, seen):
                     found.messages.append(seen)
                     if len(found.messages) == limit:
                         return found
             scanned += len(some)
         return found
 
-    async def _looked_up(self, where: MessageFilter, limit: int, before: ListPosition | None) -> Found:
+    async def _looked_up(
+        self, queues: list[Queue], where: MessageQuery, limit: int, before: ListPosition | None
+    ) -> Found:
         """Messages that are found by an id they carry: nothing else is read."""
-        ids = [queue.id for queue in where.queues]
+        ids = [queue.id for queue in queues]
         if where.transaction_id is not None:
             candidates = await self._store.browse.with_id(ids, where.transaction_id)
         else:
@@ -161,63 +113,63 @@ class Browse:
             for one in candidates
             if where.partition in (None, one.name)
         }
-        bounds = [Upto(partition, where.until + 1, position + 1) for partition, position in partitions]
-        heads = await self._store.browse.back(bounds, since=where.since, limit=1) if bounds else []
-        some = {
-            (head.partition, head.position): head for head in heads if (head.partition, head.position) in partitions
-        }
-        some = {at: head for at, head in some.items() if before is None or _list_position(head) < before}
-        ordered = sorted(some.values(), key=_list_position, reverse=True)
+        bounds = [Upto(partition, _until(where) + 1, position + 1) for partition, position in partitions]
+        heads = await self._store.browse.back(bounds, since=where.since or 0, limit=1) if bounds else []
+        some = {head.at: head for head in heads if head.at[1:] in partitions and (before is None or head.at < before)}
+        ordered = [some[at] for at in sorted(some, reverse=True)]
         groups: set[str] = set()
-        looked_at = await self._with_status(
-            where, [(head, partitions[head.partition, head.position]) for head in ordered], groups
-        )
-        found = [(seen, head) for seen, head in zip(looked_at, ordered, strict=True) if where.matches(seen)]
-        next = _list_position(found[limit - 1][1]) if len(found) > limit else None
+        looked_at = await self._with_status(queues, [(head, partitions[head.at[1:]]) for head in ordered], groups)
+        found = [(seen, head) for seen, head in zip(looked_at, ordered, strict=True) if _matches(where, seen)]
+        next = found[limit - 1][1].at if len(found) > limit else None
         return Found([seen for seen, _ in found[:limit]], next, groups)
 
     async def _newest(
-        self, where: MessageFilter, count: int, before: ListPosition | None
-    ) -> list[tuple[Stored, tuple[int, str]]]:
+        self, queues: list[Queue], where: MessageQuery, count: int, before: ListPosition | None
+    ) -> list[tuple[StoredHead, tuple[int, str]]]:
         """The newest messages behind `before`, each with queue and name of its partition. Partitions are asked latest
         write first, until one was written to before the last message found."""
-        ids = [queue.id for queue in where.queues]
-        best: list[Stored] = []
+        ids, since = [queue.id for queue in queues], where.since or 0
+        best: list[StoredHead] = []
         partitions: dict[PartitionId, tuple[int, str]] = {}
         last: tuple[int, PartitionId] | None = None
         at_once = PARTITIONS_AT_ONCE
         while ids:
-            some = await self._store.browse.active(
-                ids, name=where.partition, since=where.since, before=last, limit=at_once
-            )
-            if not some or (len(best) == count and (some[0].last_at, some[0].id) < _list_position(best[-1])[:2]):
+            some = await self._store.browse.active(ids, name=where.partition, since=since, before=last, limit=at_once)
+            if not some or (len(best) == count and (some[0].last_at, some[0].id) < best[-1].at[:2]):
                 break
             at_once = min(2 * at_once, max(PARTITIONS_AT_ONCE, HEADS_AT_ONCE_MAX // count))
             partitions |= {each.id: (each.queue_id, each.name) for each in some}
-            bounds = [_bound(each.id, where.until, before) for each in some]
-            heads = await self._store.browse.back(bounds, since=where.since, limit=count)
-            best = nlargest(count, [*best, *heads], key=_list_position)
+            bounds = [_bound(each.id, _until(where), before) for each in some]
+            heads = await self._store.browse.back(bounds, since=since, limit=count)
+            best = nlargest(count, [*best, *heads], key=attrgetter("at"))
             last = (some[-1].last_at, some[-1].id)
-        return [(head, partitions[head.partition]) for head in best]
+        return [(head, partitions[head.at.partition]) for head in best]
 
     async def _with_status(
-        self, where: MessageFilter, some: list[tuple[Stored, tuple[int, str]]], groups: set[str]
+        self, queues: list[Queue], some: list[tuple[StoredHead, tuple[int, str]]], groups: set[str]
     ) -> list[MessageHead]:
-        queues = {queue.id: queue for queue in where.queues}
-        partitions = list({head.partition for head, _ in some})
+        by_id = {queue.id: queue for queue in queues}
+        partitions = list({head.at.partition for head, _ in some})
         standings: dict[PartitionId, list[Standing]] = defaultdict(list)
         for standing in await self._store.statistics.standings(partitions):
             standings[standing.partition].append(standing)
             groups.add(standing.group)
-        dead = await self._store.statistics.dead_among([(head.partition, head.position) for head, _ in some])
+        dead = await self._store.statistics.dead_among([head.at[1:] for head, _ in some])
         return [
-            _head(head, queues[id], name, standings[head.partition], (head.partition, head.position) in dead)
-            for head, (id, name) in some
+            _head(head, by_id[id], name, standings[head.at.partition], head.at[1:] in dead) for head, (id, name) in some
         ]
 
 
-def _list_position(head: Stored) -> ListPosition:
-    return ListPosition(head.created_at, head.partition, head.position)
+def _matches(where: MessageQuery, seen: MessageHead) -> bool:
+    return (
+        where.status in (None, seen.status)
+        and where.transaction_id in (None, seen.transaction_id)
+        and (where.trace_id is None or (seen.trace_id or "").lower() == where.trace_id.lower())
+    )
+
+
+def _until(where: MessageQuery) -> int:
+    return 2**53 if where.until is None else where.until
 
 
 def _bound(partition: PartitionId, until: int, before: ListPosition | None) -> Upto:
@@ -261,18 +213,19 @@ def common_of(queue: Queue, partition: str, position: int, standings: list[Stand
     }
 
 
-def _head(head: Stored, queue: Queue, partition: str, standings: list[Standing], dead: bool) -> MessageHead:
-    status = status_of(head.position, standings, dead)
-    passed = [one for one in standings if one.has_finished(head.position)]
+def _head(head: StoredHead, queue: Queue, partition: str, standings: list[Standing], dead: bool) -> MessageHead:
+    at, partition_id, position = head.at
+    status = status_of(position, standings, dead)
+    passed = [one for one in standings if one.has_finished(position)]
     return MessageHead(
         id=head.id,
         transaction_id=head.transaction_id,
-        partition_id=str(head.partition),
+        partition_id=str(partition_id),
         status=status,
         queue_status=status if any(one.group == QUEUE_MODE for one in standings) else None,
         bus_status=BusStatus(consumed_by=len(passed), total_groups=len(standings)),
         trace_id=head.trace_id,
         queue_priority=queue.options.priority,
-        created_at=Moment(head.created_at),
-        **common_of(queue, partition, head.position, standings),
+        created_at=Moment(at),
+        **common_of(queue, partition, position, standings),
     )

@@ -221,17 +221,6 @@ class StatusQueueDetail(Answer):
     next: str | None
 
 
-class StatusMessage(Answer):
-    id: str
-    transaction_id: str
-    partition_id: str
-    queue_path: str
-    queue: str
-    partition: str
-    status: str
-    created_at: Moment
-
-
 class DataPoint(Answer):
     timestamp: Moment
     messages: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.browse import MessageFilter
 from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE
 from fairlane.broker.queues import partition_detail
 from fairlane.broker.statistics import Bucket, counts, summed
@@ -15,6 +14,7 @@ from fairlane.model.moment import Moment
 from fairlane.model.stats import PartitionStats
 from fairlane.telemetry import Telemetry, VerbStats
 from fairlane.wire.base import Pagination, made
+from fairlane.wire.browse import MessageHead, MessageQuery
 from fairlane.wire.queen import (
     Analytics,
     AnalyticsQuery,
@@ -35,7 +35,6 @@ from fairlane.wire.queen import (
     SharedState,
     Status,
     StatusCounts,
-    StatusMessage,
     StatusMessagesQuery,
     StatusPartition,
     StatusQueue,
@@ -183,11 +182,10 @@ def _partition(one: PartitionStats) -> StatusPartition:
 
 
 @status.get(f"{_QUEUES}/{{queue}}/messages")
-async def queue_messages(broker: Broker, queue: str, query: StatusMessagesQuery) -> list[StatusMessage]:
+async def queue_messages(broker: Broker, queue: str, query: StatusMessagesQuery) -> list[MessageHead]:
     """The newest messages of a queue."""
-    where = MessageFilter(queues=[await broker.queues.existing(queue)])
-    page = await broker.browse.search(where, limit=query.limit, offset=query.offset)
-    return [made(StatusMessage, seen, queue=queue) for seen in page.messages]
+    where = MessageQuery(limit=query.limit, offset=query.offset)
+    return (await broker.browse.search([await broker.queues.existing(queue)], where)).messages
 
 
 @maintenance.get(f"{_SYSTEM}/maintenance")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -16,6 +17,7 @@ from fairlane.model.names import check_count, check_flag, check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
 
+_LIST_POSITION = re.compile(r"(\d{1,18})\.(\d{1,9}-\d{1,18})\.(\d{1,18})", re.ASCII)
 NOT_DUE = -1
 """Position of a scheduled message that is not due yet."""
 NO_ID_TIME = -1
@@ -352,12 +354,28 @@ class Upto(msgspec.Struct, frozen=True):
     position: int = 2**62
 
 
-class MessageHead(msgspec.Struct, frozen=True):
-    """A stored message without its payload."""
+class ListPosition(NamedTuple):
+    """The position of a message in the order of a listing: by time, then by partition and position."""
 
+    created_at: int
     partition: PartitionId
     position: int
-    created_at: int
+
+    def __str__(self) -> str:
+        return f"{self.created_at}.{self.partition}.{self.position}"
+
+    @classmethod
+    def parse(cls, text: str) -> ListPosition:
+        match = _LIST_POSITION.fullmatch(text)
+        if match is None:
+            raise InvalidRequest(f"{text!r:.80} is not where a page ended; use the `next` of the page before")
+        return cls(int(match[1]), PartitionId.parse(match[2]), int(match[3]))
+
+
+class StoredHead(msgspec.Struct, frozen=True):
+    """A stored message without its payload."""
+
+    at: ListPosition
     id: str
     transaction_id: str
     trace_id: str | None

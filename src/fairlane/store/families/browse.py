@@ -15,7 +15,7 @@ from fairlane.errors import Unavailable
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.segment import HEAD_BYTES, Segment, head_of, ids_of
-from fairlane.store.contract.values import ActivePartition, Found, MessageHead, Upto
+from fairlane.store.contract.values import ActivePartition, Found, ListPosition, StoredHead, Upto
 from fairlane.store.families.port import Family, Port, Transaction, Value, struct, value
 from fairlane.store.families.queues import gone, recount
 
@@ -51,13 +51,13 @@ class Browse(Family):
         page |= {"shards": self._port.shards, "queue_ids": queue_ids, "name": name, "since": since}
         return [struct(ActivePartition, row) for row in await self._port.read("browse.active", **page)]
 
-    async def back(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> list[MessageHead]:
+    async def back(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> list[StoredHead]:
         """Of each partition the newest messages below its bound, up to `limit` of each, created at or after `since`;
         deleted ones are left out. Partitions in the order given, each newest first."""
         by_shard: dict[int, list[int]] = defaultdict(list)
         for index, upto in enumerate(where):
             by_shard[upto.partition.shard].append(index)
-        found: list[list[MessageHead]] = [[] for _ in where]
+        found: list[list[StoredHead]] = [[] for _ in where]
         for shard, indexes in by_shard.items():
             some = [where[index] for index in indexes]
             bounds: dict[str, Value] = {
@@ -69,7 +69,8 @@ class Browse(Family):
                 "browse.back", shard=shard, since=since, limit=limit, bytes=HEAD_BYTES, **bounds
             ):
                 index = indexes[item - 1]
-                found[index].append(MessageHead(where[index].partition, position, at, *head_of(head)))
+                listed = ListPosition(at, where[index].partition, position)
+                found[index].append(StoredHead(listed, *head_of(head)))
         return [head for heads in found for head in heads]
 
     async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> list[Found]:
