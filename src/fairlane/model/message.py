@@ -48,7 +48,7 @@ def check_options(options: PushOptions) -> None:
         raise TypeError(f"push() got an unexpected keyword argument {min(options.keys() - _OPTIONS)!r}")
 
 
-class PushItem(msgspec.Struct, kw_only=True):
+class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     """One message to store. `payload` is JSON text as bytes and is never parsed."""
 
     queue: str

@@ -18,12 +18,7 @@ class Item(PushItem, rename="camel", kw_only=True, gc=False, omit_defaults=True,
 
     payload: msgspec.Raw
     partition: str | None = DEFAULT_PARTITION  # type: ignore[assignment]
-    # Named again, for a base's fields keep the base's spelling.
-    transaction_id: str | None = None
-    trace_id: str | None = None
     deliver_at: Moment | None = None
-    delay_ms: int | None = None
-    priority: int | None = None
     producer_sub: Any = None
     """Published clients send it, and nobody believes it: who produced a message is not for its body to say."""
 

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.model.moment import Moment
 from fairlane.wire.problem import Problem
 from fairlane.wire.push import Item
 
 
-class TransactionStep(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One step of a transaction: a push (its items, or one item flat) or an ack."""
+class TransactionStep(Item, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One step of a transaction: a push (its items, or one item flat, which has no type of its own) or an ack."""
 
     type: str
     items: list[Item] | None = None
-    queue: str | None = None
-    partition: str | None = None
-    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    queue: str | None = ""  # type: ignore[assignment]
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # type: ignore[assignment]
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    transaction_id: str | None = None
-    trace_id: str | None = None
-    deliver_at: Moment | None = None
-    """Refused, and so is delayMs of a push: a transaction cannot schedule."""
-    priority: int | None = None
     partition_id: str | None = None
     status: str | None = "completed"
     consumer_group: str | None = None
     lease_id: str | None = None
     error: str | None = None
-    delay_ms: int | None = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     position: int | None = None
 

@@ -71,18 +71,8 @@ def _steps(body: TransactionBody, nested: list[Nested]) -> list[Step]:
 def _items(step: TransactionStep, nested: list[Nested], where: str) -> list[Item]:
     items = step.items
     if items is None:
-        items = [
-            Item(
-                queue=step.queue or "",
-                partition=step.partition,
-                payload=step.payload or step.data or NULL,
-                transaction_id=step.transaction_id,
-                trace_id=step.trace_id,
-                deliver_at=step.deliver_at,
-                delay_ms=step.delay_ms,
-                priority=step.priority,
-            )
-        ]
+        step.type, step.queue, step.payload = None, step.queue or "", step.payload or step.data or NULL  # type: ignore[assignment]
+        items = [step]
     check_wire_items(items, nested, where)
     return items
 
