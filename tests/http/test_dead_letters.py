@@ -127,3 +127,56 @@ async def test_a_queue_named_for_dead_letters_is_made_and_no_circle_is(wire: Wir
         "broken",
         1,
     )
+
+
+async def test_letters_are_counted_by_error_across_queues(wire: Wire) -> None:
+    one, two, group = wire.name(), wire.name(), wire.name("group")
+    await kill(wire, one, 1, 2, group=group)
+    for queue, count in ((one, 3), (two, 2)):
+        await wire.configure(queue, retryLimit=0)
+        for _ in range(count):
+            await wire.push(queue, 0)
+            await wire.ack(await wire.pop(queue, consumerGroup=group), "failed", error="boom")
+    found = (await wire.get("/api/v1/dlq/errors", consumerGroup=group)).ok()
+    rows = [(row["queue"], row["error"], row["count"], row["replayed"]) for row in found["errors"]]
+    assert rows[:2] == [(one, "boom", 3, 0), (two, "boom", 2, 0)]
+    assert sorted(rows[2:]) == [(one, "1 failed", 1, 0), (one, "2 failed", 1, 0)]
+    assert (found["total"], found["complete"]) == (7, True)
+    assert all(row["consumerGroup"] == group for row in found["errors"])
+    assert all(row["firstFailedAt"] <= row["lastFailedAt"] for row in found["errors"])
+    first = (await wire.get("/api/v1/dlq/errors", consumerGroup=group, limit=1)).ok()
+    assert ([row["count"] for row in first["errors"]], first["complete"]) == ([3], False)
+    await wire.post("/api/v1/dlq/replay", body={"queue": one, "error": "boom", "limit": 2})
+    [row] = (await wire.get("/api/v1/dlq/errors", queue=one, error="boom")).ok()["errors"]
+    assert (row["count"], row["replayed"]) == (3, 2)
+    assert (await wire.get("/api/v1/dlq", queue=one, error="boom", replayed="false")).ok()["total"] == 1
+    assert (await wire.get("/api/v1/dlq", queue=one, replayed="true")).ok()["total"] == 2
+    assert (await wire.get("/api/v1/dlq/errors", queue=wire.name("nobody"))).ok()["errors"] == []
+
+
+async def test_letters_are_replayed_some_at_a_time_oldest_first(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, 1, 2, 3)
+    for left in (2, 1):
+        assert len((await wire.post("/api/v1/dlq/replay", body={"queue": queue, "limit": 2})).ok()["replayed"]) == left
+    assert (await wire.post("/api/v1/dlq/replay", body={"queue": queue, "limit": 2})).ok() == {"replayed": []}
+    assert [message["data"] for message in await wire.pop(queue)] == [1, 2, 3]
+
+
+async def test_one_letter_may_be_edited_as_it_is_replayed(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, {"total": "x"}, {"total": 2})
+    letters = (await wire.get("/api/v1/dlq", queue=queue)).ok()["messages"]
+    ids = [letter["id"] for letter in letters]
+    for chosen in ({}, {"ids": ids}):
+        refused = await wire.post("/api/v1/dlq/replay", body={"queue": queue, "data": {"total": 1}, **chosen})
+        assert "one dead letter" in refused.refused(400)["error"]
+    body = {"queue": queue, "ids": ids[1:], "data": {"total": 1}}
+    [done] = (await wire.post("/api/v1/dlq/replay", body=body)).ok()["replayed"]
+    assert (await wire.post("/api/v1/dlq/replay", body=body)).ok() == {"replayed": []}
+    [popped] = await wire.pop(queue)
+    assert (popped["id"], popped["data"]) == (done["messageId"], {"total": 1})
+    assert popped["headers"]["replay-of"] == letters[1]["transactionId"]
+    # The letter itself stays as it was.
+    kept = (await wire.get("/api/v1/dlq", queue=queue, replayed="true")).ok()["messages"]
+    assert [(letter["data"], letter["replayedAs"]) for letter in kept] == [({"total": "x"}, done["messageId"])]

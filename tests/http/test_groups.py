@@ -125,3 +125,27 @@ async def test_the_time_of_a_subscription_is_changed(wire: Wire) -> None:
     nobody = await wire.post("/api/v1/consumer-groups", wire.name("nobody"), "subscription", body=body)
     assert nobody.ok()["rowsUpdated"] == 0
     (await wire.post("/api/v1/consumer-groups", group, "subscription", body={})).refused(400)
+
+
+async def test_a_seek_is_previewed_before_it_is_done(wire: Wire) -> None:
+    queue, group = wire.name(), wire.name("group")
+    for lane in ("a", "b"):
+        await wire.push(queue, 1, 2, 3, partition=lane)
+    popped = await wire.pop(queue, partition="a", consumerGroup=group, batch=2)
+    await wire.ack(popped)
+    await wire.push(queue, 4, partition="a")
+    [newest] = (await wire.get("/api/v1/messages", queue=queue, partition="a", limit=1)).ok()["messages"]
+    path = ("/api/v1/consumer-groups", group, "queues", queue, "seek")
+
+    async def preview(**target: Any) -> tuple[int, int, int]:
+        found = (await wire.get(*path, **target)).ok()
+        assert (found["consumerGroup"], found["queueName"], found["complete"]) == (group, queue, True)
+        return found["partitions"], found["again"], found["skipped"]
+
+    assert await preview(toBeginning="true") == (2, 2, 0)
+    assert await preview(toEnd="true") == (2, 0, 5)
+    assert await preview(position=1) == (2, 1, 1)
+    assert await preview(timestamp=newest["createdAt"]) == (2, 0, 4)
+    assert await preview(timestamp="2001-01-01") == (2, 2, 0)
+    (await wire.get(*path)).refused(400)
+    (await wire.get("/api/v1/consumer-groups", "nobody", "queues", queue, "seek", toEnd="true")).refused(404)

@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.errors import InvalidRequest, NotFound, StoreCorrupt
 from fairlane.model.limits import COUNT_MAX, POP_BYTES_MAX
+from fairlane.model.message import PushItem
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.model.outcome import DeadLetter, Failure
@@ -18,12 +20,22 @@ from fairlane.model.segment import unpack
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import DeadFilter
 from fairlane.wire import dead_letters as wire
-from fairlane.wire.base import NULL, Pagination
-from fairlane.wire.dead_letters import DeadLetterChoice, DeadLetterList, DlqQuery, FailedAttempt
+from fairlane.wire.base import NULL, Pagination, made
+from fairlane.wire.dead_letters import (
+    DeadLetterChoice,
+    DeadLetterError,
+    DeadLetterErrors,
+    DeadLetterList,
+    DlqErrorsQuery,
+    DlqQuery,
+    FailedAttempt,
+)
 
 Where = DeadFilter | DeadLetterChoice
 _ANY = DeadFilter()
 _AT_ONCE = 20
+_STEP = 1000
+"""Letters that one transaction replays."""
 
 
 class DeadLetters:
@@ -34,12 +46,14 @@ class DeadLetters:
         catalogue: Catalogue,
         announce: Callable[[int, int], None],
         operation_drain: OperationDrain,
+        compiled_specs: CompiledSpecs,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._catalogue = catalogue
         self._announce = announce
         self._operation_drain = operation_drain
+        self._compiled_specs = compiled_specs
 
     async def list(
         self, queue: str, where: Where = _ANY, *, limit: int = 100, before: tuple[int, str] | None = None
@@ -65,12 +79,8 @@ class DeadLetters:
     async def page(self, query: DlqQuery) -> DeadLetterList:
         """Of a queue, or of all: those that are there are merged by the time of failure, latest first. To a reader, the
         dead letters of no queue are none."""
-        queues = await self._store.queues.list(self._tenant)
-        name = name_or_none("queue", query.queue)
         lists, total = [], 0
-        for queue in queues:
-            if name not in (None, queue.name) or (where := await self._filter(queue, query)) is None:
-                continue
+        for queue, where in await self._chosen(query):
             if count := await self._store.dead_letters.count(queue.id, where):
                 total += count
                 lists.append(_Letters(self._store, queue, where))
@@ -78,12 +88,46 @@ class DeadLetters:
         pagination = Pagination(limit=query.limit, offset=query.offset)
         return DeadLetterList(messages=[shown(one) for one in letters], total=total, pagination=pagination)
 
-    async def replay(self, queue: str, where: Where = _ANY) -> List[tuple[str, str]]:
-        """Push dead letters again; (dead letter, new message) ids. A dead letter is replayed once. Of many each step is
-        a transaction, so that they do not hold the store up."""
+    async def errors(self, query: DlqErrorsQuery) -> DeadLetterErrors:
+        """Of a queue, or of all: dead letters by their error, the most frequent first."""
+        found: List[DeadLetterError] = []
+        total, complete = 0, True
+        for queue, where in await self._chosen(query):
+            errors, whole = await self._store.dead_letters.errors(queue.id, where, limit=query.limit + 1)
+            complete = complete and whole
+            total += sum(one.count for one in errors)
+            found += [made(wire.DeadLetterError, one, queue=queue.name) for one in errors]
+        found.sort(key=lambda one: one.count, reverse=True)
+        complete = complete and len(found) <= query.limit
+        return DeadLetterErrors(errors=found[: query.limit], total=total, complete=complete)
+
+    async def _chosen(self, query: DeadLetterChoice) -> List[tuple[Queue, DeadFilter]]:
+        """The queues that have dead letters, or the one that is named, each with what is asked of its letters."""
+        name = name_or_none("queue", query.queue)
+        there = await self._store.dead_letters.queues(self._tenant)
+        queues = [queue for queue in await self._store.queues.list(self._tenant) if queue.id in there] if there else []
+        named = [queue for queue in queues if name in (None, queue.name)]
+        return [(queue, where) for queue in named if (where := await self._filter(queue, query)) is not None]
+
+    async def replay(
+        self, queue: str, where: Where = _ANY, *, payload: bytes | None = None, limit: int | None = None
+    ) -> List[tuple[str, str]]:
+        """Push dead letters again, at most `limit`; (dead letter, new message) ids. A dead letter is replayed once. Of
+        many each step is a transaction, so that they do not hold the store up. `payload` takes the place of that of
+        the one letter that is named by its id; PayloadInvalid if it does not fit the type of the queue."""
         found = await self._queue(queue)
         chosen, replayed = await self._filter(found, where), List[tuple[str, str]]()
-        while chosen is not None and (some := await self._store.dead_letters.replay(found.id, chosen)):
+        if payload is not None:
+            if chosen is None or chosen.ids is None or len(chosen.ids) != 1:
+                raise InvalidRequest("another payload is for one dead letter: name it in `ids`")
+            item = PushItem(queue=queue, payload=payload)
+            item.check()
+            self._compiled_specs.admit_steps(self._tenant, [item])
+        while chosen is not None and (limit is None or len(replayed) < limit):
+            step = _STEP if limit is None else min(_STEP, limit - len(replayed))
+            some = await self._store.dead_letters.replay(found.id, chosen, payload=payload, limit=step)
+            if not some:
+                break
             replayed += some
             self._announce(found.id, len(some))
             self._operation_drain.enqueued(0)  # some may be operations
@@ -118,6 +162,7 @@ class DeadLetters:
             failed_from=where.since,
             failed_until=None if where.until is None else where.until + 1,
             error=where.error or None,
+            replayed=where.replayed,
         ).check()
 
 

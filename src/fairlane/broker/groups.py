@@ -17,10 +17,11 @@ from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats
 from fairlane.store.contract.store import Store
 from fairlane.wire.base import made
-from fairlane.wire.groups import GroupSummary, LaggingEntry, LaneView, QueueLanes
+from fairlane.wire.groups import GroupSummary, LaggingEntry, LaneView, QueueLanes, SeekPreview
 
 _LAGGING_SECONDS = 300
 _LANES_MAX = 1000
+_PREVIEWED_MAX = 10_000
 
 
 class Groups:
@@ -100,6 +101,21 @@ class Groups:
         moved = await self._store.groups.seek(found.id, seek, partition=lane)
         self._announce(found.queue_id, moved)
         return moved
+
+    async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
+        """What a seek would do now, of so many partitions that it takes a moment at most."""
+        seek.check()
+        there = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        found = await self._catalogue.existing_group(there, group)
+        partitions, again, skipped = await self._store.groups.preview_seek(found.id, seek, limit=_PREVIEWED_MAX)
+        return SeekPreview(
+            consumer_group=group,
+            queue_name=queue,
+            partitions=partitions,
+            again=again,
+            skipped=skipped,
+            complete=partitions < _PREVIEWED_MAX,
+        )
 
     async def lane(self, queue: str, group: str, partition: str) -> LaneState | None:
         """How a group stands in one partition; None if it has not begun to read it. Raises NotFound."""

@@ -166,7 +166,9 @@ class Parts:
         self.inbox = Inbox(store, self.catalogue, tenant, self.intake.push)
         self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics)
         self.groups = Groups(store, tenant, self.catalogue, self.announce, self.statistics)
-        self.dead_letters = DeadLetters(store, tenant, self.catalogue, self.announce, self.operation_drain)
+        self.dead_letters = DeadLetters(
+            store, tenant, self.catalogue, self.announce, self.operation_drain, self.compiled_specs
+        )
         self.browse = Browse(store, tenant)
         self.messages = Messages(store, tenant, self.intake, self.dead_letters, self.announce)
         self.traces = Traces(store, tenant, self.catalogue)

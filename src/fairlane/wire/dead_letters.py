@@ -20,6 +20,8 @@ class DeadLetterChoice(Body):
     until: Moment | None = msgspec.field(name="to", default=None)
     error: str | None = None
     """Only those whose last error contains this."""
+    replayed: bool | None = None
+    """Only those that were replayed, or only those that were not."""
 
 
 class DlqQuery(DeadLetterChoice):
@@ -27,9 +29,17 @@ class DlqQuery(DeadLetterChoice):
     offset: Offset = 0
 
 
+class DlqErrorsQuery(DeadLetterChoice):
+    limit: Limit = 100
+
+
 class ReplayBody(DeadLetterChoice):
     queue: str
     ids: list[str] | None = None
+    limit: Limit | None = None
+    """At most so many, those that failed first; the rest in calls after this one, with progress between them."""
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """The payload to push instead of the one that failed, of the one dead letter that `ids` names."""
 
 
 class PurgeQuery(DeadLetterChoice):
@@ -78,6 +88,28 @@ class DeadLetterList(Answer):
     messages: list[DeadLetter]
     total: int
     pagination: Pagination
+
+
+class DeadLetterError(Answer):
+    """The dead letters of a queue and a group that have one error."""
+
+    queue: str
+    group: str = msgspec.field(name="consumerGroup")
+    error: str
+    count: int
+    replayed: int
+    """Those of them that were replayed already."""
+    first_failed_at: Moment
+    last_failed_at: Moment
+
+
+class DeadLetterErrors(Answer):
+    errors: list[DeadLetterError]
+    """The most frequent first."""
+    total: int
+    """Dead letters that were counted."""
+    complete: bool
+    """False if there are more errors, or so many dead letters that only the latest of a queue were counted."""
 
 
 class ReplayedLetter(Answer):

@@ -106,6 +106,25 @@ class SeekBody(Body, omit_defaults=True):
     position: int | None = None
 
 
+class SeekQuery(SeekBody):
+    """The same target, to look at."""
+
+
+class SeekPreview(Answer):
+    """The effect that a seek would have now."""
+
+    consumer_group: str
+    queue_name: str
+    partitions: int
+    """Those that were looked at."""
+    again: int
+    """Messages that the group has finished and would get again."""
+    skipped: int
+    """Messages that it has not finished and would not get."""
+    complete: bool
+    """False if there are more partitions than were looked at."""
+
+
 class SoughtGroup(Answer):
     success: bool = True
     consumer_group: str

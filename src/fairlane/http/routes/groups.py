@@ -15,6 +15,8 @@ from fairlane.wire.groups import (
     LaggingQuery,
     QueueLanes,
     SeekBody,
+    SeekPreview,
+    SeekQuery,
     SoughtGroup,
     SoughtPartition,
     SubscriptionBody,
@@ -65,6 +67,12 @@ async def resubscribe(broker: Broker, group: str, body: SubscriptionBody) -> Upd
     """Change where a group begins in partitions that it has not met yet."""
     updated = await broker.groups.resubscribe(group, body.subscription_timestamp)
     return UpdatedSubscription(consumer_group=group, new_timestamp=body.subscription_timestamp, rows_updated=updated)
+
+
+@routes.get(f"{_GROUP}/queues/{{queue}}/seek")
+async def preview_seek(broker: Broker, group: str, queue: str, query: SeekQuery) -> SeekPreview:
+    """What a seek would do: how many messages come again, and how many are skipped."""
+    return await broker.groups.preview_seek(queue, group, _target(query))
 
 
 @routes.post(f"{_GROUP}/queues/{{queue}}/seek")

@@ -326,6 +326,17 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
+class DeadError(msgspec.Struct, frozen=True):
+    """Dead letters of a group that have one error; `replayed` of them were replayed."""
+
+    group: str
+    error: str
+    count: int
+    replayed: int
+    first_failed_at: int
+    last_failed_at: int
+
+
 class ActivePartition(msgspec.Struct, frozen=True):
     """A partition that holds messages; the last of them came at `last_at`."""
 

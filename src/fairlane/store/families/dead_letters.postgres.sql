@@ -40,6 +40,17 @@ SELECT {letter} {matching} ORDER BY d.failed_at, d.partition_id, d.position, d.g
 -- name: count
 SELECT count(*) {matching};
 
+-- name: queues
+SELECT q.id FROM fairlane.tenants t JOIN fairlane.queues q ON q.tenant_id = t.id
+WHERE t.name = :tenant AND EXISTS (SELECT 1 FROM fairlane.dead_letters d WHERE d.shard = :shard AND d.queue_id = q.id);
+
+-- name: errors
+-- By group and error; of the latest only, so that it ends.
+SELECT x.name, x.error, count(*), count(x.replayed_at), min(x.first_failed_at), max(x.failed_at)
+FROM (SELECT g.name, d.error, d.replayed_at, d.first_failed_at, d.failed_at {matching}
+      ORDER BY d.failed_at DESC LIMIT :counted) x
+GROUP BY x.name, x.error ORDER BY count(*) DESC, x.error LIMIT :limit;
+
 -- name: get
 SELECT {letter} {joined}
   AND d.queue_id = :queue_id AND d.partition_id = :partition_id AND d.group_id = :group_id AND d.position = :position;

@@ -23,6 +23,7 @@ from fairlane.store.codec import Codec
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import (
     Appended,
+    DeadError,
     DeadFilter,
     Full,
     Gone,
@@ -36,6 +37,8 @@ from fairlane.store.families.queues import Queues
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, prepare
 
 _ID = re.compile(r"(\d{1,9})-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
+COUNTED_MAX = 100_000
+"""Dead letters of a queue that are counted by error: so many take a moment."""
 
 
 class DeadLetters(Family):
@@ -71,21 +74,41 @@ class DeadLetters(Family):
         counts = [await self._port.read("dead_letters.count", shard=shard, **wanted) for shard in self._shards(where)]
         return sum(value(found) or 0 for found in counts)
 
-    async def replay(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> List[tuple[str, str]]:
+    async def queues(self, tenant: str) -> set[int]:
+        """The ids of the queues that have dead letters."""
+        found = [
+            await self._port.read("dead_letters.queues", shard=shard, tenant=tenant) for shard in self._port.shards
+        ]
+        return {id for rows in found for (id,) in rows}
+
+    async def errors(self, queue_id: int, where: DeadFilter, *, limit: int) -> tuple[List[DeadError], bool]:
+        """Dead letters by group and error, the most frequent first, and whether all of them were counted: of very many
+        only the latest are."""
+        wanted = _values(queue_id, where) | {"limit": limit, "counted": COUNTED_MAX}
+        found: List[DeadError] = []
+        for shard in self._shards(where):
+            found += [
+                struct(DeadError, row) for row in await self._port.read("dead_letters.errors", shard=shard, **wanted)
+            ]
+        found.sort(key=lambda one: one.count, reverse=True)
+        return found[:limit], sum(one.count for one in found) < COUNTED_MAX
+
+    async def replay(
+        self, queue_id: int, where: DeadFilter, *, payload: bytes | None = None, limit: int = 1000
+    ) -> List[tuple[str, str]]:
         """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
         new messages whose `replay-of` header names the first transactionId; (dead letter id, new message id) of each.
         Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
         fit. Where a partition has open operations, its messages become one; LaneWaiting if the queue is
-        encrypted."""
+        encrypted. With a `payload` that is theirs."""
         if where.replayed:
             return []
-        run = partial(
-            self._replay, queue_id=queue_id, where=msgspec.structs.replace(where, replayed=False), limit=limit
-        )
+        unreplayed = msgspec.structs.replace(where, replayed=False)
+        run = partial(self._replay, queue_id=queue_id, where=unreplayed, payload=payload, limit=limit)
         return await self._port.codec.replay(queue_id, lambda: self._port.transact(run))
 
     async def _replay(
-        self, transaction: Transaction, *, queue_id: int, where: DeadFilter, limit: int
+        self, transaction: Transaction, *, queue_id: int, where: DeadFilter, payload: bytes | None, limit: int
     ) -> List[tuple[str, str]]:
         text = value(await transaction.run("dead_letters.options", queue_id=queue_id))
         if text is None:
@@ -100,7 +123,7 @@ class DeadLetters(Family):
         await transaction.hold([*slices.values()])
         free = await _still(transaction, "dead_letters.still_dead", letters)
         codec = self._port.codec
-        replayed = {one.id: _again(slices[one.partition], one, codec) for one in letters if one.id in free}
+        replayed = {one.id: _again(slices[one.partition], one, codec, payload) for one in letters if one.id in free}
         await self._append(transaction, [part for part in slices.values() if part.fragments])
         for keys, some in _columns([one for one in letters if one.id in free]):
             await transaction.run("dead_letters.replayed", replayed_as=[replayed[one.id] for one in some], **keys)
@@ -246,12 +269,14 @@ def _letter(row: Row) -> DeadLetter:
     return struct(DeadLetter, row)
 
 
-def _again(part: Slice, letter: DeadLetter, codec: Codec) -> str:
-    """Add a dead letter's message to a slice, as a new message; its id."""
+def _again(part: Slice, letter: DeadLetter, codec: Codec, payload: bytes | None) -> str:
+    """Add a dead letter's message to a slice, as a new message, with another payload if there is one; its id."""
     clear = codec.open_message(letter.partition, letter.message)
     old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     headers = replay_headers(old.transaction_id, old.headers)
-    item = PushItem(queue=letter.queue, payload=old.raw, trace_id=old.trace_id, type=old.type, headers=headers)
+    item = PushItem(
+        queue=letter.queue, payload=payload or old.raw, trace_id=old.trace_id, type=old.type, headers=headers
+    )
     id = uuid7()
     part.add(id, codec.replayed(part, pack(id, id, item)))
     return id

@@ -43,6 +43,24 @@ limit :limit
 -- name: count
 select count(*) {matching}
 
+-- name: queues
+select q.id
+from tenants t
+join queues q on q.tenant_id = t.id
+where t.name = :tenant and exists (select 1 from dead_letters d where d.queue_id = q.id)
+
+-- name: errors
+-- By group and error; of the latest only, so that it ends.
+select x.name, x.error, count(*), count(x.replayed_at), min(x.first_failed_at), max(x.failed_at)
+from (
+    select g.name, d.error, d.replayed_at, d.first_failed_at, d.failed_at {matching}
+    order by d.failed_at desc
+    limit :counted
+) x
+group by x.name, x.error
+order by count(*) desc, x.error
+limit :limit
+
 -- name: get
 select {letter} {joined}
 where d.queue_id = :queue_id and d.partition_id = :partition_id and d.group_id = :group_id and d.position = :position

@@ -75,6 +75,16 @@ WHERE p.queue_id = :queue_id
 -- name: seek (steps)
 SELECT fairlane.seek(:shard, :queue_id, :group_id, :partition_id, :to, :at, :position, :now);
 
+-- name: preview_seek (steps)
+SELECT count(*), coalesce(sum(greatest(0, x.committed - x.at)), 0)::bigint, coalesce(sum(greatest(0, x.at - x.committed)), 0)::bigint
+FROM (SELECT k.committed,
+             CASE :to::text WHEN 'beginning' THEN p.start WHEN 'end' THEN p.head
+                            WHEN 'position' THEN greatest(p.start, least(p.head, :position::bigint))
+                            ELSE greatest(p.start, least(p.head, fairlane.position_at(p.shard, p.id, :at))) END AS at
+      FROM fairlane.partitions p
+      JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id AND k.group_id = :group_id
+      WHERE p.shard = :shard AND p.queue_id = :queue_id ORDER BY p.id LIMIT :limit) x;
+
 -- name: delete
 DELETE FROM fairlane.groups g WHERE g.id = :group_id;
 

@@ -137,6 +137,18 @@ class Groups(Family):
 
         return await self._port.transact(work) if queue_id else 0
 
+    async def preview_seek(self, group_id: int, seek: Seek, *, limit: int) -> tuple[int, int, int]:
+        """Of up to `limit` partitions: how many there are, how many finished messages a seek would bring again, and how
+        many unfinished ones it would skip."""
+        queue_id = await self._queue_of(group_id)
+        target: dict[str, Value] = {"to": seek.to, "at": seek.at if seek.to == "time" else None, "position": seek.at}
+        partitions = again = skipped = 0
+        for shard in self._port.shards if queue_id else ():
+            where = {"shard": shard, "queue_id": queue_id, "group_id": group_id, "limit": limit - partitions}
+            [[many, back, ahead]] = await self._port.read("groups.preview_seek", **where, **target) or [[0, 0, 0]]
+            partitions, again, skipped = partitions + many, again + back, skipped + ahead
+        return partitions, again, skipped
+
     async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
         """Forget the group, its cursors and its dead letters; how many cursors there were.
 

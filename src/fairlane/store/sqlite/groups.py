@@ -64,16 +64,32 @@ def seek(db: apsw.Connection, now: int, *, queue_id: int, group_id: int, partiti
                 _begin(db, group, partitions, now)
     moves = []
     for id, start, head, _ in partitions:
-        if target["to"] == "time":
-            to = first_at_or_after(db, id, start, head, target["at"])
-        else:
-            wanted = {"beginning": start, "end": head, "position": target["position"]}[target["to"]]
-            to = max(start, min(head, wanted))
+        to = _sought(db, id, start, head, **target)
         moves.append((to, now if to < head else None, id, group_id))
     for forget in ("forget_failures", "forget_claims", "forget_skips"):
         db.executemany(SQL[forget], [(id, group_id) for _, _, id, _ in moves])
     db.executemany(SQL["seek_cursor"], moves)
     return len(moves)
+
+
+def preview_seek(
+    db: apsw.Connection, now: int, *, queue_id: int, group_id: int, limit: int, **target: Any
+) -> list[Any]:
+    partitions = again = skipped = 0
+    for id, start, head, committed in rows(db, SQL["lanes_of_queue"], group_id, queue_id, limit):
+        ahead = _sought(db, id, start, head, **target) - committed
+        partitions, again, skipped = partitions + 1, again + max(0, -ahead), skipped + max(0, ahead)
+    return [(partitions, again, skipped)]
+
+
+def _sought(
+    db: apsw.Connection, id: int, start: int, head: int, *, to: str, at: int | None, position: int, **_: Any
+) -> int:
+    """Where in a partition a seek leads to."""
+    if to == "time":
+        assert at is not None
+        return first_at_or_after(db, id, start, head, at)
+    return max(start, min(head, {"beginning": start, "end": head, "position": position}[to]))
 
 
 def resume_lanes(db: apsw.Connection, now: int, *, group_id: int, partition_id: int, **_: Any) -> int:

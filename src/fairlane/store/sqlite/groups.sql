@@ -14,6 +14,11 @@ select id, start, head, last_at from partitions where queue_id = ? and id = ?
 insert or ignore into cursors (partition_id, group_id, committed, ready_at, failing)
 values (?1, ?2, ?3, ?4 - (select priority_lead from partitions where id = ?1), exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id = 0))
 
+-- name: lanes_of_queue (in preview_seek)
+select p.id, p.start, p.head, c.committed
+from partitions p join cursors c on c.partition_id = p.id and c.group_id = ?
+where p.queue_id = ? order by p.id limit ?
+
 -- name: seek_cursor (in seek)
 update cursors
 set committed = ?1, claimed = 0, ready_at = ?2 - (select priority_lead from partitions where id = ?3), lease = null, lease_start = null, lease_end = null, leased_at = null,

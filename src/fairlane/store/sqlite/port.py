@@ -31,6 +31,7 @@ STEPS: Final[dict[str, Callable[..., Any]]] = {
     "operations.claim": operations.claim,
     "groups.seed": groups.seed,
     "groups.seek": groups.seek,
+    "groups.preview_seek": groups.preview_seek,
     "pauses.resume_lanes": groups.resume_lanes,
     "queues.born": queues.born,
     "queues.purge": queues.purge,
