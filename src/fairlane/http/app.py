@@ -12,6 +12,7 @@ from importlib.metadata import version
 from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
+from fairlane.http.live import Live
 from fairlane.http.metrics import StoreMetrics
 from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
@@ -39,6 +40,7 @@ class App:
         self.siblings = siblings
         self.store_metrics = StoreMetrics(broker)
         self.worker_id = os.getpid()
+        self.live = Live(self)
         self._hosts = Hosts()
         self._origins: frozenset[bytes] = frozenset()
 

@@ -42,6 +42,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     query: Any = None
     """A struct whose fields are the query parameters."""
     statuses: tuple[int, ...] = (200,)
+    rest: bool = False
+    """The last part of its path stands for all that is left of a request's."""
+    live: bool = False
+    """Of a GET: its answer may be watched (GET /api/v1/live)."""
     content_type: str = JSON
     """Of the answer on success. A route with another one and an `answer` gives either, as `Accept` asks."""
 
@@ -96,7 +100,7 @@ class Routes(list[Route]):
         }
         if kinds["return"] not in (Response, None):
             more = {"answer": kinds["return"], **more}
-        more = {"tag": self._tag, **more}
+        more = {"tag": self._tag, "query": kinds.get("query"), **more}
         body = takes.get("body")
         needed = body is None or body.default is Parameter.empty
         route = Route(
@@ -106,7 +110,6 @@ class Routes(list[Route]):
             summary=" ".join((handler.__doc__ or "").split()),
             body=kinds.get("body"),
             body_required=needed,
-            query=kinds.get("query"),
             **more,
         )
         self.append(route)
@@ -146,12 +149,13 @@ def respond(answer: Any, status: int = 200) -> Response:
 
 
 class _Node:
-    __slots__ = ("children", "name", "parameter", "routes")
+    __slots__ = ("children", "name", "parameter", "rest", "routes")
 
     def __init__(self) -> None:
         self.children: dict[bytes, _Node] = {}
         self.parameter: _Node | None = None
         self.name = ""
+        self.rest = False
         self.routes: dict[str, Route] = {}
 
 
@@ -181,6 +185,7 @@ class Router:
                 node.name = part[1:-1]
             else:
                 node = node.children.setdefault(part.encode(), _Node())
+        node.rest = route.rest
         assert route.method not in node.routes, f"{route.method} {route.path} is there twice"
         for method in _methods(route):
             node.routes[method] = route
@@ -227,6 +232,9 @@ class Router:
                 child = node.parameter
                 if child is None or not part:
                     return None
+                if child.rest:
+                    params[child.name] = "/".join(map(decoded, parts[index:]))
+                    return child
                 params[child.name] = decoded(part)
             node = child
         return node if node.routes else None

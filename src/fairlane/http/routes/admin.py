@@ -40,7 +40,7 @@ async def list_queues(broker: Broker) -> AdminQueues:
     return AdminQueues(queues=await broker.statistics.admin_queues())
 
 
-@routes.get(_LETTERS)
+@routes.get(_LETTERS, live=True)
 async def list_letters(broker: Broker, queue: str, query: AdminLettersQuery) -> AdminLetters:
     """Dead letters of a queue, latest failure first, page by page."""
     page = await broker.dead_letters.list(queue, limit=query.limit + 1, before=_before(query.cursor))
@@ -66,7 +66,7 @@ def _letter(letter: DeadLetter) -> AdminLetter:
     return made(AdminLetter, letter, failed_at=letter.failed_at / 1e6, preview=preview)
 
 
-@routes.get(f"{_LETTERS}/{{id}}")
+@routes.get(f"{_LETTERS}/{{id}}", live=True)
 async def show_letter(broker: Broker, queue: str, id: str) -> AdminLetterDetail:
     """One dead letter with its message, whole."""
     letter = shown(await broker.dead_letters.get(queue, id))

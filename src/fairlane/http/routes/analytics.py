@@ -233,7 +233,7 @@ def _sums(went: list[WentAt]) -> dict[str, Any]:
     }
 
 
-@routes.get(f"{_ANALYTICS}/postgres-stats")
+@routes.get(f"{_ANALYTICS}/postgres-stats", live=True)
 async def store_report(broker: Broker) -> dict[str, Any]:
     """What the database says of itself."""
     return await broker.status.store_report()

@@ -19,13 +19,13 @@ _ONE = "/api/v1/messages/{partitionId}/{transactionId}"
 _ALL_GROUPS = DeadLetterBody()
 
 
-@routes.get("/api/v1/messages")
+@routes.get("/api/v1/messages", live=True)
 async def list_messages(broker: Broker, query: MessageQuery) -> MessagePage:
     """Messages without their payload, newest first."""
     return await broker.browse.page(query)
 
 
-@routes.get(_ONE)
+@routes.get(_ONE, live=True)
 async def show(broker: Broker, partitionId: str, transactionId: str) -> BrowsedMessage:
     """One message with its payload and how far each group is with it."""
     return await broker.messages.get(partitionId, transactionId)

@@ -22,7 +22,7 @@ from fairlane.wire.dead_letters import (
 routes = Routes("dead letters")
 
 
-@routes.get("/api/v1/dlq")
+@routes.get("/api/v1/dlq", live=True)
 async def list_letters(broker: Broker, query: DlqQuery) -> DeadLetterList:
     """Dead letters, latest failure first."""
     return await broker.dead_letters.page(query)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 routes = Routes("docs")
 HTML, CSS, SCRIPT = (f"text/{kind}; charset=utf-8" for kind in ("html", "css", "javascript"))
-_POLICY = (
+POLICY = (
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
-        b"frame-ancestors 'none'; form-action 'none'",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        b"base-uri 'none'; frame-ancestors 'none'; form-action 'none'",
     ),
     (b"referrer-policy", b"no-referrer"),
 )
@@ -30,7 +30,7 @@ _POLICY = (
 @lru_cache
 def _file(name: str, content_type: str) -> Response:
     body = files("fairlane.http").joinpath(name).read_bytes()
-    return Response(200, body, content_type=content_type.encode(), headers=_POLICY)
+    return Response(200, body, content_type=content_type.encode(), headers=POLICY)
 
 
 @routes.get("/openapi.json")

@@ -28,19 +28,19 @@ _GROUP = "/api/v1/consumer-groups/{group}"
 _NOWHERE = SeekBody()
 
 
-@routes.get("/api/v1/consumer-groups")
+@routes.get("/api/v1/consumer-groups", live=True)
 async def list_groups(broker: Broker) -> list[GroupSummary]:
     """Every group of every queue, with how far it lags."""
     return await broker.groups.summaries()
 
 
-@routes.get("/api/v1/consumer-groups/lagging")
+@routes.get("/api/v1/consumer-groups/lagging", live=True)
 async def lagging(broker: Broker, query: LaggingQuery) -> list[LaggingEntry]:
     """Lanes whose oldest unfinished message waits too long, worst first."""
     return await broker.groups.lagging(query.min_lag_seconds)
 
 
-@routes.get(_GROUP)
+@routes.get(_GROUP, live=True)
 async def show(broker: Broker, group: str) -> dict[str, QueueLanes]:
     """The lanes of a group, by queue."""
     return await broker.groups.show(group)

@@ -13,13 +13,13 @@ routes = Routes("queues")
 _EXTEND = ExtendBody()
 
 
-@routes.get("/api/v1/leases")
+@routes.get("/api/v1/leases", live=True)
 async def active(broker: Broker, query: LeaseQuery) -> LeaseList:
     """Live leases, the next to end first: who holds what, since when, for how long."""
     return LeaseList(leases=await broker.queues.leases(query))
 
 
-@routes.get("/api/v1/queues/{queue}/utilisation")
+@routes.get("/api/v1/queues/{queue}/utilisation", live=True)
 async def utilisation(broker: Broker, queue: str) -> Utilisation:
     """How much of a queue its consumers hold, its depth, and what room is left."""
     return await broker.queues.utilisation(queue)

@@ -31,7 +31,7 @@ _ALL = "/api/v1/operations"
 _ONE = f"{_ALL}/{{operationId}}"
 
 
-@routes.get(_ALL)
+@routes.get(_ALL, live=True)
 async def list_operations(broker: Broker, query: OperationsQuery) -> OperationPage:
     """Operations by the order of their acceptance, page by page: those of a status, of a queue, or all."""
     page = await broker.operations.page(
@@ -77,13 +77,13 @@ async def _settle(broker: Broker, body: SettleBody, verb: Verb) -> SettledPage:
     )
 
 
-@routes.get(f"{_ALL}/stats")
+@routes.get(f"{_ALL}/stats", live=True)
 async def stats(broker: Broker) -> OperationStats:
     """Operations by kind and status, and the deepest lanes."""
     return await broker.status.operation_stats()
 
 
-@routes.get(_ONE)
+@routes.get(_ONE, live=True)
 async def show(broker: Broker, operationId: str) -> OperationState:
     """What became of an operation."""
     return _shown(await broker.operations.get(broker.tenant, _id(operationId)))

@@ -32,13 +32,13 @@ async def resume(broker: Broker, queue: str, body: ResumeBody = _RESUMED_QUEUE) 
     return Resumed(queue=queue, group=body.group, partition=body.partition, paused=False, resumed=resumed)
 
 
-@routes.get("/api/v1/queues/{queue}/pauses")
+@routes.get("/api/v1/queues/{queue}/pauses", live=True)
 async def pauses(broker: Broker, queue: str) -> Pauses:
     """What is paused of a queue, and since when."""
     return await broker.pauses.list(queue)
 
 
-@routes.get("/api/v1/explain/{queue}/{partition}")
+@routes.get("/api/v1/explain/{queue}/{partition}", live=True)
 async def explain(broker: Broker, queue: str, partition: str, query: ExplainQuery) -> Explained:
     """Why a lane does not move, as a sentence and as data."""
     return await broker.pauses.explain(queue, partition, query.group or QUEUE_MODE)

@@ -97,20 +97,20 @@ async def set_options(broker: Broker, queue: str, body: OptionsBody) -> OptionsS
     return OptionsSet(queue=found.name, options=options_out(found.options))
 
 
-@routes.get("/api/v1/resources/queues")
+@routes.get("/api/v1/resources/queues", live=True)
 async def list_queues(broker: Broker, query: QueueListQuery) -> QueueList:
     """Every queue, newest first, with what it holds."""
     found = await broker.queues.summaries(query.search)
     return QueueList(queues=found[query.offset : query.offset + query.limit])
 
 
-@routes.get(_QUEUE)
+@routes.get(_QUEUE, live=True)
 async def show(broker: Broker, queue: str, query: PageQuery) -> QueueDetail:
     """One queue with its partitions, by name."""
     return await broker.queues.show(queue, after=query.after, limit=query.limit)
 
 
-@routes.get(f"{_QUEUE}/depth")
+@routes.get(f"{_QUEUE}/depth", live=True)
 async def depth(broker: Broker, queue: str, query: DepthQuery) -> QueueDepth:
     """What a queue, or one group of it, has not finished, by partition."""
     return await broker.queues.depths(queue, query.group)
@@ -122,7 +122,7 @@ async def delete(broker: Broker, queue: str) -> DeletedQueue:
     return DeletedQueue(queue=queue, existed=await broker.queues.delete(queue))
 
 
-@routes.get("/api/v1/resources/partitions")
+@routes.get("/api/v1/resources/partitions", live=True)
 async def partitions(broker: Broker, query: PartitionQuery) -> PartitionList:
     """The partitions of a queue, by name."""
     page = await broker.queues.partitions(query.queue, after=query.after, limit=query.limit)
@@ -136,19 +136,19 @@ async def clear(broker: Broker, queue: str, query: ClearQuery) -> ClearedQueue:
     return ClearedQueue(queue=queue, partition=query.partition, cleared=cleared)
 
 
-@routes.get("/api/v1/resources/namespaces")
+@routes.get("/api/v1/resources/namespaces", live=True)
 async def namespaces(broker: Broker) -> NamespaceList:
     """What the queues hold, by namespace."""
     return NamespaceList(namespaces=await broker.statistics.namespaces())
 
 
-@routes.get("/api/v1/resources/tasks")
+@routes.get("/api/v1/resources/tasks", live=True)
 async def tasks(broker: Broker) -> TaskList:
     """What the queues hold, by task."""
     return TaskList(tasks=await broker.statistics.tasks())
 
 
-@routes.get("/api/v1/resources/overview")
+@routes.get("/api/v1/resources/overview", live=True)
 async def overview(broker: Broker) -> Overview:
     """What all queues hold together."""
     return await broker.statistics.overview()

@@ -16,7 +16,7 @@ async def run(broker: Broker) -> RetentionRun:
     return RetentionRun(deleted=await broker.retention.run())
 
 
-@routes.get("/api/v1/retention/history")
+@routes.get("/api/v1/retention/history", live=True)
 async def history(broker: Broker, query: SpanQuery) -> RetentionHistory:
     """What rules deleted, by minute, oldest first; the last day unless asked otherwise."""
     return await broker.retention.history(query)

@@ -10,7 +10,7 @@ routes = Routes("messages")
 _ONE = "/api/v1/scheduled/{queue}/{partition}/{transactionId}"
 
 
-@routes.get("/api/v1/scheduled/{queue}")
+@routes.get("/api/v1/scheduled/{queue}", live=True)
 async def list_scheduled(broker: Broker, queue: str, query: ScheduledQuery) -> ScheduledPage:
     """Messages of a queue that wait for their time, next due first."""
     return await broker.scheduled.list(queue, after=query.after, limit=query.limit)

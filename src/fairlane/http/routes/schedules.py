@@ -11,13 +11,13 @@ routes = Routes("schedules")
 _ONE = "/api/v1/schedules/{name}"
 
 
-@routes.get("/api/v1/schedules")
+@routes.get("/api/v1/schedules", live=True)
 async def list_schedules(broker: Broker) -> Schedules:
     """All schedules, by name, with their next ticks."""
     return Schedules(schedules=await broker.schedules.list())
 
 
-@routes.get(_ONE)
+@routes.get(_ONE, live=True)
 async def get(broker: Broker, name: str) -> Schedule:
     """One schedule."""
     return await broker.schedules.get(name)

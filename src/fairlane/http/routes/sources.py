@@ -21,13 +21,13 @@ _ONE = "/api/v1/sources/{name}"
 _LEASE = SourceLeaseBody()
 
 
-@routes.get("/api/v1/sources")
+@routes.get("/api/v1/sources", live=True)
 async def list_sources(broker: Broker) -> SourceList:
     """All sources, by name: how far each was read, and what is known of it."""
     return SourceList(sources=await broker.sources.list())
 
 
-@routes.get(_ONE)
+@routes.get(_ONE, live=True)
 async def get(broker: Broker, name: str) -> SourceView:
     """One source."""
     return await broker.sources.get(name)

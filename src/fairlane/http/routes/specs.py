@@ -39,19 +39,19 @@ async def apply(broker: Broker, body: SpecApplyBody) -> SpecApplied:
     )
 
 
-@routes.get(_ALL)
+@routes.get(_ALL, live=True)
 async def in_force(broker: Broker) -> SpecList:
     """The specs in force, one of each app."""
     return SpecList(specs=await broker.specs.list())
 
 
-@routes.get(f"{_ALL}/versions")
+@routes.get(f"{_ALL}/versions", live=True)
 async def versions(broker: Broker, query: SpecVersionsQuery) -> SpecVersionList:
     """Everything that was applied, newest first: who, when, and the hash of what."""
     return SpecVersionList(versions=await broker.specs.versions(query))
 
 
-@routes.get(f"{_ALL}/versions/{{version}}")
+@routes.get(f"{_ALL}/versions/{{version}}", live=True)
 async def version(broker: Broker, version: str) -> SpecDetail:
     """One version, with its text."""
     if not (version.isascii() and version.isdecimal() and len(version) <= 15):

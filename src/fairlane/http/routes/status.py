@@ -20,13 +20,13 @@ routes = Routes("status")
 health = Routes("health")
 
 
-@routes.get("/api/v1/status/engine")
+@routes.get("/api/v1/status/engine", live=True)
 async def engine(broker: Broker) -> EngineStatus:
     """Counts and latencies of each verb, connections, what waits."""
     return broker.status.engine()
 
 
-@routes.get("/api/v1/status/buffers")
+@routes.get("/api/v1/status/buffers", live=True)
 async def journal_report(broker: Broker) -> JournalReport:
     """Operations outside the store, in the journal of this process, and those that failed there."""
     return await broker.status.journal_report()
@@ -54,7 +54,7 @@ async def readyz(app: App, broker: Broker) -> Response:
     return respond(answer) if ready else respond(answer, 503).plus((b"retry-after", b"1"))
 
 
-@health.get("/health", statuses=(200, 503), answer=Health)
+@health.get("/health", statuses=(200, 503), answer=Health, live=True)
 async def show_health(app: App, broker: Broker) -> Response:
     """Whether the store answers, and what runs here."""
     connected = await broker.status.healthy()

@@ -24,19 +24,19 @@ async def add(broker: Broker, body: TraceBody) -> Response:
     return respond(TraceAdded(trace_id=await broker.traces.add(body)), 201)
 
 
-@routes.get("/api/v1/traces/names")
+@routes.get("/api/v1/traces/names", live=True)
 async def list_names(broker: Broker, query: TraceNameQuery) -> TraceNameList:
     """The names that traces were given, latest seen first."""
     return await broker.traces.names(query)
 
 
-@routes.get("/api/v1/traces/by-name/{traceName}")
+@routes.get("/api/v1/traces/by-name/{traceName}", live=True)
 async def by_name(broker: Broker, traceName: str, query: NamedTraceQuery) -> NamedTraceList:
     """Traces of one name over all queues, oldest first."""
     return await broker.traces.named(traceName, query)
 
 
-@routes.get("/api/v1/traces/{partitionId}/{transactionId}")
+@routes.get("/api/v1/traces/{partitionId}/{transactionId}", live=True)
 async def of_message(broker: Broker, partitionId: str, transactionId: str) -> TraceList:
     """The traces of one message, oldest first."""
     return TraceList(traces=await broker.traces.of_message(partitionId, transactionId))

@@ -9,7 +9,7 @@ from fairlane.wire.workers import WorkerLeft, WorkerReport, Workers
 routes = Routes("workers")
 
 
-@routes.get("/api/v1/workers")
+@routes.get("/api/v1/workers", live=True)
 async def list_workers(broker: Broker) -> Workers:
     """Workers that are alive, their queues and their work."""
     return Workers(workers=await broker.workers.list())

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
@@ -22,18 +23,27 @@ _SOON_BYTES_MAX = 16 * 1024
 """Shorter answers are written together at the end of the loop's turn: a client with many connections is then woken
 once for all of them, which costs more than writing one."""
 _ANSWERS_AT_ONCE = 16
-# No answer is for a browser to guess at, or for a proxy to keep: a pop from a cache gives the same messages twice.
-_ALWAYS = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
-_HEADS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n{_ALWAYS}".encode() for status in HTTPStatus}
+# No answer is for a browser to guess at, or, unless it says so, to keep: a pop from a cache gives the same messages
+# twice.
+_HEADS, _CACHED_HEADS = (
+    {
+        status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\nx-content-type-options: nosniff\r\n"
+        f"cache-control: {cache}\r\n".encode()
+        for status in HTTPStatus
+    }
+    for cache in ("no-store", "no-cache")
+)
 
 
 def serialise(response: Response, *, head_only: bool, close: bool) -> list[bytes]:
     """The bytes of a response; one piece, unless it is long."""
-    head = [_HEADS[response.status]]
+    head = [_CACHED_HEADS[response.status] if response.cached else _HEADS[response.status]]
     size = len(response.body)
     if response.parts:
         size += sum(map(len, response.parts))
-    if response.status != 204:
+    if response.stream is not None:
+        head.append(b"content-type: %b\r\n" % response.content_type)
+    elif response.status not in (204, 304):
         head.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, size))
     for name, value in response.headers:
         head.append(b"%b: %b\r\n" % (name, value))
@@ -75,7 +85,7 @@ class Connection(asyncio.Protocol):
         self._continue = False
         self._refusal: Refusal | None = None
         """The last answer; meanwhile nothing that comes is looked at."""
-        self._closing = False
+        self._closing = self._streaming = False
         self._full: asyncio.Future[None] | None = None
         """Done when the client has read enough to be written to again; None while it may be."""
         self.deadline = 0.0
@@ -223,7 +233,8 @@ class Connection(asyncio.Protocol):
                     freed = min(len(request.body), self._used_bytes)
                     self._used_bytes -= freed
                     self._budget.used -= freed
-            close = response.close or not request.keep_alive or server.draining
+            stream = None if request.method == "HEAD" else response.stream
+            close = response.close or not request.keep_alive or server.draining or stream is not None
             pieces = serialise(response, head_only=request.method == "HEAD", close=close)
             self._unsent += pieces
             if response.unsent is not None:
@@ -231,6 +242,8 @@ class Connection(asyncio.Protocol):
             if transport.is_closing():
                 self._take_back()
                 return
+            if stream is not None:
+                await self._stream(stream)
             if close:
                 self._shut()
                 return
@@ -239,7 +252,7 @@ class Connection(asyncio.Protocol):
                 self.send()
             else:
                 server.send_soon(self)
-            del request, response, pieces  # what is written need not be held until the next request
+            del request, response, pieces, stream  # what is written need not be held until the next request
             if self._full is not None:
                 self.deadline = self._loop.time() + self._limits.write_seconds
                 await self._full
@@ -254,6 +267,27 @@ class Connection(asyncio.Protocol):
             self._go_on()
         in_head = self._parser is not None and self._parser.in_head
         self.deadline = self._loop.time() + (self._limits.header_seconds if in_head else self._limits.idle_seconds)
+
+    async def _stream(self, parts: AsyncGenerator[bytes]) -> None:
+        """Send part by part, each once the client has read enough of those before: for one that reads nothing nothing
+        is made."""
+        self.ended = self._streaming = True
+        streams, task = self._server.streams, cast("asyncio.Task[None]", self._task)
+        streams.add(task)
+        task.add_done_callback(streams.discard)
+        try:
+            async with aclosing(parts):
+                while not self._server.draining:
+                    self.send()
+                    if self._full is not None:
+                        self.deadline = self._loop.time() + self._limits.write_seconds
+                        await self._full
+                        self.deadline = float("inf")
+                    self._unsent.append(await anext(parts))
+        except StopAsyncIteration:
+            pass
+        except Exception as error:  # the request's boundary, as above: it is logged, and the stream ends
+            self._server.door.failed(error)
 
     def _go_on(self) -> None:
         """Let a client that asks first send its body, once it has the answers before."""
@@ -339,5 +373,5 @@ class Connection(asyncio.Protocol):
         self._shut()
 
     def hang_up_if_idle(self) -> None:
-        if self._task is None and not (self._parser is not None and self._parser.in_body):
+        if self._streaming or (self._task is None and not (self._parser is not None and self._parser.in_body)):
             self._shut()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -64,6 +64,12 @@ class Response(msgspec.Struct):
     """They follow the body: what is long already is not copied to be one piece."""
     unsent: Callable[[], None] | None = None
     """Called if the client went away before the first byte: what the answer gives out can be taken back."""
+
+    stream: AsyncGenerator[bytes] | None = None
+    """An answer without an end of its own: what it gives follows until the client leaves or the server drains. It is
+    the last of its connection, whose end is its own; whoever asks by HEAD does not begin it."""
+    cached: bool = False
+    """A client may keep it, and asks each time whether it is still the same."""
 
     def plus(self, *headers: tuple[bytes, bytes]) -> Response:
         """The same with more headers."""

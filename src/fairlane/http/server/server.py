@@ -104,6 +104,7 @@ class Server:
         """Its own, at which somebody reached it."""
         self.known_headers: KnownHeaders = {}
         self.active = 0
+        self.streams: set[asyncio.Task[None]] = set()
         self.draining = False
         self._sending: list[Connection] = []
         self._listeners: list[asyncio.Server] = []
@@ -159,3 +160,5 @@ class Server:
             self._sweeper.cancel()
         for connection in list(self.connections):
             connection.hang_up()
+        if self.streams:
+            await asyncio.wait(self.streams, timeout=max(0.0, give_up_at - self.loop.time()))
