@@ -230,6 +230,8 @@ class Client:
     utilisation = _blocking(asynchronous.Client.utilisation)
     messages = _blocking(asynchronous.Client.messages)
     message = _blocking(asynchronous.Client.message)
+    message_result = _blocking(asynchronous.Client.message_result)
+    result = _blocking(asynchronous.Client.result)
     groups = _blocking(asynchronous.Client.groups)
     seek = _blocking(asynchronous.Client.seek)
     delete_group = _blocking(asynchronous.Client.delete_group)

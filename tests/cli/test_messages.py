@@ -189,3 +189,18 @@ def test_messages_that_stay_leased_are_acked_by_a_command_of_their_own(fairlane:
     for arguments, input in ((("0-1",), ""), ((), "no line of a pop"), ((*named[:2], "--status", "done"), "")):
         refused = fairlane("ack", *arguments, input=input)
         assert (refused.code, "Traceback" in refused.err) == (2, False)
+
+
+def test_the_result_of_a_message_is_printed(fairlane: Command, queue: str) -> None:
+    from fairlane.blocking import Client
+
+    fairlane("push", queue, "1", "--id", "one")
+    pending = fairlane("message", "result", queue, "one")
+    assert (pending.code, pending.out) == (75, "")
+    assert "has not begun it" in pending.err
+    with Client(fairlane.url) as client:
+        client.ack(client.pop(queue), result={"invoice": 7})
+    done = fairlane("message", "result", queue, "one", "--wait", "5")
+    assert (done.code, done.out) == (0, '{"invoice":7}\n')
+    assert fairlane("message", "result", queue, "one", "--json").json["result"] == {"invoice": 7}
+    assert fairlane("message", "result", queue, "two").code == 2

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from fairlane import AckItem, Client, InvalidRequest, Message, PushItem, Subscription
+from fairlane.errors import CommandFailed, NotFound, Unavailable
 from fairlane.runtime.clock import wall_clock
 
 
@@ -235,3 +236,23 @@ def read(message: Message[Order]) -> int:
 async def test_the_type_of_a_message_is_known_to_type_checkers(client: Client, queue: str) -> None:
     await client.push(queue, Order(7))
     assert [read(message) for message in await client.pop(queue, type=Order)] == [7]
+
+
+async def test_a_result_is_waited_for(client: Client, queue: str) -> None:
+    pushed = await client.push(queue, 1, partition="lane")
+    waiting = asyncio.create_task(client.result(queue, pushed.transaction_id, partition="lane", type=Order))
+    await client.ack(await client.pop(queue, wait=30), result=Order(7))
+    assert await waiting == Order(7)
+    assert await client.result(queue, pushed.transaction_id, partition="lane") == {"total": 7, "due": None}
+
+
+async def test_a_result_that_does_not_come_is_an_error_that_says_why(client: Client, queue: str) -> None:
+    await client.configure(queue, retry_limit=0)
+    bad, slow = await client.push(queue, 0), await client.push(queue, 1)
+    await client.nack(await client.pop(queue), error="broken")
+    with pytest.raises(CommandFailed, match="was given up: broken"):
+        await client.result(queue, bad.transaction_id)
+    with pytest.raises(Unavailable, match="is pending still"):
+        await client.result(queue, slow.transaction_id, timeout=0)
+    with pytest.raises(NotFound):
+        await client.result(queue, "unknown", timeout=0)

@@ -89,15 +89,17 @@ class Acker:
         catalogue: Catalogue,
         leases: Leases,
         waiters: Waiters,
+        awaited: Waiters,
         telemetry: Telemetry,
         enqueue: Callable[[list[AckRequest], OperationReason], Awaitable[list[Sequence[AckOutcome] | Exception]]],
     ) -> None:
-        """`enqueue` makes acks operations."""
+        """`enqueue` makes acks operations; in `awaited` wait those who ask for results."""
         self._enqueue = enqueue
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
         self._waiters = waiters
+        self._awaited = awaited
         self._telemetry = telemetry
         self.dead_lettered: Callable[[], None] = lambda: None
         """Called when messages were dead-lettered."""
@@ -296,6 +298,10 @@ class Acker:
             self._telemetry.queue(plan.queue_id).acks += len(plan.indexes)
             if ack.nacks or ack.dead_letters:
                 self._count_failed(plan, acked)
+            if ack.results and not self._store.alone:
+                self._store.hint(plan.queue_id)
+            if plan.queue_id in self._awaited.parked:
+                self._tell_awaited(plan)
         if acked.released or (acked.state == "lost" and not ack.unordered):
             self.released(plan)
             for outcome in plan.answered if acked.released else ():
@@ -319,6 +325,11 @@ class Acker:
                 outcome.result = await self._store.groups.result(ack.group_id, ack.partition, position)
             outcomes.add([index], outcome)
             plan.answered.append(outcome)
+
+    def _tell_awaited(self, plan: Plan) -> None:
+        """Wake who waits for results of the lane, and who does not know yet in which lane their message is."""
+        for key in ((plan.ack.group_id, str(plan.ack.partition)), (0, "")):
+            self._awaited.wake_line(plan.queue_id, key)
 
     def _count_failed(self, plan: Plan, acked: AckResult) -> None:
         """Dead letters may have to be forwarded."""

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.statistics import Statistics
-from fairlane.errors import CommandFailed, InvalidRequest, NotFound
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.moment import Moment, moment_or_none
-from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_count, check_name
-from fairlane.model.outcome import PushOutcome
+from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats
 from fairlane.store.contract.store import Store
@@ -123,32 +122,6 @@ class Groups:
         named = await self._store.queues.named(found.queue_id, check_name("partition", partition))
         lanes = await self._store.groups.lanes(found.id, partition=named.id) if named else []
         return lanes[0] if lanes else None
-
-    async def result(self, queue: str, group: str, pushed: PushOutcome) -> bytes | None:
-        """What was kept with the ack of a message, `null` if nothing was; None while it is not finished. Raises
-        CommandFailed if it was given up."""
-        found = await self._catalogue.queue(self._tenant, queue, make=False)
-        reader = None if found is None else await self._store.groups.get(found.id, group)
-        if found is None or reader is None:
-            return None
-        partition = pushed.partition
-        if partition is None:
-            named = await self._store.queues.named(found.id, DEFAULT_PARTITION)
-            if named is None:
-                return None
-            partition = named.id
-        position = await self._store.messages.find(partition, pushed.transaction_id)
-        if position is None:  # it waits to be stored
-            return None
-        # Whether it is over before what it came to: in the other order an ack between the two would look like none.
-        lanes = await self._store.groups.lanes(reader.id, partition=partition)
-        result = await self._store.groups.result(reader.id, partition, position)
-        if result is not None:
-            return result
-        letter = await self._store.dead_letters.get(found.id, f"{partition}-{reader.id}-{position}")
-        if letter is not None:
-            raise CommandFailed(f"it was given up: {letter.error}")
-        return b"null" if any(position < lane.committed for lane in lanes) else None
 
     async def delete(self, queue: str, group: str) -> int:
         """Forget a group of a queue and where it stood; how many lanes it had. Raises NotFound."""

@@ -11,14 +11,12 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.push_batch import PushRequest
-from fairlane.errors import Unavailable
+from fairlane.broker.results import Results
+from fairlane.errors import NotFound, Unavailable
 from fairlane.hooks.hook import Hook, Received
 from fairlane.model.message import PushItem
-from fairlane.model.names import COMMANDS, QUEUE_MODE
 from fairlane.model.outcome import PushOutcome
-from fairlane.store.contract.store import Store
 
 
 class Runner(Protocol):
@@ -41,13 +39,11 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 class Inbox:
     def __init__(
         self,
-        store: Store,
-        catalogue: Catalogue,
         tenant: str,
         push: Callable[[PushRequest], Awaitable[list[PushOutcome]]],
+        results: Results,
     ) -> None:
-        self._store = store
-        self._catalogue = catalogue
+        self._results = results
         self._tenant = tenant
         self._push = push
         self.runner: Runner | None = None
@@ -81,23 +77,10 @@ class Inbox:
     async def _known(self, name: str, key: str, outcome: PushOutcome) -> Taken:
         """A redelivery: the result if the first was processed, and otherwise that it is queued."""
         queued = Taken(status="duplicate", key=key, message_id=outcome.message_id)
-        if outcome.partition is None or outcome.position is None:
+        if outcome.partition is None:
             return queued
         try:
-            queue = await self._catalogue.queue(self._tenant, name, make=False)
-            group_id = await self._reader(queue.id) if queue else None
-            if group_id is None:
-                return queued
-            # Whether it is over before what it came to: in the other order an ack between the two would look like none.
-            lanes = await self._store.groups.lanes(group_id, partition=outcome.partition)
-            result = await self._store.groups.result(group_id, outcome.partition, outcome.position)
-        except Unavailable:
+            found = await self._results.get(name, outcome.transaction_id, partition=outcome.partition)
+        except (NotFound, Unavailable):
             return queued
-        if result is None and not any(lane.committed > outcome.position for lane in lanes):
-            return queued
-        return msgspec.structs.replace(queued, status="processed", result=result or b"null")
-
-    async def _reader(self, queue_id: int) -> int | None:
-        """The group whose result counts: that of the commands which messages become, or else the queue's own."""
-        commands = await self._catalogue.group_id(queue_id, COMMANDS)
-        return commands if commands is not None else await self._catalogue.group_id(queue_id, QUEUE_MODE)
+        return msgspec.structs.replace(queued, status="processed", result=bytes(found.raw)) if found.over else queued

@@ -12,6 +12,7 @@ from fairlane.broker.browse import common_of, mode_of, status_of
 from fairlane.broker.dead_letters import DeadLetters
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import Conflict, NotFound
+from fairlane.model.group import GroupResult
 from fairlane.model.idempotency import replay_headers
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import ERROR_CHARS_MAX
@@ -24,7 +25,7 @@ from fairlane.model.segment import messages
 from fairlane.model.stats import Standing
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import DeadFilter
-from fairlane.wire.browse import BrowsedMessage, DetailMode, GroupView, QueueConfig, Status
+from fairlane.wire.browse import BrowsedMessage, DetailMode, GroupView, QueueConfig, ResultView, Status
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     letters: list[DeadLetter]
     attempts: int
     error: str | None
+    results: list[GroupResult]
 
 
 class Messages:
@@ -133,6 +135,7 @@ class Messages:
             letters=letters,
             attempts=attempts,
             error=error,
+            results=await self._store.groups.results(partition, position),
         )
 
     async def _failures(
@@ -192,5 +195,9 @@ def _shown(detail: Detail) -> BrowsedMessage:
         ),
         mode=DetailMode(**mode_of([group.name for group in groups]), consumed_by_groups=consumed),
         consumer_groups=groups,
+        results={
+            one.group: ResultView(raw=msgspec.Raw(one.result), created_at=Moment(one.created_at))
+            for one in detail.results
+        },
         **common_of(detail.queue, detail.partition, message.position, detail.standings),
     )

@@ -33,6 +33,7 @@ from fairlane.broker.pop import Popper
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push import Announcer, Pusher
 from fairlane.broker.queues import Queues
+from fairlane.broker.results import Results
 from fairlane.broker.retention import RetentionService
 from fairlane.broker.scheduled import ScheduledMessages
 from fairlane.broker.schedules import Schedules
@@ -113,7 +114,8 @@ class Parts:
             flags=self.flags,
             budget=self.budget,
         )
-        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.telemetry, enqueuer.acks)
+        self._awaited = Waiters(polls_max)
+        self._acker = Acker(store, self.catalogue, leases, self.waiters, self._awaited, self.telemetry, enqueuer.acks)
         self.operation_drain.acker = self._acker
         self.forwarder = Forwarder(store, announcer.appended)
         self._acker.dead_lettered = self.forwarder.wake
@@ -163,7 +165,8 @@ class Parts:
             self.operation_drain,
             self.telemetry,
         )
-        self.inbox = Inbox(store, self.catalogue, tenant, self.intake.push)
+        self.results = Results(store, tenant, self.catalogue, self.waiters, self._awaited)
+        self.inbox = Inbox(tenant, self.intake.push, self.results)
         self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics)
         self.groups = Groups(store, tenant, self.catalogue, self.announce, self.statistics)
         self.dead_letters = DeadLetters(
@@ -190,6 +193,8 @@ class Parts:
             self._watch.wake()
         else:
             self.waiters.wake(queue_id, 100)
+            if queue_id in self._awaited.parked:
+                self._awaited.wake(queue_id, len(self._awaited))
 
     def _applied_spec(self) -> None:
         self.catalogue.forget_all()
@@ -258,6 +263,7 @@ class Parts:
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
         self._stopped = True
+        self.results.stop()
         await self.intake.stop()
         await self._popper.stop()
         await self.admission.stop()

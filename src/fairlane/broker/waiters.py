@@ -66,6 +66,12 @@ class Waiters:
                 for future in list(islice((future for future in line if not future.done()), lanes)):
                     future.set_result(None)
 
+    def wake_line(self, queue_id: int, key: WaitKey) -> None:
+        """Wake all that wait beside each other."""
+        for future in self.parked.get(queue_id, {}).get(key, ()):
+            if not future.done():
+                future.set_result(None)
+
     def wake_group(self, group_id: int, lanes: int) -> None:
         for queue_id in list(self.parked):
             self.wake(queue_id, lanes, group_id=group_id)

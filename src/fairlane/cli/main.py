@@ -30,6 +30,7 @@ app = typer.Typer(
 
 NOUNS = {
     "queue": "List, show, create, set, pause, explain, clear and delete queues.",
+    "message": "Show a stored message, and what became of it.",
     "group": "List, seek and delete consumer groups.",
     "dlq": "List, replay and purge dead letters.",
     "retention": "Delete what retention rules cover, and see what went.",

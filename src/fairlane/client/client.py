@@ -14,6 +14,7 @@ from fairlane.client.operations import QueuedOperation
 from fairlane.client.pauses import Pausing
 from fairlane.client.pushes import Pushes
 from fairlane.client.queues import Queues
+from fairlane.client.results import Results
 from fairlane.client.retention import Retention
 from fairlane.client.retries import Retries
 from fairlane.client.scheduled import ScheduledMessages
@@ -51,6 +52,7 @@ class Client(
     Transactions,
     Queues,
     Browse,
+    Results,
     Groups,
     DeadLetters,
     Pausing,

@@ -10,11 +10,11 @@ import msgspec
 
 from fairlane.broker.broker import Broker
 from fairlane.commands.handling import Executor
-from fairlane.errors import CommandFailed, FairlaneError
+from fairlane.errors import CommandFailed, FairlaneError, NotFound
 from fairlane.hooks.schemes import PRESETS, keys_of
 from fairlane.model.idempotency import KEY_HEADER
 from fairlane.model.message import PushItem
-from fairlane.model.names import QUEUE_MODE
+from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
 from fairlane.model.outcome import PushOutcome
 from fairlane.spec import ir
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Secrets = Callable[[Sequence[str]], list[str]]
 ANSWER_SECONDS = 10.0
 """How long somebody who runs a command at once waits for the worker that carries it out."""
-_LOOK_SECONDS = (0.01, 0.25)
 
 
 class Executors:
@@ -91,16 +90,19 @@ class WorkerExecutor:
 
     async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
         outcome = await _pushed(self._broker, command, command, input, idempotency_key)
-        pause, pause_max = _LOOK_SECONDS
+        partition = outcome.partition or DEFAULT_PARTITION
         try:
-            async with asyncio.timeout(self._seconds):
-                while (result := await self._broker.groups.result(command, QUEUE_MODE, outcome)) is None:
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, pause_max)
-        except TimeoutError:
+            found = await self._broker.results.get(
+                command, outcome.transaction_id, partition=partition, group=QUEUE_MODE, wait=self._seconds
+            )
+        except NotFound:  # it waits to be stored
+            found = None
+        if found is None or not found.over:
             message = f"no worker has carried out {command!r:.80} within {self._seconds:g} s; it waits in its queue"
-            raise CommandFailed(message, retryable=True) from None
-        return result
+            raise CommandFailed(message, retryable=True)
+        if found.status == "dead_letter":
+            raise CommandFailed(f"it was given up: {found.error}")
+        return bytes(found.raw)
 
 
 async def _pushed(broker: Broker, queue: str, command: str, input: bytes, key: str) -> PushOutcome:

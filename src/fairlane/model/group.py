@@ -61,6 +61,14 @@ class Seek(msgspec.Struct, frozen=True):
         return self
 
 
+class GroupResult(msgspec.Struct, frozen=True):
+    """The result that a group's ack of a message carried, as JSON."""
+
+    group: str
+    result: bytes
+    created_at: int
+
+
 class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     """One partition as one group sees it. Waiting = head - max(committed, leased_until) - skipped - in_flight."""
 

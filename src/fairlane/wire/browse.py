@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from fairlane.model.limits import WAIT_SECONDS_MAX
 from fairlane.model.moment import Moment
-from fairlane.wire.base import Answer, Body, Limit
+from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.wire.base import NULL, Answer, Body, Limit
 
 Status = Literal["pending", "processing", "completed", "dead_letter"]
 
@@ -93,6 +95,18 @@ class GroupView(Answer):
     lease_expires_at: Moment | None
 
 
+class ResultView(Answer):
+    """The result that a group's ack carried."""
+
+    raw: msgspec.Raw = msgspec.field(name="result")
+    """JSON."""
+    created_at: Moment
+
+    @property
+    def data(self) -> Any:
+        return msgspec.json.decode(self.raw)
+
+
 class DetailMode(ListMode):
     consumed_by_groups: int
 
@@ -111,10 +125,50 @@ class BrowsedMessage(_Message):
     queue_config: QueueConfig
     mode: DetailMode
     consumer_groups: list[GroupView]
+    results: dict[str, ResultView] = msgspec.field(default_factory=dict)
+    """By group; of those whose ack carried one."""
 
     @property
     def data(self) -> Any:
         return msgspec.json.decode(self.raw)
+
+
+class ResultQuery(Body):
+    consumer_group: str | None = None
+    """Without one: the group that carries out commands, the queue's own, or the only one there is."""
+    wait: bool = False
+    """Until the group has finished the message, or given it up."""
+    timeout: Annotated[int, msgspec.Meta(ge=0, le=WAIT_SECONDS_MAX * 1000)] = 30_000
+    """Milliseconds that it waits at most."""
+
+    @property
+    def wait_seconds(self) -> float:
+        return self.timeout / 1000 if self.wait else 0.0
+
+
+class NamedResultQuery(ResultQuery):
+    partition: str = DEFAULT_PARTITION
+
+
+class MessageResult(Answer):
+    """The end of a message for one group."""
+
+    partition_id: str
+    transaction_id: str
+    consumer_group: str
+    status: Status
+    raw: msgspec.Raw = msgspec.field(name="result", default_factory=lambda: NULL)
+    """What the ack carried: JSON; null if nothing, and while it is not completed."""
+    error: str | None = None
+    """Why it was given up."""
+
+    @property
+    def data(self) -> Any:
+        return msgspec.json.decode(self.raw)
+
+    @property
+    def over(self) -> bool:
+        return self.status in ("completed", "dead_letter")
 
 
 class _Done(Answer):

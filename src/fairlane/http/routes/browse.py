@@ -11,6 +11,9 @@ from fairlane.wire.browse import (
     DeletedMessage,
     MessagePage,
     MessageQuery,
+    MessageResult,
+    NamedResultQuery,
+    ResultQuery,
     RetriedMessage,
 )
 
@@ -29,6 +32,19 @@ async def list_messages(broker: Broker, query: MessageQuery) -> MessagePage:
 async def show(broker: Broker, partitionId: str, transactionId: str) -> BrowsedMessage:
     """One message with its payload and how far each group is with it."""
     return await broker.messages.get(partitionId, transactionId)
+
+
+@routes.get(f"{_ONE}/result")
+async def result(broker: Broker, partitionId: str, transactionId: str, query: ResultQuery) -> MessageResult:
+    """What became of a message for a group, and the result that its ack carried; waiting for it if asked to."""
+    return await broker.results.at(partitionId, transactionId, group=query.consumer_group, wait=query.wait_seconds)
+
+
+@routes.get("/api/v1/queues/{queue}/results/{transactionId}")
+async def result_by_name(broker: Broker, queue: str, transactionId: str, query: NamedResultQuery) -> MessageResult:
+    """The same by the names of queue and partition; also of a message that was accepted and is not stored yet."""
+    group, wait = query.consumer_group, query.wait_seconds
+    return await broker.results.get(queue, transactionId, partition=query.partition, group=group, wait=wait)
 
 
 @routes.delete(_ONE)

@@ -96,8 +96,9 @@ class Messages(Protocol):
         """The segments that hold positions `first` to `upto` - 1 as far as they are stored, in order."""
         ...
 
-    async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
-        """The position of the newest stored message with this id, None if it is not known (any more) or deleted."""
+    async def find(self, partition: PartitionId, transaction_id: str, *, deleted: bool = False) -> int | None:
+        """The position of the newest stored message with this id, None if it is not known (any more) or deleted. With
+        `deleted` one that retention deleted counts too, while its id is known."""
         ...
 
     async def transact(

@@ -104,6 +104,12 @@ UPDATE fairlane.groups g SET mode = :mode, from_at = :from_at WHERE g.id = :grou
 SELECT r.result FROM fairlane.results r
 WHERE r.shard = :shard AND r.partition_id = :partition_id AND r.group_id = :group_id AND r.position = :position;
 
+-- name: results
+SELECT g.name, r.result, r.created_at FROM fairlane.partitions p
+JOIN fairlane.groups g ON g.queue_id = p.queue_id
+JOIN fairlane.results r ON r.shard = p.shard AND r.partition_id = p.id AND r.group_id = g.id AND r.position = :position
+WHERE p.shard = :shard AND p.id = :partition_id ORDER BY g.name COLLATE "C";
+
 -- name: next_ready
 SELECT least(
     (SELECT k.ready_at FROM fairlane.cursors k

@@ -6,7 +6,9 @@ from builtins import list as List  # the family has a verb of that name
 from collections import Counter
 from typing import Final, NamedTuple
 
-from fairlane.model.group import Group, LaneState, Seek, Subscription
+from msgspec.structs import replace
+
+from fairlane.model.group import Group, GroupResult, LaneState, Seek, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.store.contract.values import Roused
 from fairlane.store.families.port import Family, Row, Transaction, Value, struct, value
@@ -179,6 +181,13 @@ class Groups(Family):
         where = {"shard": partition.shard, "partition_id": partition.id, "group_id": group_id, "position": position}
         found: bytes | None = value(await self._port.read("groups.result", **where))
         return found and await self._port.codec.open(partition, found, f"result {position}")
+
+    async def results(self, partition: PartitionId, position: int) -> List[GroupResult]:
+        """What acks of this message carried, by the name of the group."""
+        where = {"shard": partition.shard, "partition_id": partition.id, "position": position}
+        found = [struct(GroupResult, row) for row in await self._port.read("groups.results", **where)]
+        open = self._port.codec.open
+        return [replace(one, result=await open(partition, one.result, f"result {position}")) for one in found]
 
     async def rouse(self, after: PartitionId | None, *, limit: int) -> Roused:
         """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold

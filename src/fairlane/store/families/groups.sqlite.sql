@@ -111,6 +111,14 @@ select r.result
 from results r join groups g on g.id = r.group_id
 where r.partition_id = :partition_id and r.group_id = :group_id and r.position = :position
 
+-- name: results
+select g.name, r.result, r.created_at
+from partitions p
+join groups g on g.queue_id = p.queue_id
+join results r on r.partition_id = p.id and r.group_id = g.id and r.position = :position
+where p.id = :partition_id
+order by g.name
+
 -- name: next_ready
 select min(at)
 from (

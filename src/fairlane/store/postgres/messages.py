@@ -175,19 +175,22 @@ class Messages:
         rows = await self._database.read(SQL["segments_between"], *partition, first, upto)
         return await self._database.codec.open_segments(partition, [Segment(*row) for row in rows], first, upto)
 
-    async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
-        keys = [id_key(transaction_id), id_key(transaction_id, salt=1)]
-        found = [row[0] for row in await self._database.read(SQL["find_key"], *partition, keys, transaction_id)]
+    async def find(self, partition: PartitionId, transaction_id: str, *, deleted: bool = False) -> int | None:
+        keys, read = [id_key(transaction_id), id_key(transaction_id, salt=1)], self._database.read
+        found = [row[0] for row in await read(SQL["find_key"], *partition, keys, transaction_id, deleted)]
         made_at = uuid7_ms(transaction_id)
         if made_at is not None and made_at < 2**43:
             since, until = made_at * 1000 - 1_000_000, made_at * 1000 + 61_000_000
-            for row in await self._database.read(SQL["find_segments"], *partition, keys, since, until):
-                *columns, deleted = row
+            for row in await read(SQL["find_segments"], *partition, keys, since, until):
+                *columns, taken_out = row
                 segment = Segment(*columns)
                 fragments = segment.fragments(segment.first, segment.first + len(segment.ends))
                 for position, stored in enumerate(transaction_ids(fragments), segment.first):
-                    if stored == transaction_id and position not in deleted:
+                    if stored == transaction_id and position not in taken_out:
                         found.append(position)
+            if deleted:
+                gone = await read(SQL["find_deleted"], *partition, keys, transaction_id, since, until)
+                found += [row[0] for row in gone]
         return max(found, default=None)
 
     async def transact(

@@ -45,7 +45,11 @@ ORDER BY s.first_pos;
 -- name: find_key (in key_positions)
 SELECT k.position FROM fairlane.message_keys k
 WHERE k.shard = $1 AND k.partition_id = $2 AND k.key = ANY ($3) AND k.transaction_id = $4
-  AND fairlane.is_there($1, $2, k.position);
+  AND CASE WHEN $5 THEN fairlane.is_known($1, $2, k.position) ELSE fairlane.is_there($1, $2, k.position) END;
+
+-- name: find_deleted (in between)
+SELECT d.pos FROM fairlane.deleted_matches($1, $2, $5, $6, $3) d
+WHERE d.transaction_id = $4 AND fairlane.is_known($1, $2, d.pos);
 
 -- name: find_segments (in keys_backward)
 SELECT s.first_pos, s.created_at, s.ends, s.body, s.checksum,

@@ -22,7 +22,7 @@ from fairlane.store.contract.values import (
     Slice,
     Stored,
 )
-from fairlane.store.sqlite import log, unordered
+from fairlane.store.sqlite import deleted_ids, log, unordered
 from fairlane.store.sqlite.ack import ack_all
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
@@ -96,10 +96,10 @@ class Messages:
 
         return await self._database.codec.open_segments(partition, await self._database.read(work), first, upto)
 
-    async def find(self, partition: PartitionId, transaction_id: str) -> int | None:
+    async def find(self, partition: PartitionId, transaction_id: str, *, deleted: bool = False) -> int | None:
         if partition.shard != 0:
             return None
-        return await self._database.read(lambda db, now: find(db, partition.id, transaction_id))
+        return await self._database.read(lambda db, now: find(db, partition.id, transaction_id, deleted=deleted))
 
     async def transact(
         self, acks: Sequence[LaneAck], slices: Sequence[Slice]
@@ -140,7 +140,7 @@ def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
     return RenewOutcome(len(ends), min((at for (at,) in ends), default=None))
 
 
-def find(db: apsw.Connection, partition_id: int, transaction_id: str) -> int | None:
+def find(db: apsw.Connection, partition_id: int, transaction_id: str, *, deleted: bool = False) -> int | None:
     bounds = log.bounds(db, partition_id)
     if bounds is None:
         return None
@@ -154,5 +154,7 @@ def find(db: apsw.Connection, partition_id: int, transaction_id: str) -> int | N
             segment = log.segment_at(db, partition_id, position)
             if ids_of(log.fragment_at(segment, position))[1] == transaction_id:
                 found.append(position)
-    there = [position for position in found if value(db, SQL["is_there"], partition_id, position)]
-    return max(there, default=None)
+        gone = deleted_ids.found(db, partition_id, set(keys), since=since, until=until) if deleted else ()
+        found += [position for _, position, _, text in gone if text == transaction_id]
+    counts = deleted_ids.SQL["is_known"] if deleted else SQL["is_there"]
+    return max([position for position in found if value(db, counts, partition_id, position)], default=None)

@@ -1,0 +1,127 @@
+"""Results of messages: what the ack of a group carried, looked up and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import msgspec
+
+from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.waiters import Waiters
+from fairlane.errors import InvalidRequest, NotFound
+from fairlane.model.ids import PartitionId, known_partition
+from fairlane.model.limits import WAIT_SECONDS_MAX
+from fairlane.model.names import COMMANDS, DEFAULT_PARTITION, QUEUE_MODE, check_name, name_or_none
+from fairlane.store.contract.store import Store
+from fairlane.wire.base import NULL
+from fairlane.wire.browse import MessageResult
+
+LOOK_SECONDS = 2.0
+"""Between two looks of a wait that nobody wakes: who gives a message up without an ack says so to nobody."""
+GAP_SECONDS, GAP_SECONDS_MAX = 0.01, 0.25
+"""Between two looks of a wait that is woken in vain again and again: by acks of other messages of its lane and, if they
+are another broker's, of its queue."""
+
+
+class Results:
+    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, polls: Waiters, awaited: Waiters) -> None:
+        """Who waits is among the long polls, `polls`, and parked in `awaited`, which acks wake by lane."""
+        self._store = store
+        self._tenant = tenant
+        self._catalogue = catalogue
+        self._polls = polls
+        self._awaited = awaited
+        self._stopping = False
+
+    async def get(
+        self,
+        queue: str,
+        transaction_id: str,
+        *,
+        partition: str | PartitionId = DEFAULT_PARTITION,
+        group: str | None = None,
+        wait: float = 0.0,
+    ) -> MessageResult:
+        """What became of a message for a group, and the result that its ack carried; with `wait` when the group has
+        finished it or given it up, or after so many seconds. A message that is not stored yet is waited for as well.
+        Without a `group`: the one that carries out commands, the queue's own, or the only one there is. Raises
+        NotFound."""
+        there = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        check_name("transactionId", transaction_id)
+        name_or_none("group", group)
+        if not 0 <= wait <= WAIT_SECONDS_MAX:
+            raise InvalidRequest(f"wait is {wait}; it must be between 0 and {WAIT_SECONDS_MAX} seconds")
+        give_up_at, gap = monotonic() + wait, GAP_SECONDS
+        while True:
+            reader, group_id = await self._reader(there.id, group)
+            at = partition if isinstance(partition, PartitionId) else await self._named(there.id, partition)
+            key = (group_id, str(at)) if group_id and at else (0, "")
+            parked = self._awaited.park(there.id, key)  # before the look, so that no ack falls between
+            try:
+                found = at and await self._look(there.id, reader, group_id, at, transaction_id)
+                left = give_up_at - monotonic()
+                if left <= 0 or self._stopping or (found and found.over):
+                    if not found:
+                        raise NotFound(f"there is no message {transaction_id!r:.80} in this partition of {queue!r:.80}")
+                    return found
+                await self._polls.wait([parked], min(left, LOOK_SECONDS))
+            finally:
+                self._awaited.leave(there.id, key, parked)
+            if parked.done():
+                await asyncio.sleep(min(gap, left))
+                gap = min(2 * gap, GAP_SECONDS_MAX)
+
+    async def at(
+        self, partition_id: str, transaction_id: str, *, group: str | None = None, wait: float = 0.0
+    ) -> MessageResult:
+        """The same by the id of the partition."""
+        partition = known_partition(partition_id)
+        queue, _ = await self._catalogue.names(partition) if partition else (None, None)
+        if partition is None or queue is None:
+            raise NotFound("Message not found")
+        return await self.get(queue, transaction_id, partition=partition, group=group, wait=wait)
+
+    async def _reader(self, queue_id: int, group: str | None) -> tuple[str, int]:
+        """The group whose result counts, and its id; 0 if it has not begun."""
+        known = {one.name: one.id for one in await self._store.groups.list(queue_id)}
+        if group is None:
+            group = next((one for one in (COMMANDS, QUEUE_MODE) if one in known), None)
+            group = group or (next(iter(known)) if len(known) == 1 else QUEUE_MODE)
+        return group, known.get(group, 0)
+
+    async def _named(self, queue_id: int, name: str) -> PartitionId | None:
+        found = await self._store.queues.named(queue_id, check_name("partition", name))
+        return found.id if found else None
+
+    async def _look(
+        self, queue_id: int, group: str, group_id: int, partition: PartitionId, transaction_id: str
+    ) -> MessageResult | None:
+        position = await self._store.messages.find(partition, transaction_id, deleted=True)
+        if position is None:
+            return None
+        found = MessageResult(
+            partition_id=str(partition), transaction_id=transaction_id, consumer_group=group, status="pending"
+        )
+        return await self.of(found, queue_id, group_id, position) if group_id else found
+
+    async def of(self, found: MessageResult, queue_id: int, group_id: int, position: int) -> MessageResult:
+        """The same with what became of the message."""
+        partition, group = PartitionId.parse(found.partition_id), found.consumer_group
+        # Whether it is over before what it came to: in the other order an ack between the two would look like none.
+        standings = [one for one in await self._store.statistics.standings([partition]) if one.group == group]
+        result = await self._store.groups.result(group_id, partition, position)
+        if result is not None:
+            return msgspec.structs.replace(found, status="completed", raw=msgspec.Raw(result))
+        letter = await self._store.dead_letters.get(queue_id, f"{partition}-{group_id}-{position}")
+        if letter is not None:
+            return msgspec.structs.replace(found, status="dead_letter", error=letter.error)
+        if any(one.has_finished(position) for one in standings):
+            return msgspec.structs.replace(found, status="completed", raw=NULL)
+        leased = any(one.holds(position) for one in standings)
+        return msgspec.structs.replace(found, status="processing" if leased else "pending")
+
+    def stop(self) -> None:
+        """Answer who waits, with how things are."""
+        self._stopping = True
+        self._awaited.wake_all()
